@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.ranges import check_range, value_errors
+from keras_bert_d2l.checks import check_range, value_errors
 
 
 def check(values, ignored=None):

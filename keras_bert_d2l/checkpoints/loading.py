@@ -24,7 +24,7 @@ from keras_bert_d2l.checkpoints.weights.transfer import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
-from keras_bert_d2l.layers.initializers import without_initialization
+from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar

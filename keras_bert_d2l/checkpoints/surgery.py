@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.weights.tables import first_few
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.checks import check_bool, check_integer, check_list, is_integer, shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.initializers import without_initialization
+from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -10,10 +10,10 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import Initializer, check_field, check_heads
-from keras_bert_d2l.layers.initializers import dense_initializer
 from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
+from keras_bert_d2l.layers.variants import dense_initializer
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 

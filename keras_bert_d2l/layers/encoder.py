@@ -10,18 +10,20 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.feature_checks import check_shapes, check_values, is_known
-from keras_bert_d2l.layers.gather import gather_positions
-from keras_bert_d2l.layers.initializers import embedding_initializer, position_initializer
+from keras_bert_d2l.layers.inputs import check_shapes, check_values, gather_positions, is_known
 from keras_bert_d2l.layers.kernels.dense import ReversibleEmbedding
 from keras_bert_d2l.layers.kernels.fusion import Dropout
-from keras_bert_d2l.layers.kernels.remat import rematerialized
-from keras_bert_d2l.layers.layer_norm import layer_normalization
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
+from keras_bert_d2l.layers.variants import (
+    embedding_initializer,
+    layer_normalization,
+    position_initializer,
+)
 from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
+_SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -272,6 +274,37 @@ class BERTEncoder(keras.layers.Layer):
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
+
+
+def rematerialized(layer: keras.layers.Layer, x: Tensor, **options: Option) -> Tensor:
+    """Return `layer(x, **options)` and keep no activations of the layer for its gradient.
+
+    The backward pass computes them again. It starts from the same seeds, so that dropout makes the
+    same decisions. `keras.remat` alone would draw new ones.
+
+    Source: Chen et al. 2016.
+
+    Args:
+        layer: A built layer with one output.
+        x: Its input.
+        **options: Further arguments of its `call`, which get no gradient.
+    """
+    weights, others = layer.trainable_variables, layer.non_trainable_variables
+    state = list(map(ops.copy, others))  # reads the variables now, not when they are used
+    traced: list[list[Tensor]] = []
+
+    def pure(x: Tensor, *values: Tensor) -> Tensor:
+        output, state_after = layer.stateless_call(list(values), state, x, **options)
+        traced.append(state_after)
+        # TensorFlow would need gradients of all outputs, and JAX returns nothing in another way.
+        return (output, state_after) if keras.backend.backend() == "jax" else output
+
+    output = keras.remat(pure)(x, *map(ops.copy, weights))
+    output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
+    for variable, value in zip(others, after, strict=True):
+        if variable.name == _SEED:
+            variable.assign(value)
+    return output
 
 
 def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:

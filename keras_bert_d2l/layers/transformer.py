@@ -16,13 +16,15 @@ from keras_bert_d2l.config import (
     LayerNorm,
     check_field,
 )
-from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
-from keras_bert_d2l.layers.gather import gather_positions
-from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
-from keras_bert_d2l.layers.layer_norm import layer_normalization
+from keras_bert_d2l.layers.variants import (
+    activation_function,
+    dense_initializer,
+    layer_normalization,
+)
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 

@@ -13,15 +13,19 @@ from keras import ops
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.feature_checks import check_positions, check_shapes, is_known
-from keras_bert_d2l.layers.gather import gather_positions
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
-from keras_bert_d2l.layers.initializers import dense_initializer
+from keras_bert_d2l.layers.inputs import check_positions, check_shapes, gather_positions, is_known
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
+from keras_bert_d2l.layers.variants import dense_initializer
 from keras_bert_d2l.models.features import BatchModel, check_keys
-from keras_bert_d2l.models.losses import Loss, Optimizer, WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import label_metrics, with_default_metrics
+from keras_bert_d2l.models.losses import (
+    Loss,
+    Optimizer,
+    WeightedCrossEntropy,
+    label_metrics,
+    with_default_metrics,
+)
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")

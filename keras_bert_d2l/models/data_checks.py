@@ -9,15 +9,14 @@ from types import GeneratorType
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import IGNORED, check_range, is_in_graph, shown, value_errors
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.feature_checks import check_shapes, check_values
+from keras_bert_d2l.layers.inputs import check_shapes, check_values
 from keras_bert_d2l.models.losses import (
     Results,
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
 )
-from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph, value_errors
 from keras_bert_d2l.types import Option, Tensor
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.layers.activations import activation_function, gelu, gelu_tanh
+from keras_bert_d2l.layers.variants import activation_function, gelu, gelu_tanh
 
 POINTS = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], "float32")
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import MaskLM, NextSentencePred
-from keras_bert_d2l.layers.gather import gather_positions
+from keras_bert_d2l.layers.inputs import gather_positions
 
 X = np.random.default_rng(0).normal(size=(2, 8, 16)).astype("float32")
 POSITIONS = np.array([[1, 5, 2], [6, 1, 5]])

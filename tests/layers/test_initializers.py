@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.layers.heads import MaskLM
-from keras_bert_d2l.layers.initializers import (
+from keras_bert_d2l.layers.variants import (
     dense_initializer,
     embedding_initializer,
     initialize,

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.layers.layer_norm import UnbiasedLayerNormalization, layer_normalization
+from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, layer_normalization
 
 X = np.random.default_rng(0).normal(3, 2, (2, 4, 6)).astype("float32")
 

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
-from keras_bert_d2l.ranges import negative_of, value_errors
+from keras_bert_d2l.checks import negative_of, value_errors
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 
 

@@ -14,7 +14,7 @@ from keras_bert_d2l import (
     TextEmbedder,
     TokenClassifier,
 )
-from keras_bert_d2l.ranges import IGNORED
+from keras_bert_d2l.checks import IGNORED
 from keras_bert_d2l.training.devices.distribution import make_strategy
 from tests.nightly import nightly_except
 

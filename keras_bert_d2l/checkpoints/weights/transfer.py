@@ -20,7 +20,7 @@ from keras_bert_d2l.checkpoints.weights.tables import (
     part_of,
 )
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.initializers import initialize
+from keras_bert_d2l.layers.variants import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.partial_training import lora_update
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_range
 from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
-from keras_bert_d2l.ranges import check_range
 from keras_bert_d2l.text.vocab.vocab import Vocab
 
 

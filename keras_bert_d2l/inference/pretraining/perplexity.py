@@ -22,7 +22,7 @@ from keras_bert_d2l.inference.batching import (
     text_list,
 )
 from keras_bert_d2l.inference.results import Result, ResultList
-from keras_bert_d2l.layers.kernels.cross_entropy import cross_entropy
+from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

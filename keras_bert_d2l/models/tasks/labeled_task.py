@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.checks import IGNORED, check_range, check_type, shown
 from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.pooling import TextPooling
+from keras_bert_d2l.layers.heads import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, dense_head
-from keras_bert_d2l.ranges import IGNORED, check_range
 from keras_bert_d2l.types import Option, Tensor
 
 

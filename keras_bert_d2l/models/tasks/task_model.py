@@ -13,10 +13,10 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.initializers import output_initializer
+from keras_bert_d2l.layers.heads import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
-from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
+from keras_bert_d2l.layers.variants import output_initializer
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
@@ -26,11 +26,16 @@ from keras_bert_d2l.models.features import (
     check_keys,
     check_vocab_size,
 )
-from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results
-from keras_bert_d2l.models.metrics import with_default_metrics
-from keras_bert_d2l.models.tasks import string_inputs
-from keras_bert_d2l.models.tasks.long_texts import LONG_TEXTS, LongTexts, longest_row, over_windows
-from keras_bert_d2l.models.tasks.string_inputs import FEATURES, Batch
+from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results, with_default_metrics
+from keras_bert_d2l.models.tasks import text_inputs
+from keras_bert_d2l.models.tasks.text_inputs import (
+    FEATURES,
+    LONG_TEXTS,
+    Batch,
+    LongTexts,
+    longest_row,
+    over_windows,
+)
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
 _HALF_PRECISION = ("float16", "bfloat16")
@@ -140,7 +145,7 @@ class TaskModel(BatchModel, abc.ABC):
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         if name == "tokenizer" and value is not None:
-            self.__dict__["_traced_text_batch"] = string_inputs.traced(self.text_batch)
+            self.__dict__["_traced_text_batch"] = text_inputs.traced(self.text_batch)
 
     def call(
         self,
@@ -294,7 +299,7 @@ class TaskModel(BatchModel, abc.ABC):
         if validation_data is not None:
             size = options.get("validation_batch_size") or batch_size
             validation_data = self._held_out(validation_data, size)
-        if string_inputs.is_dataset(data["x"]):  # has been shuffled already, if requested
+        if text_inputs.is_dataset(data["x"]):  # has been shuffled already, if requested
             shuffle = False
         return super().fit(
             **data, epochs=epochs, validation_data=validation_data, shuffle=shuffle, **options
@@ -317,14 +322,14 @@ class TaskModel(BatchModel, abc.ABC):
         self, x: object, batch_size: int | None = None, **options: Option
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; `x` may contain strings."""
-        x = string_inputs.without_pandas(x)
-        if self.gives_tokens and string_inputs.holds_text(x):
+        x = text_inputs.without_pandas(x)
+        if self.gives_tokens and text_inputs.holds_text(x):
             check_vocab_size(self.tokenizer, self.bert_config)
             # Keras concatenates the outputs of all batches, so they must have the same length.
-            if string_inputs.is_dataset(x):
+            if text_inputs.is_dataset(x):
                 x = self._tokenized(x, self.text_batch)
             else:
-                batch = string_inputs.trimmed(self.text_batch(self.checked_texts(x)))
+                batch = text_inputs.trimmed(self.text_batch(self.checked_texts(x)))
                 x = {name: batch[name] for name in FEATURES}
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)
@@ -338,9 +343,9 @@ class TaskModel(BatchModel, abc.ABC):
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
-        x, y, sample_weight = map(string_inputs.without_pandas, (x, y, sample_weight))
+        x, y, sample_weight = map(text_inputs.without_pandas, (x, y, sample_weight))
         check_finite("sample_weight", sample_weight)
-        is_text = string_inputs.holds_text(x)
+        is_text = text_inputs.holds_text(x)
         if is_text and isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object):
             y = y.tolist()  # for example a pandas column of lists
         if y is not None:
@@ -348,29 +353,29 @@ class TaskModel(BatchModel, abc.ABC):
         if not is_text:
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         check_vocab_size(self.tokenizer, self.bert_config)
-        if not string_inputs.is_dataset(x):
+        if not text_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
-            x = string_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
+            x = text_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
         x = self._tokenized(x, self._traced_text_batch)
         return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
 
     def _tokenized(self, dataset: Tensor, text_batch: Callable[..., Batch]) -> Tensor:
-        return string_inputs.tokenized(dataset, text_batch, self.text_targets, self.dataset_labels)
+        return text_inputs.tokenized(dataset, text_batch, self.text_targets, self.dataset_labels)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""
-        if string_inputs.is_dataset(validation_data):
+        if text_inputs.is_dataset(validation_data):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
         _check_labels_given(x, y)
         data = self._data(x, y, weights, batch_size)
-        if string_inputs.is_dataset(data["x"]):
+        if text_inputs.is_dataset(data["x"]):
             return data["x"]
         return data["x"], data["y"], data["sample_weight"]
 
-    def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
+    def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
-        texts = string_inputs.as_tensors(x)
+        texts = text_inputs.as_tensors(x)
         parts = texts if isinstance(texts, Mapping) else {"texts": texts}
         are_pairs = parts.keys() == {"texts", "texts_b"}
         if not (are_pairs or parts.keys() == {"texts"}) or any(
@@ -382,7 +387,7 @@ class TaskModel(BatchModel, abc.ABC):
             )
         return texts
 
-    def text_batch(self, texts: string_inputs.Texts) -> Batch:
+    def text_batch(self, texts: text_inputs.Texts) -> Batch:
         """Tokenize a batch of strings, truncated to the maximum length of the model."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
@@ -391,7 +396,7 @@ class TaskModel(BatchModel, abc.ABC):
         return self.tokenizer(**texts, max_len=max_len)
 
     def text_targets(
-        self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
+        self, texts: text_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the labels, and the weights if any, that belong to `batch`."""
         return labels, *weights
@@ -465,9 +470,9 @@ def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
 
 
 def _check_labels_given(x: object, y: object) -> None:
-    if y is not None or string_inputs.is_dataset(x):
+    if y is not None or text_inputs.is_dataset(x):
         return
-    if string_inputs.holds_text(string_inputs.without_pandas(x)):
+    if text_inputs.holds_text(text_inputs.without_pandas(x)):
         raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
 
 

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from keras_bert_d2l.layers.activations import activation_function
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM
-from keras_bert_d2l.layers.layer_norm import UnbiasedLayerNormalization
-from keras_bert_d2l.layers.pooling import Pooling
+from keras_bert_d2l.layers.heads import MaskLM, Pooling
 from keras_bert_d2l.layers.transformer import (
     AddNorm,
     TransformerEncoderBlock,
 )
+from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:

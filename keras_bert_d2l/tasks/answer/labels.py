@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_bert_d2l.checks import is_integer, shown
-from keras_bert_d2l.models.tasks.string_inputs import Batch
-from keras_bert_d2l.ranges import IGNORED
+from keras_bert_d2l.checks import IGNORED, is_integer, shown
+from keras_bert_d2l.models.tasks.text_inputs import Batch
 from keras_bert_d2l.types import Tensor
 
 _ADDED = 3  # number of special tokens around a question and a context

@@ -9,14 +9,13 @@ import keras
 
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors
+from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     Training,
     dense_head,
 )
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.tasks.answer import labels as answer_labels
 from keras_bert_d2l.types import Option, Tensor

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import IGNORED
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
-from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_PAIR
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -8,19 +8,17 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.checks import IGNORED, check_range, check_type, is_in_graph, shown
 from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.pooling import TextPooling
+from keras_bert_d2l.layers.heads import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.models.tasks.string_inputs import Batch, Texts, as_tensors, trimmed
+from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     Training,
     dense_head,
 )
-from keras_bert_d2l.ranges import IGNORED, check_range, is_in_graph
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.types import Option, Tensor
 
 

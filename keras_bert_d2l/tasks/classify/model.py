@@ -9,8 +9,12 @@ import keras
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import binary_metrics, label_metrics
+from keras_bert_d2l.models.losses import (
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+    binary_metrics,
+    label_metrics,
+)
 from keras_bert_d2l.models.tasks.labeled_task import (
     LabeledTask,
     label_ids,

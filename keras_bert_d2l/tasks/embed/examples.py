@@ -92,7 +92,7 @@ def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
     that share a text are in the same group, so that no text is a negative of itself. The label of a
     negative is -1, or if its text is in a pair of group g, `negative_of(g)`.
     """
-    from keras_bert_d2l.ranges import negative_of
+    from keras_bert_d2l.checks import negative_of
 
     if examples.labels is not None:
         return np.repeat(as_cosines(examples.labels), number)

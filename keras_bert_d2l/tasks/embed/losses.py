@@ -6,9 +6,8 @@ B batch, D width of the vectors.
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_positive
+from keras_bert_d2l.checks import check_positive, is_in_graph, negative_of
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
-from keras_bert_d2l.ranges import is_in_graph, negative_of
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 _EXCLUDED = -1e9  # added to the logit of a vector with itself

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import keras
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.models.metrics import label_metrics
-from keras_bert_d2l.models.tasks import string_inputs
+from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
+from keras_bert_d2l.models.tasks import text_inputs
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
-from keras_bert_d2l.models.tasks.string_inputs import Batch
 from keras_bert_d2l.models.tasks.task_model import Training
+from keras_bert_d2l.models.tasks.text_inputs import Batch
 from keras_bert_d2l.types import Tensor
 
 
@@ -67,7 +66,7 @@ class TokenClassifier(LabeledTask):
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
 
-    def checked_texts(self, x: object, y: Tensor | None = None) -> string_inputs.Texts:
+    def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
         import tensorflow as tf
 
         if y is not None and not isinstance(y, tf.RaggedTensor):
@@ -75,12 +74,12 @@ class TokenClassifier(LabeledTask):
                 "The labels of words must be a list of labels for each text, or a ragged tensor. "
                 f"Received: {shown(y)}."
             )
-        return string_inputs.as_tensors(x)
+        return text_inputs.as_tensors(x)
 
-    def text_batch(self, texts: string_inputs.Texts) -> Batch:
+    def text_batch(self, texts: text_inputs.Texts) -> Batch:
         return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
 
     def text_targets(
-        self, texts: string_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
+        self, texts: text_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
-        return string_inputs.first_piece_labels(labels, batch["word_ids"]), *weights
+        return text_inputs.first_piece_labels(labels, batch["word_ids"]), *weights

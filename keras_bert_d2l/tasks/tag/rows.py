@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.encoding import Fields, in_parts, names_and_ids, splits
-from keras_bert_d2l.ranges import IGNORED
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.offsets import behind_accents

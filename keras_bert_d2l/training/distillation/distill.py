@@ -14,7 +14,14 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.surgery import Model, keep_blocks
-from keras_bert_d2l.checks import check_bool, check_integer, check_positive, check_share, check_type
+from keras_bert_d2l.checks import (
+    check_bool,
+    check_integer,
+    check_positive,
+    check_share,
+    check_type,
+    value_errors,
+)
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
@@ -35,7 +42,6 @@ from keras_bert_d2l.models.losses import (
 )
 from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.ranges import value_errors
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.corpus.corpus import Corpus

@@ -17,8 +17,8 @@ from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
 from keras_bert_d2l.inference.evaluation.evaluation import evaluate
 from keras_bert_d2l.models.losses import Loss
-from keras_bert_d2l.models.tasks.long_texts import LongTexts, longest_row
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.models.tasks.text_inputs import LongTexts, longest_row
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.training.devices.distribution import undistributed

@@ -178,8 +178,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     id: _Column | None = None
     header: Switch | None = None
     multi_label: Switch = False
-    long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.long_texts.LongTexts
-    pooling: Literal["cls", "mean"] | None = None  # layers.pooling.TextPooling
+    long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.text_inputs.LongTexts
+    pooling: Literal["cls", "mean"] | None = None  # layers.heads.TextPooling
     separator: Text = ","
     dropout: Rate | None = None
     freeze_encoder: Switch = False

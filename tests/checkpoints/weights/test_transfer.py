@@ -17,7 +17,7 @@ from keras_bert_d2l.checkpoints.weights.transfer import (
     stored_weights,
 )
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.initializers import without_initialization
+from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 
 CONFIG = BERTConfig(8, 4, 8, 2, 1, 0.1, 16)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.checks import negative_of
 from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.ranges import negative_of
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.layers.kernels import fusion
-from keras_bert_d2l.layers.kernels.cross_entropy import cross_entropy, hits
+from keras_bert_d2l.layers.kernels.fusion import cross_entropy, hits
 
 FUSED_AND_PLAIN = pytest.mark.parametrize("min_size", [1, 10**9])
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.layers.activations import gelu
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
+from keras_bert_d2l.layers.variants import gelu
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

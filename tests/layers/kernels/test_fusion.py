@@ -6,16 +6,15 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from keras_bert_d2l.layers.activations import gelu, gelu_tanh
-from keras_bert_d2l.layers.kernels.cross_entropy import cross_entropy
 from keras_bert_d2l.layers.kernels.dense import biased_activation
 from keras_bert_d2l.layers.kernels.fusion import (
+    cross_entropy,
     dropped,
     dropped_added_normalized,
     fused,
     is_fusible,
 )
-from keras_bert_d2l.layers.layer_norm import unbiased_layer_normalization
+from keras_bert_d2l.layers.variants import gelu, gelu_tanh, unbiased_layer_normalization
 
 SEED = np.array([7, 3], "int64")
 WIDTH = 24

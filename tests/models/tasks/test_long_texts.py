@@ -13,7 +13,7 @@ from keras_bert_d2l import (
     Tokenizer,
     Vocab,
 )
-from keras_bert_d2l.models.tasks.long_texts import longest_row
+from keras_bert_d2l.models.tasks.text_inputs import longest_row
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it".split()
 MAX_LEN, ROOM, STEP = 8, 6, 4  # tokens of a text in a window, and to the next window

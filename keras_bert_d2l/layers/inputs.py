@@ -1,14 +1,15 @@
-"""Checks of the shapes and values of a batch.
+"""Checks of the shapes and values of a batch, and the vectors at some positions.
 
-B batch, T tokens.
+B batch, T tokens, P positions, D hidden width.
 """
 
 from collections.abc import Mapping, Sequence
 
 import keras
+from keras import ops
 
+from keras_bert_d2l.checks import check_range, is_in_graph
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.ranges import check_range, is_in_graph
 from keras_bert_d2l.types import Tensor
 
 _SHAPES = {  # the shapes that each feature may have
@@ -93,3 +94,27 @@ def is_known(x: Tensor) -> bool:
 
         return not isinstance(x, keras.KerasTensor | jax.core.Tracer)
     return not isinstance(x, keras.KerasTensor) and not is_in_graph(x)
+
+
+def gather_positions(X: Tensor, positions: Tensor, name: str) -> Tensor:
+    """Return the vectors at the given positions.
+
+    Args:
+        X: `(B, T, D)`.
+        positions: int `(B, P)`, each in [0, T).
+        name: Name of the argument `positions`, for messages.
+
+    Returns: `(B, P, D)`.
+    """
+    if None not in (num_rows := X.shape[0], positions.shape[0]):
+        check_range(f"{name}.shape[0]", positions.shape[0], num_rows, num_rows, "It must match X.")
+    if is_known(positions) and is_known(X):
+        check_positions(name, positions, X.shape[1])
+    positions = ops.cast(positions, "int32")
+    if keras.backend.backend() == "tensorflow":  # six times faster than `take_along_axis`
+        import tensorflow as tf
+
+        return tf.gather_nd(X, positions[:, :, None], batch_dims=1)
+    batch, length, width = ops.shape(X)
+    row_starts = ops.arange(batch, dtype="int32")[:, None] * length
+    return ops.take(ops.reshape(X, (-1, width)), positions + row_starts, axis=0)

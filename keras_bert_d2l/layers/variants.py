@@ -1,0 +1,181 @@
+"""What a configuration chooses: activation functions, layer normalization and initial weights."""
+
+import contextlib
+import contextvars
+import math
+from collections.abc import Callable, Iterator
+from typing import Unpack
+
+import keras
+from keras import ops
+
+from keras_bert_d2l.config import Activation, Initializer, LayerNorm, check_field
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+
+_is_off = contextvars.ContextVar("without_initialization", default=False)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Return the exact Gaussian error linear unit, `x * Phi(x)` (Hendrycks and Gimpel 2016).
+
+    Computed with erf, because Keras's own gelu uses erfc, which has no ONNX operator, and in this
+    order, in which TensorFlow fuses it with the product and the bias before it.
+    """
+    half = ops.cast(0.5, x.dtype)
+    return x * (half * (1 + ops.erf(x * ops.cast(1 / math.sqrt(2), x.dtype))))
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """Return the tanh approximation of the Gaussian error linear unit (google-research/bert)."""
+    return ops.gelu(x, approximate=True)
+
+
+def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """Return the activation function for the configuration's `activation`."""
+    functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
+    return functions[check_field("activation", activation)]
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class UnbiasedLayerNormalization(keras.layers.Layer):
+    """Layer normalization with the unbiased standard deviation.
+
+    The output is `gamma * (x - mean) / (std + epsilon) + beta`. Unlike in Keras's own layer, the
+    variance is divided by D - 1, and epsilon is added outside the square root.
+
+    Source: github.com/codertimo/BERT-pytorch, layer_norm.py.
+
+    Args:
+        epsilon: Small number added to the standard deviation.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Call arguments:
+        x: `(..., D)`.
+
+    Output shape: `(..., D)`.
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Unpack[LayerOptions]) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, x_shape: Shape) -> None:
+        self.gamma = self.add_weight(name="gamma", shape=x_shape[-1:], initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=x_shape[-1:], initializer="zeros")
+
+    def call(self, x: Tensor) -> Tensor:
+        return unbiased_layer_normalization(x, self.gamma, self.beta, epsilon=self.epsilon)
+
+
+def unbiased_layer_normalization(
+    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float
+) -> Tensor:
+    """Compute `UnbiasedLayerNormalization`, with the arguments of `ops.layer_normalization`."""
+    wide = ops.cast(x, "float32")  # as in Keras's own function: squares overflow in float16
+    centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+    variance = ops.sum(ops.square(centered), axis=-1, keepdims=True) / (x.shape[-1] - 1)
+    # The square root has no finite gradient at 0, which occurs if all elements of x are equal.
+    std = ops.sqrt(ops.maximum(variance, keras.backend.epsilon() ** 2))
+    normal = ops.cast(centered / (std + epsilon), x.dtype)
+    return normal * ops.cast(gamma, x.dtype) + ops.cast(beta, x.dtype)
+
+
+def normalization_of(layer: keras.layers.Layer) -> Callable[..., Tensor]:
+    """Return the function of x, gamma, beta and `epsilon` that the layer computes."""
+    if isinstance(layer, UnbiasedLayerNormalization):
+        return unbiased_layer_normalization
+    return ops.layer_normalization
+
+
+def layer_normalization(
+    kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
+) -> keras.layers.Layer:
+    """Create the layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
+    check_field("layer_norm_epsilon", epsilon)
+    if check_field("layer_norm", kind) == "unbiased":
+        return UnbiasedLayerNormalization(epsilon, **options)
+    return keras.layers.LayerNormalization(epsilon=epsilon, **options)
+
+
+@contextlib.contextmanager
+def without_initialization() -> Iterator[None]:
+    """Skip the random initialization of layers built in this context.
+
+    Their weights contain arbitrary numbers. Use it for models whose weights are loaded right
+    afterwards: initializing BERT base takes longer than reading its weights. Biases and
+    normalization weights are initialized as usual. Call `initialize` for a layer whose kernels are
+    missing from the file.
+    """
+    token = _is_off.set(True)
+    try:
+        yield
+    finally:
+        _is_off.reset(token)
+
+
+def initialize(layer: keras.layers.Layer) -> None:
+    """Initialize the kernels of all dense layers inside a layer."""
+    for part in layer._flatten_layers():  # private, but Keras's quantization uses it the same way
+        if isinstance(part, keras.layers.Dense):
+            part.kernel.assign(part.kernel_initializer(part.kernel.shape, part.kernel.dtype))
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class _Drawn(keras.initializers.Initializer):
+    """An initializer that `without_initialization` turns off."""
+
+    def __init__(self, initializer: keras.initializers.Initializer) -> None:
+        self.initializer = initializer
+
+    def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
+        return _empty(shape, dtype) if _is_off.get() else self.initializer(shape, dtype)
+
+    def get_config(self) -> ConfigDict:
+        return {"initializer": keras.saving.serialize_keras_object(self.initializer)}
+
+    @classmethod
+    def from_config(cls, config: ConfigDict) -> "_Drawn":
+        return cls(keras.saving.deserialize_keras_object(config["initializer"]))
+
+
+def _empty(shape: Shape, dtype: str | None) -> Tensor:
+    """Return a tensor with arbitrary values."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Untouched pages use no memory, so loading does not keep two copies of the weights.
+        return tf.raw_ops.Empty(shape=tuple(shape), dtype=dtype, init=False)
+    return ops.zeros(shape, dtype)
+
+
+# "truncated_normal" is a normal distribution with a standard deviation of 0.02, truncated at two
+# standard deviations (google-research/bert, modeling.py, `create_initializer`). "book" is the Keras
+# default of each kind of layer, as in d2l.ai, section 15.8.
+def dense_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the kernels of dense layers inside the network."""
+    return _drawn(initializer, keras.initializers.GlorotUniform())
+
+
+def embedding_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the token and segment embeddings."""
+    return _drawn(initializer, keras.initializers.RandomUniform(-0.05, 0.05))
+
+
+def position_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+    """Return the initializer for the position embedding."""
+    return _drawn(initializer, keras.initializers.RandomNormal(stddev=0.05))
+
+
+def output_initializer() -> keras.initializers.Initializer:
+    """Return the initializer for the output kernel of a head.
+
+    Its values are small, so that the initial predictions are close to uniform.
+    """
+    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
+
+
+def _drawn(
+    initializer: Initializer, of_book: keras.initializers.Initializer
+) -> keras.initializers.Initializer:
+    is_book = check_field("initializer", initializer) == "book"
+    return _Drawn(of_book) if is_book else output_initializer()
