@@ -150,17 +150,17 @@ from .serving.client.client import ServingClient as ServingClient
 from .serving.export.audit import audit_saved_model as audit_saved_model
 from .serving.export.saved_model import export_saved_model as export_saved_model
 from .serving.onnx.onnx_model import export_onnx as export_onnx
-from .text.corpus.corpus import Corpus as Corpus
-from .text.tokenizer.coverage import (
+from .text.corpus import Corpus as Corpus
+from .text.coverage import (
     Coverage as Coverage,
     measure_coverage as measure_coverage,
 )
-from .text.tokenizer.segments import get_tokens_and_segments as get_tokens_and_segments
+from .text.tokenizer.framing import get_tokens_and_segments as get_tokens_and_segments
 from .text.tokenizer.tokenizer import Tokenizer as Tokenizer
-from .text.tokenizer.windows import answer_spans as answer_spans
-from .text.vocab.learning import extend_vocab as extend_vocab
-from .text.vocab.learning import learn_vocab as learn_vocab
-from .text.vocab.vocab import Vocab as Vocab
+from .text.tokenizer.framing import answer_spans as answer_spans
+from .text.vocab_learning import extend_vocab as extend_vocab
+from .text.vocab_learning import learn_vocab as learn_vocab
+from .text.vocab import Vocab as Vocab
 from .training.distillation.distill import distill as distill
 from .training.distillation.static import distill_static as distill_static
 from .training.finetuning.finetune_files import finetune_files as finetune_files

@@ -33,7 +33,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 IMPORTS = (
     "keras_bert_d2l.cli",
     "keras_bert_d2l.data.pretraining.dataset",
-    "keras_bert_d2l.text.vocab.learning",
+    "keras_bert_d2l.text.vocab_learning",
     "keras_bert_d2l.training.finetuning.finetune_files",
     "keras_bert_d2l.training.pretraining.pretrain",
     "tensorflow_text",

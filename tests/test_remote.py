@@ -14,7 +14,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l import remote
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.text.corpus import sections
+from keras_bert_d2l.text import text_files
 
 fsspec = pytest.importorskip("fsspec")
 from tests.object_stores import Stopped, stopping_after  # noqa: E402
@@ -75,7 +75,7 @@ def test_a_url_is_recognized_also_in_a_path(path, expected):
 
 
 def test_a_corpus_is_the_same_as_on_disk(bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "SECTION_BYTES", 1000)
+    monkeypatch.setattr(text_files, "SECTION_BYTES", 1000)
     (tmp_path / "text" / "more").mkdir(parents=True)
     files = {"a.txt": TEXT, "more/b.text": "One.\nTwo.", "c.txt.gz": gzip.compress(TEXT.encode())}
     for name, content in files.items():

@@ -25,7 +25,7 @@ from benchmarks.training.memory import write_corpus
 
 def write_lines(source: Path, path: Path, copies: int) -> None:
     """Write the documents of a corpus `copies` times, one sentence per line."""
-    from keras_bert_d2l.text.corpus.corpus import Corpus
+    from keras_bert_d2l.text.corpus import Corpus
 
     documents = list(Corpus.open(source))
     sentences = [sentence for document in documents for sentence in document]
@@ -44,9 +44,9 @@ def build(corpus: Path, vocab: Path, store: Path, workers: int) -> dict[str, flo
     import tensorflow as tf
 
     from keras_bert_d2l.data.store.building import build_store
-    from keras_bert_d2l.text.corpus.corpus import Corpus
+    from keras_bert_d2l.text.corpus import Corpus
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

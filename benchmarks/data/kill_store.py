@@ -23,12 +23,12 @@ NUM_WORDS = 4000
 PIECE_BYTES = 100_000  # small, so a few megabytes produce many shards
 BUILD = f"""
 import sys
-from keras_bert_d2l.text.corpus import sections
-sections.SECTION_BYTES = {PIECE_BYTES}
+from keras_bert_d2l.text import text_files
+text_files.SECTION_BYTES = {PIECE_BYTES}
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 corpus, vocab, store, workers = sys.argv[1:]
 tokenizer = Tokenizer(Vocab.from_file(vocab))

@@ -27,7 +27,7 @@ import tensorflow as tf
 import tokenizers
 
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 Batches = Sequence[Sequence[str]]
 

@@ -42,7 +42,7 @@ from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
 from keras_bert_d2l.layers.transformer import PositionWiseFFN
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
 
 __all__ = [
     "DATA_HUB",

@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checks import check_integer, check_path, check_type, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike, Tensor
 
 # Archives of the book's two pretrained models and their SHA-1 hashes. They are never downloaded.

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
 from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_list, check_path
-from keras_bert_d2l.text.corpus.reading import read_lines
-from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS
+from keras_bert_d2l.text.text_files import read_lines
+from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS
 from keras_bert_d2l.types import PathLike
 
 PAD, _, CLS, SEP, MASK = BOOK_SPECIALS

@@ -17,7 +17,7 @@ from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.pretraining.repacking import Repacking
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
-from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
 from keras_bert_d2l.types import Tensor
 
 Tensors: TypeAlias = dict[str, Tensor]

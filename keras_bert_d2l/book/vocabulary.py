@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence, Sized
 from typing import SupportsInt, overload
 
 from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
-from keras_bert_d2l.text.vocab import vocab as text_vocab
+from keras_bert_d2l.text import vocab as text_vocab
 
 UNK = "<unk>"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.models.tasks.task_model import TaskModel
     from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 Examples = TypeVar("Examples", bound="TaskExamples")
 Model = TypeVar("Model", bound="TaskModel")

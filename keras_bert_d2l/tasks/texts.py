@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 
 class TextTask(Task[TextExamples, Model]):

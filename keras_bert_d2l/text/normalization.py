@@ -8,6 +8,7 @@ B: texts in the batch.
 import dataclasses
 import itertools
 import re
+import types
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict, cast
@@ -16,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
-from keras_bert_d2l.text._tensorflow_text import tensorflow_text
 from keras_bert_d2l.text.unicode_gaps import CHINESE, SIGMA, lookalikes, replacements
 
 COMPATIBLE = ("google", "huggingface")
@@ -51,6 +51,27 @@ _WITHOUT_EFFECT = dict.fromkeys(
 )
 # The plain space is excluded, because replacing every space would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+
+
+def tensorflow_text() -> types.ModuleType:
+    """Return the module `tensorflow_text`, importing it on the first call.
+
+    Nothing else imports it, so that code for token ids runs without it.
+
+    Raises:
+        ImportError: If it is not installed or does not match the installed TensorFlow.
+    """
+    try:
+        import tensorflow_text as module
+    except Exception as error:  # mismatched minor versions raise NotFoundError
+        raise ImportError(
+            "Tokenizing strings requires tensorflow-text with the same minor version as "
+            "tensorflow: `pip install 'tensorflow==2.21.*' 'tensorflow-text==2.21.*'`. It has "
+            "wheels for Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On "
+            "other platforms, including Windows, use token ids instead of strings. "
+            f"The import failed with {type(error).__name__}: {error}"
+        ) from error
+    return module
 
 
 class TokenizerOptions(TypedDict, total=False):

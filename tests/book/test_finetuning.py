@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab as PackageVocab
+from keras_bert_d2l.text.vocab import Vocab as PackageVocab
 
 SNLI = """\
 gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tpairID

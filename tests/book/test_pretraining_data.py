@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import book as d2l
-from keras_bert_d2l.text.vocab.vocab import Vocab as PackageVocab
+from keras_bert_d2l.text.vocab import Vocab as PackageVocab
 
 WIKI = """\
 

@@ -7,7 +7,7 @@ from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretraine
 from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
 CONFIG = BERTConfig.preset(

@@ -18,7 +18,7 @@ from keras_bert_d2l import __main__, cli, quickstart
 from keras_bert_d2l.checkpoints.saving import Format
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import as_json_line
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 COMMANDS = [command for commands in cli.GROUPS.values() for command in commands]
 IMMEDIATE = [

@@ -5,7 +5,7 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 WORDS = "the dog cat owl fox hare bird mouse sees hears finds .".split()
 

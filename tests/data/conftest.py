@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 
 class Documents(Corpus):

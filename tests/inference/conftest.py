@@ -5,7 +5,7 @@ import pytest
 
 from keras_bert_d2l import BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_token
 from keras_bert_d2l.checkpoints.loading import load_tokenizer
 from keras_bert_d2l.checkpoints.saving import save_tokenizer
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from tests.nightly import nightly_except
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")

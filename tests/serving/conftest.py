@@ -17,7 +17,7 @@ from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 WORDS = ("red", "green", "blue", "##ish")
 MAX_LEN = 24

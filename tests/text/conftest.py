@@ -1,4 +1,4 @@
-"""Google's tokenization rules in plain Python, as a reference for the TensorFlow ops."""
+"""Google's tokenization rules in plain Python, as a reference, and a fixture that writes files."""
 
 import unicodedata
 from types import SimpleNamespace
@@ -6,15 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 CHINESE = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
+    "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 )
+CHINESE_RANGES = [[int(code, 16) for code in pair.split("-")] for pair in CHINESE.split()]
 MAX_WORD_CHARACTERS = 200
 
 
@@ -25,7 +19,7 @@ def words(text: str, lowercase: bool) -> list[str]:
         category = unicodedata.category(character)
         if category == "Zs" or character in "\t\n\r":
             characters.append(" ")
-        elif any(low <= ord(character) <= high for low, high in CHINESE):
+        elif any(low <= ord(character) <= high for low, high in CHINESE_RANGES):
             characters += [" ", character, " "]
         elif category not in ("Cc", "Cf") and character != "\ufffd":
             characters.append(character)
@@ -67,3 +61,16 @@ def _pieces(word: str, vocab) -> list[int]:
 @pytest.fixture(scope="session")
 def google() -> SimpleNamespace:
     return SimpleNamespace(words=words, ids=ids)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a file and returns its path."""
+
+    def write_file(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_file

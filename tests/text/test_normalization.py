@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import Normalization, split_words
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
 
 def normalize(texts, specials=GOOGLE_SPECIALS, lowercase=True, **options):
@@ -115,7 +115,7 @@ def test_the_locale_of_the_process_does_not_matter(fresh_process):
         import sys
         import tensorflow as tf
         from keras_bert_d2l.text.normalization import Normalization
-        from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+        from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
         texts = tf.constant(sys.argv[1:])
         print(Normalization(GOOGLE_SPECIALS)(texts).numpy().tolist())
         kept = Normalization(GOOGLE_SPECIALS, compat="huggingface", strip_accents=False)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 TOPICS = [[f"{letter}{n}" for n in range(8)] for letter in "abcdef"]
 VOCAB = Vocab([*GOOGLE_SPECIALS, *(word for topic in TOPICS for word in topic)])

@@ -28,7 +28,7 @@ from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"  # followed by one of `SUFFIXES`
 PICKLE = "pretrained.params"

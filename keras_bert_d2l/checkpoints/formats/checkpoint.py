@@ -7,7 +7,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments, TaskFi
 from keras_bert_d2l.checkpoints.weights.tables import NamedArrays, Row
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 
 class Checkpoint(NamedTuple):

@@ -35,7 +35,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 # Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.

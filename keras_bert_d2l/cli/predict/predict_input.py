@@ -12,7 +12,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
 from keras_bert_d2l.tasks.task import Task
-from keras_bert_d2l.text.corpus.reading import bare_suffix
+from keras_bert_d2l.text.text_files import bare_suffix
 
 _LINES = (".txt", ".text")  # extensions of files with one text per line
 _BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # plain text may also start with a bracket

@@ -19,7 +19,7 @@ from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective
 from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
+from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 

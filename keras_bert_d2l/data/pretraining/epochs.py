@@ -17,7 +17,7 @@ from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.packing import Rows, bucket_lengths, lay_out, pack
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples, make_examples
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 _ORDER_STREAM, _MASK_STREAM = 1, 2  # random streams of an epoch; `pairs` uses stream 0
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import CHOICE, COUNT, UNIT_LENGTH, uniform
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 # Probabilities of units with 1, 2, ... words.
 _UNIT_WORDS = {

@@ -15,7 +15,7 @@ from keras_bert_d2l.checks import check_range
 from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 
 class MaskedRows(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.pairs import Examples
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 Rows: TypeAlias = Literal["padded", "packed", "bucketed"]
 ROWS = get_args(Rows)

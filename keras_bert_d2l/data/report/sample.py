@@ -12,7 +12,7 @@ from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.packing import Layout, lay_out
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
 _PREDICTED = ("masked", "replaced", "kept")

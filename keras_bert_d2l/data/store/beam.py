@@ -18,10 +18,10 @@ from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.store.workers import Task, check_plain
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.text.corpus.corpus import Corpus, Piece, as_corpus
+from keras_bert_d2l.text.corpus import Corpus, Piece, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 _MISTAKE = ".mistake"  # ending of a file in which a worker reports an error in the text

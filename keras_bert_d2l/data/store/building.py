@@ -30,7 +30,7 @@ from keras_bert_d2l.files import (
 )
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
-from keras_bert_d2l.text.corpus.corpus import Corpus, as_corpus
+from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 

@@ -24,7 +24,7 @@ from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import is_complete, listing, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 _VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened

@@ -14,10 +14,10 @@ from multiprocessing import connection as connections
 import tensorflow as tf
 
 from keras_bert_d2l.data.store.shards import make_shard
-from keras_bert_d2l.text.corpus.corpus import Piece
+from keras_bert_d2l.text.corpus import Piece
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 Task = tuple[Piece, pathlib.Path]
 """A piece of a corpus, and the folder of its shard."""

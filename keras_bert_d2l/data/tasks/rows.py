@@ -18,7 +18,7 @@ from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 _JAX_STEP = 32  # tokens; larger steps give fewer lengths to compile, and more padding
 

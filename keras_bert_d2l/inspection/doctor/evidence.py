@@ -26,7 +26,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run, own_options
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions

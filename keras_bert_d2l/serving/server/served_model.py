@@ -13,7 +13,7 @@ from keras_bert_d2l.serving.export.audit import GRAPH_FILE, check_file_access, r
 from keras_bert_d2l.serving.export.model_card import CARD_FILE
 from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
 from keras_bert_d2l.tasks.task import task_kinds
-from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.types import PathLike
 
 # TensorFlow's error messages contain the reason between these markers.

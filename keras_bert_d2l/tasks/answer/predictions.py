@@ -23,8 +23,8 @@ from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.best_spans import best_spans
 from keras_bert_d2l.tasks.answer.labels import longest_question
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
 from keras_bert_d2l.types import PathLike
 
 N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
     from keras_bert_d2l.tasks.answer.predictions import FoundAnswer
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 _AROUND_ANSWER = 40  # tokens shown before and after an answer
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.tasks.choose.model import MultipleChoice
     from keras_bert_d2l.tasks.choose.predictions import Choice
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 
 class ChooseTask(Task[ChoiceExamples, "MultipleChoice"]):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 
 class EmbedTask(Task[PairExamples, "TextEmbedder"]):

@@ -15,9 +15,9 @@ from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.encoding import Fields, in_parts, names_and_ids, splits
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
-from keras_bert_d2l.text.tokenizer.offsets import behind_accents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
 _CONTINUED = "##"

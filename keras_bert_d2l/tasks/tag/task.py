@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.tasks.tag.model import TokenClassifier
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab.vocab import Vocab
+    from keras_bert_d2l.text.vocab import Vocab
 
 _MOST_CHARACTERS = 300  # of the labels of a text in a report
 _OUTSIDE = "O"  # the label of words that belong to no entity

@@ -1,12 +1,15 @@
-"""Build model inputs from token ids: truncate texts, add special tokens, and pad.
+"""Build model inputs from token ids: truncate texts or slide windows, add special tokens, and pad.
 
-This module does not need tensorflow-text. B: rows, T: tokens in a row.
+This module does not need tensorflow-text. B: rows, T: tokens in a row, W: windows of all B pairs.
 """
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer, shown
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, shown
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, rows_of_values
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
 from keras_bert_d2l.types import Tensor
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
@@ -70,6 +73,87 @@ def _frame_single(
     is_end = tf.range(tf.shape(rows)[1]) == lengths[:, tf.newaxis] + 1
     rows = tf.where(is_end, vocab.sep_id, rows)
     return {"tokens": rows, "segments": tf.zeros_like(rows), "valid_lens": lengths + ADDED_TO_ONE}
+
+
+def sliding_windows(
+    questions: Pieces, contexts: Pieces, *, vocab: Vocab, max_len: int, overlap: int
+) -> dict[str, tf.Tensor]:
+    """Return the rows of `Tokenizer.windows` for texts that are already split into pieces."""
+    check_integer("max_len", max_len, ADDED_TO_PAIR + 2)
+    check_integer("overlap", overlap, 0)
+    question_lengths = questions[0].row_lengths()
+    context_lengths = contexts[0].row_lengths()
+    room = tf.constant(max_len - ADDED_TO_PAIR, tf.int64) - question_lengths
+    message = (
+        f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} for its "
+        "context. Increase `max_len`, decrease `overlap`, or shorten the question."
+    )
+    with tf.control_dependencies(require(room > overlap, message)):
+        step = room - overlap
+    num_more = tf.maximum(context_lengths - room + step - 1, 0) // step
+    numbers = tf.ragged.range(num_more + 1)  # the windows of each pair: 0, 1, ...
+    rows = rows_of_values(numbers)
+    first = numbers.flat_values * tf.gather(step, rows)
+    end = tf.minimum(first + tf.gather(room, rows), tf.gather(context_lengths, rows))
+    row_starts = tf.gather(contexts[0].row_starts(), rows)
+    taken = tf.ragged.range(row_starts + first, row_starts + end)
+
+    tokens, starts, ends = (
+        (tf.gather(a, rows), tf.gather(b.flat_values, taken))
+        for a, b in zip(questions, contexts, strict=True)
+    )
+    return {
+        **frame(*tokens, vocab=vocab, max_len=max_len),
+        "starts": frame_values(*starts, 0, max_len),
+        "ends": frame_values(*ends, 0, max_len),
+        "rows": tf.cast(rows, tf.int32),
+    }
+
+
+def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
+    """Find the tokens of answers in windows. Answers are given as character ranges of the contexts.
+
+    Args:
+        windows: The complete output of `Tokenizer.windows`.
+        starts: First character of the answer in each context, int `(B,)`.
+        ends: Last character of the answer plus one, int `(B,)`.
+
+    Returns:
+        The positions of the first and the last token of the answer in each window, int32 `(W, 2)`.
+        Both are 0, the start token, if the window does not contain the complete answer.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> words = "who sat the cat on a mat".split()
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+        >>> windows = kb.Tokenizer(vocab).windows("who sat", "the cat sat on a mat", max_len=9)
+        >>> kb.answer_spans(windows, [4], [7]).numpy().tolist()  # "cat"
+        [[5, 5], [0, 0]]
+    """
+    in_context = tf.convert_to_tensor(windows["segments"]) == 1
+    token_starts = tf.where(in_context, windows["starts"], 0)
+    token_ends = tf.where(in_context, windows["ends"], 0)
+    is_text = token_starts < token_ends
+    rows = tf.convert_to_tensor(windows["rows"])
+    starts, ends = (tf.gather(tf.convert_to_tensor(x, tf.int32), rows) for x in (starts, ends))
+    overlaps = is_text & (token_ends > starts[:, tf.newaxis]) & (token_starts < ends[:, tf.newaxis])
+    overlaps = tf.cast(overlaps, tf.int32)
+    first_token = tf.argmax(overlaps, axis=1, output_type=tf.int32)
+    from_the_end = tf.argmax(overlaps[:, ::-1], axis=1, output_type=tf.int32)
+    last_token = tf.shape(overlaps)[1] - 1 - from_the_end
+
+    window_start = tf.reduce_min(tf.where(is_text, token_starts, tf.int32.max), axis=1)
+    window_end = tf.reduce_max(token_ends, axis=1)
+    # A context may start or end with characters that belong to no token, such as white space or a
+    # combining accent. The first and the last window of each context include them.
+    is_other = rows[1:] != rows[:-1]
+    window_start = tf.where(tf.pad(is_other, [[1, 0]], constant_values=True), 0, window_start)
+    is_last = tf.pad(is_other, [[0, 1]], constant_values=True)
+    window_end = tf.where(is_last, tf.int32.max, window_end)
+    is_found = tf.reduce_max(overlaps, axis=1) == 1
+    is_found &= (window_start <= starts) & (ends <= window_end)
+    spans = tf.stack([first_token, last_token], axis=1)
+    return tf.where(is_found[:, tf.newaxis], spans, 0)
 
 
 def frame_values(
@@ -233,3 +317,44 @@ def _framed(
         places = tf.where(is_text, of_text, tf.where(positions == last, end, places))
         first, num_before = length, num_before + tf.size(text.flat_values, tf.int64)
     return tf.gather(flat, places), lengths[0], lengths[-1]
+
+
+def get_tokens_and_segments(
+    tokens_a: Sequence[str], tokens_b: Sequence[str] | None = None
+) -> tuple[list[str], list[int]]:
+    """Join one or two lists of tokens into a BERT input sequence (d2l.ai, section 15.8.4).
+
+    The sequence is `<cls> a <sep>` or `<cls> a <sep> b <sep>`. Segment 0 ends with the first
+    `<sep>`. The inputs are not changed.
+
+    Args:
+        tokens_a: Tokens of the first text.
+        tokens_b: Tokens of the second text, or None for a single text.
+
+    Returns:
+        The tokens including the special tokens, and a list of the same length with the segment of
+        each token, 0 or 1.
+
+    Raises:
+        ValueError: If an argument is a string instead of a list of tokens.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> kb.get_tokens_and_segments(["the", "cat"], ["sat"])
+        (['<cls>', 'the', 'cat', '<sep>', 'sat', '<sep>'], [0, 0, 0, 0, 1, 1])
+    """
+    for name, tokens in (("tokens_a", tokens_a), ("tokens_b", tokens_b)):
+        if isinstance(tokens, str):
+            raise ValueError(
+                f"`{name}` must be a list of tokens. Received the text {tokens!r}. "
+                f"Split it first, for example with `{name}.split()`."
+            )
+        if tokens is not None or name == "tokens_a":
+            check_list(name, tokens, "tokens")
+    _, _, start, separator, _ = BOOK_SPECIALS
+    tokens = [start, *tokens_a, separator]
+    segments = [0] * len(tokens)
+    if tokens_b is not None:
+        tokens += [*tokens_b, separator]
+        segments += [1] * (len(tokens_b) + 1)
+    return tokens, segments

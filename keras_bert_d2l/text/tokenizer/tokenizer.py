@@ -11,17 +11,17 @@ import tensorflow as tf
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
+    answer_spans,
     as_rows,
     check_max_len,
     check_same_number,
     frame,
     frame_values,
+    sliding_windows,
     truncate,
 )
-from keras_bert_d2l.text.tokenizer.offsets import pieces_with_offsets
-from keras_bert_d2l.text.tokenizer.windows import answer_spans, sliding_windows
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces, pieces_with_offsets
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
 Texts: TypeAlias = str | Sequence[str] | Tensor

@@ -1,15 +1,24 @@
-"""WordPiece: split normalized texts into the pieces of a vocabulary.
+"""WordPiece: split normalized texts into the pieces of a vocabulary, and locate them in the text.
 
-B: texts in the batch.
+B: texts in the batch. Offsets count characters (code points, as in Python strings) of the original
+text. An end offset is the last character plus one.
 """
+
+import unicodedata
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.text._tensorflow_text import tensorflow_text
-from keras_bert_d2l.text.normalization import MARK, Normalization
+from keras_bert_d2l.text.normalization import (
+    HIDDEN,
+    MARK,
+    Normalization,
+    decode,
+    encode,
+    tensorflow_text,
+)
 from keras_bert_d2l.text.unicode_gaps import stand_ins
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
@@ -100,6 +109,64 @@ class WordPieces(tf.Module):
         return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
 
 
+def pieces_with_offsets(
+    texts: tf.Tensor, normalization: Normalization, word_pieces: WordPieces
+) -> Pieces:
+    """Split texts into pieces and locate each piece in the original text.
+
+    Each character is also normalized on its own. The number of bytes it contributes to the
+    normalized text maps the bytes of a piece back to characters. A character that contributes
+    nothing does not belong to any piece: the piece `e` of `e` and a combining accent ends before
+    the accent.
+
+    Args:
+        texts: Strings `(B,)`.
+        normalization: How to normalize the texts.
+        word_pieces: How to split the normalized texts.
+
+    Returns:
+        Three ragged tensors `(B, None)`: the ids, int32, and the character offsets at which each
+        piece starts and ends.
+    """
+    codes = decode(normalization.mark(texts))
+    ids, starts, ends = word_pieces(normalization.clean(encode(codes)))
+
+    different, place = tf.unique(codes.flat_values)
+    lengths = tf.strings.length(normalization.clean(encode(different[:, tf.newaxis])))
+    byte_ends = tf.cumsum(tf.cast(tf.gather(lengths, place), tf.int64))
+    byte_ends = tf.concat([[0], byte_ends], axis=0)  # number of bytes of the first n characters
+    is_of_the_text = _is_of_the_text(codes.flat_values, bool(normalization.special_tokens))
+    characters = tf.cumsum(tf.cast(is_of_the_text, tf.int32), exclusive=True)
+
+    row_starts = tf.gather(codes.row_starts(), rows_of_values(ids))
+    first_byte = tf.gather(byte_ends, row_starts)
+    first_character = tf.gather(characters, row_starts)
+
+    def character_of(byte: tf.Tensor) -> tf.Tensor:
+        place = tf.searchsorted(byte_ends[1:], first_byte + byte, side="right", out_type=tf.int64)
+        return tf.gather(characters, place) - first_character
+
+    return (
+        ids,
+        starts.with_flat_values(character_of(starts.flat_values)),
+        ends.with_flat_values(character_of(ends.flat_values - 1) + 1),
+    )
+
+
+def behind_accents(text: str, end: int) -> int:
+    """Extend the end of a character range past the combining accents that follow.
+
+    Normalization may remove accents, so no token contains them. They belong to the letter before.
+
+    Args:
+        text: The text.
+        end: Last character of the range plus one.
+    """
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end
+
+
 def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:
     """Return the row of each value, as `value_rowids` does with many more operations in a graph."""
     values = tf.range(ragged.row_splits[-1])
@@ -128,3 +195,25 @@ def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[st
     for token in vocab.special_tokens:
         tokens[vocab[token]] = markers[token]
     return [*tokens, *(markers[token] for token in normalization.special_tokens)]
+
+
+def _is_of_the_text(codes: tf.Tensor, has_hidden: bool) -> tf.Tensor:
+    """Return False for characters that `Normalization.mark` added around special tokens."""
+
+    def next_to(flags: tf.Tensor) -> tf.Tensor:
+        return tf.concat([flags[1:], [False]], 0)
+
+    def behind(flags: tf.Tensor) -> tf.Tensor:
+        return tf.concat([[False], flags[:-1]], 0)
+
+    is_mark = codes == ord(MARK)
+    is_left = is_mark & (tf.cumsum(tf.cast(is_mark, tf.int32)) % 2 == 1)
+    is_right = is_mark & ~is_left
+    # A space was added before each left mark and after each right one.
+    is_added = next_to(is_left) | behind(is_right)
+    if has_hidden:
+        # The marks around hidden characters were added, too. The right one ends the token, so the
+        # first hidden character counts as added in its place.
+        is_left &= next_to(codes >= HIDDEN)
+        is_added |= is_left | behind(is_left)
+    return ~is_added

@@ -44,7 +44,7 @@ from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.tasks.task import task_named
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay

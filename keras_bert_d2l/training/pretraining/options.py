@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.text.corpus.corpus import IN_MEMORY
+from keras_bert_d2l.text.corpus import IN_MEMORY
 from keras_bert_d2l.training.option_records import (
     CheckpointName,
     FilePath,

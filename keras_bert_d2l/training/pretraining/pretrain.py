@@ -13,9 +13,9 @@ from keras_bert_d2l.data.store.manifest import VOCAB
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import showing_stages, stage
-from keras_bert_d2l.text.corpus.corpus import IN_MEMORY, Corpus, are_documents
+from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.devices.compilation import choose_jit, prepare_jax, report_attention
 from keras_bert_d2l.training.devices.distribution import (
     check_architecture,

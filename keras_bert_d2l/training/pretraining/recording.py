@@ -13,7 +13,7 @@ from keras_bert_d2l.data.report.duplicates import find_copies
 from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 _NUM_SENTENCES, _NUM_ANSWERS = 8, 3

@@ -17,11 +17,11 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.learning import learn_vocab
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab_learning import learn_vocab
 from keras_bert_d2l.training.optimization.optimizers import (
     add_gradient_norms,
     add_pace,

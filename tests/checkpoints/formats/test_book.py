@@ -14,7 +14,7 @@ from keras_bert_d2l.checkpoints.formats import book
 from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 VOCAB = Vocab(["<unk>", "<pad>", "<mask>", "<cls>", "<sep>", "the", "café", "東"])
 CONFIG = BERTConfig.preset(

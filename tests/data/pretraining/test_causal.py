@@ -11,7 +11,7 @@ from keras_bert_d2l.data.pretraining.causal import causal_mask, next_tokens
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from tests.nightly import nightly_except
 
 PAD, SEP = 0, 2

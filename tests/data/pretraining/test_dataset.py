@@ -14,9 +14,9 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking_options import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
 from keras_bert_d2l.data.pretraining.splitting import split_documents
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from tests.nightly import nightly_except
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -301,7 +301,7 @@ def test_two_processes_give_the_same_batches(text, dataset, fresh_process, tmp_p
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
         from keras_bert_d2l.data.store.building import TokenStore
         from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-        from keras_bert_d2l.text.vocab.vocab import Vocab
+        from keras_bert_d2l.text.vocab import Vocab
 
         store, vocab = TokenStore.open(sys.argv[1]), Vocab.from_file(sys.argv[2])
         batches = pretraining_dataset(
@@ -324,9 +324,9 @@ def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp
     code = """
         import random, resource
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-        from keras_bert_d2l.text.corpus.corpus import Corpus
+        from keras_bert_d2l.text.corpus import Corpus
         from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-        from keras_bert_d2l.text.vocab.vocab import Vocab
+        from keras_bert_d2l.text.vocab import Vocab
 
         WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(100))]
 

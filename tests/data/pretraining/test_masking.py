@@ -16,7 +16,7 @@ from keras_bert_d2l.data.pretraining.random_numbers import (
     REPLACEMENT,
     UNIT_LENGTH,
 )
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from tests.nightly import nightly_except
 
 # Special tokens anywhere in the vocabulary. The last 15 of 40 tokens continue a word.

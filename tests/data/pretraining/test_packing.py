@@ -13,7 +13,7 @@ from keras_bert_d2l.data.pretraining.packing import (
     padding_share,
 )
 from keras_bert_d2l.data.pretraining.pairs import Examples
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 VOCAB = Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(95))])
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -13,9 +13,9 @@ from keras_bert_d2l.data.report import duplicates, report
 from keras_bert_d2l.data.report.page import report_page
 from keras_bert_d2l.data.report.report import data_report
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 EVIL = "<script>alert(1)</script>"
 WORDS = [

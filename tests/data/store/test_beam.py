@@ -12,8 +12,8 @@ from keras_bert_d2l.data.store import beam
 from keras_bert_d2l.data.store.beam import build_store_with_beam
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.shards import make_shard
-from keras_bert_d2l.text.corpus import sections
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text import text_files
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 PIECE_BYTES = 1500
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """A folder of two files in many pieces; every third document is a copy of the first."""
-    monkeypatch.setattr(sections, "SECTION_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(text_files, "SECTION_BYTES", PIECE_BYTES)
     draw = random.Random(0)
     words = [f"w{n}" for n in range(30)]
     documents = [

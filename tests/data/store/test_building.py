@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.store import merging, shards
 from keras_bert_d2l.data.store.building import TokenStore, build_store, cached_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 TEXT = [
     ["w0 w1 w2", "w3", "", "w4 unknown"],

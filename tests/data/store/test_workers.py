@@ -11,19 +11,19 @@ import time
 import pytest
 
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus import sections
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text import text_files
+from keras_bert_d2l.text.corpus import Corpus
 
 PIECE_BYTES = 2000
 NUM_PIECES = 20
 BUILD = f"""
 import sys
-from keras_bert_d2l.text.corpus import sections
-sections.SECTION_BYTES = {PIECE_BYTES}
+from keras_bert_d2l.text import text_files
+text_files.SECTION_BYTES = {PIECE_BYTES}
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 build_store(
     Corpus.open(sys.argv[1]), Tokenizer(Vocab.from_file(sys.argv[2])), sys.argv[3], workers=2,
@@ -34,7 +34,7 @@ build_store(
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "SECTION_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(text_files, "SECTION_BYTES", PIECE_BYTES)
     path = tmp_path / "corpus.txt"
     words = random.Random(0).choices([f"w{n}" for n in range(30)], k=PIECE_BYTES * NUM_PIECES // 4)
     sentences = [" ".join(words[start : start + 10]) for start in range(0, len(words), 10)]

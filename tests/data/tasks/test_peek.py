@@ -5,7 +5,7 @@ from keras_bert_d2l.data.tasks.peek import peek
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 PIECES = "a crane is fly ##ing over the lake it who . ?".split()
 CONTEXT = "a crane is flying over the lake ."

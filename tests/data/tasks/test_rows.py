@@ -14,7 +14,7 @@ from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.rows import TaggingRows, split_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 PIECES = "a crane is fly ##ing over the lake it who what do ##es . ?".split()
 PAD, CLS, SEP = 0, 2, 3

@@ -10,7 +10,7 @@ from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 
 TEXTS = ["the cat is good", "a bad dog sat on the mat .", "good", "bad bad bad good rug"]
 ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}

@@ -5,7 +5,7 @@ import pytest
 
 from keras_bert_d2l import QuestionAnswerer, TextEmbedder, Tokenizer, Vocab, load_pretrained
 from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 TEXTS = ["the cat sat", "", "the dog ran on the rug", "good", "a cat sat on the mat badly ."]
 

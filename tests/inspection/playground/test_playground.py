@@ -10,7 +10,7 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.weights.transfer import named_weights
 from keras_bert_d2l.inspection.playground.playground import rounded
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 WORDS = "the cat sat on a mat and dog ##s ran home . , old new man".split()
 TEXTS = ["the old cat sat on a mat .", "a dog ran home .", "the new man sat ."]

@@ -8,7 +8,7 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.inspection.playground.playground import tokenizer_data
 from keras_bert_d2l.pages import source
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
 PIECES = [
     "un",

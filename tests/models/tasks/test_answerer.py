@@ -13,7 +13,7 @@ from keras_bert_d2l.tasks.answer.labels import (
 )
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import answer
-from keras_bert_d2l.text.tokenizer.windows import answer_spans
+from keras_bert_d2l.text.tokenizer.framing import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
 MAX_LEN, OVERLAP = 16, 5  # limits questions to 7 tokens

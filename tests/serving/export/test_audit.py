@@ -12,7 +12,7 @@ from keras_bert_d2l.serving.export.audit import (
     check_saved_model,
     read_saved_model,
 )
-from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.text.normalization import tensorflow_text
 
 
 def operations(folder):

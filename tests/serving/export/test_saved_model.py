@@ -14,9 +14,9 @@ from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.tasks.embed.predictions import embed
-from keras_bert_d2l.text._tensorflow_text import tensorflow_text
+from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 MAX_LEN, TOP_K = 24, 3  # as in the exported model

@@ -16,7 +16,7 @@ from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from tests.nightly import nightly_except
 
 PAIRS = "pairs of any labels"

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.framing import frame
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 VOCAB = Vocab([*GOOGLE_SPECIALS, *"abcdefghij"])
 PAD, UNK, CLS, SEP, MASK = VOCAB.special_ids
@@ -100,7 +100,7 @@ def test_framing_does_not_need_tensorflow_text(fresh_process):
         import sys
         sys.modules["tensorflow_text"] = None
         from keras_bert_d2l.text.tokenizer.framing import frame
-        from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+        from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
         print(frame([[1, 2]], [[1]], vocab=Vocab(GOOGLE_SPECIALS))["tokens"].numpy().tolist())
     """
     assert fresh_process(code).strip() == "[[2, 1, 2, 3, 1, 3]]"

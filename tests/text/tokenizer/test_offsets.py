@@ -5,9 +5,9 @@ import random
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.tokenizer.offsets import token_spans
+from keras_bert_d2l.text.tokenizer.framing import answer_spans
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
 LETTERS = "abcdefghij"
 TOKENS = [*GOOGLE_SPECIALS, *LETTERS, *(f"##{c}" for c in LETTERS), ".", "東", "ᄀ", "##ᅡ"]
@@ -95,18 +95,13 @@ def test_bytes_that_are_not_utf8_count_as_characters(tokenizer):
     assert offsets["starts"].to_list() == [[0, 3], [0, 2]]
 
 
-def test_each_character_maps_to_its_token(tokenizer):
+def test_ranges_of_characters_map_to_spans_of_tokens(tokenizer):
     text = "ab É 가 [MASK]\u200b."
-    offsets = tokenizer.with_offsets([text] * len(text))
-    expected = [0, 1, -1, 2, -1, 3, -1, *[5] * 6, -1, 6]
-    starts, ends = offsets["starts"], offsets["ends"]
-    places = tf.range(len(text))
-    spans = token_spans(starts, ends, places, places + 1)
-    assert spans[:, 0].numpy().tolist() == expected
-    assert token_spans(starts.to_tensor(), ends.to_tensor(), places, places + 1).dtype == tf.int32
-
-
-def test_a_range_of_characters_maps_to_a_span_of_tokens(tokenizer):
-    offsets = tokenizer.with_offsets(["ab cd 가"] * 6)
-    spans = token_spans(offsets["starts"], offsets["ends"], [0, 1, 2, 2, 6, 8], [2, 4, 3, 5, 7, 9])
-    assert spans.numpy().tolist() == [[0, 1], [1, 2], [-1, -1], [2, 3], [4, 5], [-1, -1]]
+    ranges = [*((i, i + 1) for i in range(len(text))), (0, 2), (1, 4), (3, 6), (4, 14)]
+    tokens = [0, 1, None, 2, None, 3, None, *[5] * 6, None, 6]
+    expected = [(token, token) for token in tokens] + [(0, 1), (1, 2), (2, 4), (3, 5)]
+    windows = tokenizer.windows([""] * len(ranges), [text] * len(ranges), max_len=12)
+    spans = answer_spans(windows, *zip(*ranges, strict=True)).numpy().tolist()
+    found = [(first - 2, last - 2) if first else (None, None) for first, last in spans]
+    for characters, one, other in zip(ranges, found, expected, strict=True):
+        assert one == other, characters

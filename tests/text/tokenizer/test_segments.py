@@ -1,6 +1,6 @@
 import pytest
 
-from keras_bert_d2l.text.tokenizer.segments import get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
 
 
 def test_a_single_text_is_segment_zero():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
 PIECES = ["un", "##aff", "##able", "runn", "##ing", "the", "cat", "sat", "##s", ".", ",", "!", "'"]
 PAD, UNK, CLS, SEP, MASK = range(5)

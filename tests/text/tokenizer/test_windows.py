@@ -6,9 +6,9 @@ import json
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.text.tokenizer.framing import answer_spans
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.windows import answer_spans
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 WORDS = "abcdefghijkl"

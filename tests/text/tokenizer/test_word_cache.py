@@ -9,7 +9,7 @@ import pytest
 from keras_bert_d2l.text.tokenizer import word_cache
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.word_cache import WordCache
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 PIECES = [*"abcdeé.,!?-東σς[]#1", *(f"##{c}" for c in "abcdeé東σς1"), "ab", "##cd", "mask", "[X]"]
 VOCAB = Vocab([*GOOGLE_SPECIALS, *PIECES])

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.wordpiece import WordPieces
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 UNK = 1
 

@@ -15,7 +15,7 @@ from keras_bert_d2l.models.losses import (
     WeightedSquaredError,
 )
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,
     _batches,

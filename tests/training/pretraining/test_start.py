@@ -8,9 +8,9 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import from_scratch
 

@@ -13,9 +13,9 @@ import yaml
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import build_store
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 
 

@@ -16,7 +16,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable
 
 from keras_bert_d2l.reading import sha256_of
-from keras_bert_d2l.text.corpus.reading import bare_suffix, read_text
+from keras_bert_d2l.text.text_files import bare_suffix, read_text
 
 
 @dataclasses.dataclass(frozen=True)

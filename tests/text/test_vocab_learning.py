@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as original
 
-from keras_bert_d2l.text.corpus.corpus import Corpus
+from keras_bert_d2l.text import vocab_learning
+from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import counting, learning
-from keras_bert_d2l.text.vocab.learning import learn_vocab
-from keras_bert_d2l.text.vocab.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
+from keras_bert_d2l.text.vocab_learning import learn_vocab
 
 STEMS = ("walk", "talk", "jump", "play", "look", "turn", "open", "clean")
 ENDINGS = ("", "s", "ed", "ing", "er")
@@ -85,8 +85,8 @@ def test_punctuation_and_chinese_characters_are_never_continuations():
 
 def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
     corpus = [[*(f"word{i}" for i in range(200)), "the the the the"]] * 2
-    monkeypatch.setattr(counting, "_MAX_COUNTED_WORDS", 50)
-    monkeypatch.setattr(counting, "_BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(vocab_learning, "_MAX_COUNTED_WORDS", 50)
+    monkeypatch.setattr(vocab_learning, "_BATCH_CHARACTERS", 1)
     vocab = learn_vocab(corpus, 500)
     assert "the" in vocab
     assert "word150" not in vocab
@@ -112,8 +112,8 @@ def test_the_pieces_equal_those_of_tensorflow_text(monkeypatch, least_count):
     )
     pieces = original.learn_with_thresh(words, least_count, parameters)
     expected = [piece for piece in pieces if len(piece.removeprefix("##")) > 1]
-    monkeypatch.setattr(learning, "_LEAST_COUNT", least_count)
-    assert learning._frequent_pieces(words, len(words)) == expected
+    monkeypatch.setattr(vocab_learning, "_LEAST_COUNT", least_count)
+    assert vocab_learning._frequent_pieces(words, len(words)) == expected
     assert any(piece.startswith("##") for piece in expected)
 
 
@@ -122,7 +122,7 @@ def test_another_process_learns_the_same_bytes(tmp_path, fresh_process):
     corpus = documents()
     code = """
         import json, sys
-        from keras_bert_d2l.text.vocab.learning import learn_vocab
+        from keras_bert_d2l.text.vocab_learning import learn_vocab
         print(learn_vocab(json.load(open(sys.argv[1])), 70).fingerprint)
     """
     (tmp_path / "corpus.json").write_text(json.dumps(corpus))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from keras_bert_d2l.text.tokenizer.coverage import measure_coverage
+from keras_bert_d2l.text.coverage import measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.learning import extend_vocab, learn_vocab
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab_learning import extend_vocab, learn_vocab
 
 OLD = [["the cat sat on the mat", "the cats sat"] * 5]
 NEW = [["the neuron fires", "the neurons fire", "a neuronal network fires", "the cat"] * 5]

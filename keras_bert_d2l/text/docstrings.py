@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import ClassVar
 
-from keras_bert_d2l.text.corpus.sentences import LONG_ENOUGH, gather_documents, split_sentences
+from keras_bert_d2l.text.text_files import LONG_ENOUGH, gather_documents, split_sentences
 
 PACKAGES = ("tensorflow", "keras", "numpy")
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from keras_bert_d2l.text.corpus.corpus import Corpus
-from keras_bert_d2l.text.corpus.docstrings import Docstrings, prose
+from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.docstrings import Docstrings, prose
 
 GOOGLE_STYLE = """Turns a tensor into another tensor of the same shape.
 

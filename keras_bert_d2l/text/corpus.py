@@ -15,9 +15,9 @@ from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.reading import check_file, visible_files
 from keras_bert_d2l.remote import files, identity_of, size_of
-from keras_bert_d2l.text.corpus import sections
-from keras_bert_d2l.text.corpus.docstrings import Docstrings
-from keras_bert_d2l.text.corpus.layouts import LAYOUTS, documents
+from keras_bert_d2l.text import text_files
+from keras_bert_d2l.text.docstrings import Docstrings
+from keras_bert_d2l.text.text_files import LAYOUTS, Section, documents
 from keras_bert_d2l.types import PathLike
 
 _SUFFIXES = tuple(
@@ -33,7 +33,7 @@ _RULES = "2"  # increase when the rules that split text into documents change
 class Piece:
     """Consecutive documents of a corpus, which another process can read independently."""
 
-    sections: tuple["sections.Section | Docstrings | _Documents", ...]
+    sections: tuple["Section | Docstrings | _Documents", ...]
 
     @property
     def num_bytes(self) -> int:
@@ -60,8 +60,8 @@ class _TextFile:
     def identity(self) -> tuple[str, ...]:
         return identity_of(self.path), self.layout
 
-    def sections(self) -> Iterator[sections.Section]:
-        return sections.sections(self.path, self.layout)
+    def sections(self) -> Iterator[Section]:
+        return text_files.sections(self.path, self.layout)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,13 +206,13 @@ class Corpus:
         Together, the pieces contain the documents of the corpus in the same order. Their boundaries
         depend only on the files. A compressed file is never split.
         """
-        gathered: list[sections.Section | Docstrings | _Documents] = []
+        gathered: list[Section | Docstrings | _Documents] = []
         num_bytes = 0
         for part in self._parts:
             for section in part.sections():
                 gathered.append(section)
                 num_bytes += section.num_bytes
-                if num_bytes >= sections.SECTION_BYTES:
+                if num_bytes >= text_files.SECTION_BYTES:
                     yield Piece(tuple(gathered))
                     gathered, num_bytes = [], 0
         if gathered:
@@ -245,7 +245,7 @@ class Corpus:
         sentences. The names of the files do not matter.
         """
         version = importlib.metadata.version("sentencex")
-        rules = ("rules", _RULES, version, str(sections.SECTION_BYTES))
+        rules = ("rules", _RULES, version, str(text_files.SECTION_BYTES))
         identities = [rules, *(part.identity() for part in self._parts)]
         return hashlib.sha256(repr(identities).encode("utf-8")).hexdigest()
 

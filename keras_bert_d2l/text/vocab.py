@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_path, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, check_file, check_size
-from keras_bert_d2l.text.corpus.reading import read_lines
+from keras_bert_d2l.text.text_files import read_lines
 from keras_bert_d2l.types import PathLike, Tensor
 
 # Padding, unknown, start, separator and mask token, as spelled by google and by the book.

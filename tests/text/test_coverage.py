@@ -2,10 +2,10 @@
 
 import pytest
 
-from keras_bert_d2l.text.tokenizer import coverage
-from keras_bert_d2l.text.tokenizer.coverage import Coverage, measure_coverage
+from keras_bert_d2l.text import coverage
+from keras_bert_d2l.text.coverage import Coverage, measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
 TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, "the", "cat", "##s", ".", "[", "]", "mask"]))
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import CORPUS_UNKNOWN
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab.counting import batches, most_common, without_rare
+from keras_bert_d2l.text.vocab_learning import batches, most_common, without_rare
 
 _NUM_EXAMPLES = 10
 _MAX_COUNTED = 100_000  # different unknown words in memory

@@ -1,1 +1,0 @@
-"""Corpora: streams of documents from text files, folders and installed packages."""

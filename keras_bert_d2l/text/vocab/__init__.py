@@ -1,1 +1,0 @@
-"""Read, learn and extend vocabularies (`vocab.txt`)."""
