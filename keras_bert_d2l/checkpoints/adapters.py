@@ -17,14 +17,19 @@ from typing import NamedTuple, TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.formats.huggingface.folder import Weights, table
-from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
-from keras_bert_d2l.checkpoints.weights.files import (
+from keras_bert_d2l.checkpoints.array_files import (
+    NamedArrays,
     open_safetensors,
     write_safetensors,
 )
-from keras_bert_d2l.checkpoints.weights.tables import NamedArrays, Row, first_few, their_shape
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
+from keras_bert_d2l.checkpoints.formats.huggingface.folder import Weights, table
+from keras_bert_d2l.checkpoints.weights import (
+    Row,
+    first_few,
+    named_weights,
+    their_shape,
+)
 from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel

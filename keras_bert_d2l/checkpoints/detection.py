@@ -6,11 +6,11 @@ import pathlib
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from keras_bert_d2l.checkpoints.formats import book, google, huggingface, native, notebook
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.formats.task_fields import describe_task
+from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.formats import google, huggingface, native, state_dicts
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_remote
-from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, NamedArrays, first_few, part_of
+from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, url, verify_checksums
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import PathLike
@@ -21,8 +21,7 @@ FORMATS = {
     "native": native,
     "huggingface": huggingface,
     "google": google,
-    "book": book,
-    "notebook": notebook,
+    "book": state_dicts,
 }
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '

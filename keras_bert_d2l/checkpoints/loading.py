@@ -6,21 +6,20 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, Unpack
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
-    JSON_FILE,
-    OPTIONS_FILE,
-    read_tokenizer,
-)
-from keras_bert_d2l.checkpoints.formats.task_fields import (
+from keras_bert_d2l.checkpoints.formats.checkpoint import (
+    Checkpoint,
     TaskArguments,
     describe_task,
     make_task,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
+    JSON_FILE,
+    OPTIONS_FILE,
+    read_tokenizer,
+)
 from keras_bert_d2l.checkpoints.location import download, find_checkpoint, is_remote
-from keras_bert_d2l.checkpoints.weights.tables import HEAD_NAMES, check_contents, main_shapes
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights
+from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
+from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     MODULES_FILE,
     POOLING_FILE,
@@ -14,7 +15,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     TOKENIZER_FILES,
     write_tokenizer,
 )
-from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_type, shown
 from keras_bert_d2l.files import CHECKSUMS

@@ -17,8 +17,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
-from keras_bert_d2l.checkpoints.weights.tables import first_few
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import first_few, named_weights
 from keras_bert_d2l.checks import check_bool, check_integer, check_list, is_integer, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.variants import without_initialization

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import book as d2l
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 
 VOCAB = d2l.Vocab(
     "a crane is flying driver came he just left".split(),

@@ -22,7 +22,7 @@ from keras_bert_d2l import (
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_task
 from keras_bert_d2l.checkpoints.saving import convert_checkpoint
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -16,7 +16,7 @@ from keras_bert_d2l.checkpoints.saving import (
     save_pretrained,
     save_tokenizer,
 )
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from keras_bert_d2l import (
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints import location
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.training.option_records import checkpoint
 

@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.surgery import (
     resize_positions,
     stack_blocks,
 )
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()

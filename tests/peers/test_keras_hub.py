@@ -5,7 +5,7 @@ import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab
 from keras_bert_d2l.checkpoints.formats import huggingface
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
 

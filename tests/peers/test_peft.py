@@ -14,7 +14,7 @@ from keras_bert_d2l import (
     save_adapter,
     save_pretrained,
 )
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 peft = pytest.importorskip("peft", reason="needs PEFT: make test-peers")

@@ -15,7 +15,7 @@ from keras_bert_d2l import (
     minimal_pairs,
 )
 from keras_bert_d2l.checkpoints.formats import huggingface
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")

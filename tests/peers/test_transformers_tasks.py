@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, load_task, save_pretrained
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -24,12 +24,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.array_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.weights import tables
-from keras_bert_d2l.checkpoints.weights.files import open_tf1, write_tf1
-from keras_bert_d2l.checkpoints.weights.tables import Row, check_extent, first_few
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights, stored_weights
+from keras_bert_d2l.checkpoints.weights import (
+    POSITIONS,
+    SWAPPED,
+    SWAPPED_TRANSPOSED,
+    TENSORFLOW_ENDINGS,
+    Names,
+    Row,
+    check_extent,
+    expand,
+    first_few,
+    named_weights,
+    stored_weights,
+)
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
@@ -40,10 +50,10 @@ from keras_bert_d2l.types import ConfigDict, PathLike
 
 # Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
 # Column 0 of its logits means "is next".
-_NAMES: tables.Names = {
+_NAMES: Names = {
     "encoder/token_embedding": "bert/embeddings/word_embeddings",
     "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", tables.POSITIONS),
+    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", POSITIONS),
     "encoder/embedding_ln": "bert/embeddings/LayerNorm",
     "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
     "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
@@ -57,8 +67,8 @@ _NAMES: tables.Names = {
     "mlm/mlp/dense": "cls/predictions/transform/dense",
     "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
     "mlm/bias": "cls/predictions/output_bias",
-    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", tables.SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls/seq_relationship/output_bias", tables.SWAPPED),
+    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
 }
 
 # The optimizer state: two slots for every variable, keyed by their names in `BERTAdamW`, and the
@@ -67,9 +77,9 @@ SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
 STEP = "global_step"
 
 
-def table(config: BERTConfig) -> list[tables.Row]:
+def table(config: BERTConfig) -> list[Row]:
     """Return a row with Google's name and layout for every weight."""
-    return tables.expand(config, _NAMES, tables.TENSORFLOW_ENDINGS)
+    return expand(config, _NAMES, TENSORFLOW_ENDINGS)
 
 
 CONFIG_FILE = "bert_config.json"

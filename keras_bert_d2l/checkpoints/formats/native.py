@@ -20,8 +20,9 @@ import os
 import pathlib
 from typing import Any
 
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.formats.task_fields import (
+from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.formats.checkpoint import (
+    Checkpoint,
     TaskArguments,
     TaskFields,
     check_task_fields,
@@ -29,9 +30,7 @@ from keras_bert_d2l.checkpoints.formats.task_fields import (
     task_fields,
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
-from keras_bert_d2l.checkpoints.weights.files import open_safetensors, write_safetensors
-from keras_bert_d2l.checkpoints.weights.tables import Row, check_extent, weight_names
-from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json

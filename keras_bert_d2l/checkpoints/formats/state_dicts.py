@@ -1,140 +1,347 @@
-"""Read PyTorch state dicts from npz and safetensors files.
+"""State dicts of PyTorch programs: *Dive into Deep Learning*, and two tutorials.
 
-A state dict contains only the named weights of a program. The number of attention heads cannot be
-inferred from their shapes, so it is stored with the weights: as the array `num_heads` of an npz
-file or as the entry `num_heads` of a safetensors file's metadata. The rate `dropout` may be stored
-in the same way. PyTorch's own files are rejected, because they are pickles, which may run code when
-they are read.
+- The book (d2l.ai, sections 15.8 and 16.7). A folder has the layout of the book's `bert.small` and
+  `bert.base`: `vocab.json` is the list of tokens, and the parameters are in
+  `pretrained.safetensors` or `pretrained.npz`. A single file of parameters, without a vocabulary,
+  can also be read. The options of the book's model are fixed: two segments, ReLU, an epsilon of
+  1e-5. Only this format can be written.
+- The notebook of github.com/codertimo/BERT-pytorch, with sinusoidal positions, and
+  pre-normalization with the unbiased standard deviation. The weight names of the repository and of
+  the notebook are both supported.
+- The blog blog.iks-ran.com, 2023-07-26, with the encoder block from 2023-07-19.
+
+In the tutorials, token 0 is padding, and rows 1 and 2 of the segment embedding are for the two
+texts, see `first_segment_id` of `BERTConfig`. In all three, column 1 of the next-sentence logits
+means "is next".
+
+The number of attention heads cannot be inferred from the shapes of the weights, so it is stored
+with them: as the array `num_heads` of an npz file or as the entry `num_heads` of a safetensors
+file's metadata. The rate `dropout` may be stored in the same way. PyTorch's own files are rejected,
+because they are pickles, which may run code when they are read.
 """
 
 import os
 import pathlib
+from collections.abc import Iterable
+from typing import NamedTuple
 
+import numpy as np
+
+from keras_bert_d2l.checkpoints import weights
+from keras_bert_d2l.checkpoints.array_files import (
+    NamedArrays,
+    open_npz,
+    open_safetensors,
+    write_safetensors,
+)
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.weights.files import open_npz, open_safetensors
-from keras_bert_d2l.checkpoints.weights.tables import TORCH_ENDINGS, Endings, Names, expand
+from keras_bert_d2l.checkpoints.formats.foreign_config import check_kept
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_json
+from keras_bert_d2l.layers.encoder import sinusoidal_positions
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json
+from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.vocab import Vocab
 
 SUFFIXES = (".safetensors", ".npz")
-PICKLE_SUFFIXES = (".params", ".pt", ".pth", ".bin", ".pkl")
+VOCAB_FILE, PARAMETERS, PICKLE = "vocab.json", "pretrained", "pretrained.params"
+_PICKLE_SUFFIXES = (".params", ".pt", ".pth", ".bin", ".pkl")
 _ARGUMENTS: dict[str, type[int] | type[float]] = {"num_heads": int, "dropout": float}
 # If some names have this prefix, the other arrays are not weights but, for example, test inputs.
 _PREFIX = "w/"
 _HOW_TO_SAVE = (
     "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
 )
+# The arguments of the book's model, and `initializer`, which does not affect trained weights.
+_FREE = """
+    vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
+""".split()
+# PyTorch's float32 sines of large angles are inexact because the angles themselves are rounded.
+_POSITIONS_TOLERANCE = 1e-3
 
 
-class StateDict:
-    """A state dict in one file.
-
-    If some names start with `w/`, only these arrays are weights, and the prefix is removed.
-
-    Args:
-        file: A file whose suffix is in `SUFFIXES`.
+class Program(NamedTuple):
+    """A program that writes state dicts.
 
     Attributes:
-        arrays: The weights.
-        arguments: `num_heads` and `dropout`, if the file stores them.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file is damaged or contains pickled objects, or an argument in it is not a
-            number.
+        description: The format, for summaries.
+        preset: The `BERTConfig` preset of the program.
+        names: The program's table of names.
+        endings: The name endings that the table uses.
     """
 
-    def __init__(self, file: pathlib.Path) -> None:
-        stored = open_npz(file) if file.suffix == ".npz" else open_safetensors([file])
-        weights = stored.shapes.keys() - _ARGUMENTS.keys()
-        prefixed = [name for name in weights if name.startswith(_PREFIX)]
-        self.arrays = stored.select({n.removeprefix(_PREFIX): n for n in prefixed or weights})
-        arguments = stored.metadata.keys() & _ARGUMENTS.keys()
-        self.arguments = {name: _number(file, name, stored.metadata[name]) for name in arguments}
-
-    def describe(
-        self,
-        description: str,
-        preset: str,
-        num_heads: int | None,
-        names: Names,
-        endings: Endings = TORCH_ENDINGS,
-    ) -> Checkpoint:
-        """Describe the state dict as a checkpoint, and infer the sizes from the weights' shapes.
-
-        Args:
-            description: The format, for summaries.
-            preset: The `BERTConfig` preset of the program that wrote the file.
-            num_heads: Number of attention heads, if the file does not store it.
-            names: The program's table of names.
-            endings: The name endings that the table uses.
-
-        Raises:
-            ValueError: A weight is missing or has the wrong number of axes, or the number of heads
-                is unknown or does not match the sizes.
-        """
-        arguments = {"num_heads": num_heads, **self.arguments}
-        if arguments["num_heads"] is None:
-            raise ValueError(
-                f"{self.arrays.source!r} does not record how many attention heads the model has, "
-                "and this cannot be inferred from its weights. Pass `num_heads`, on the command "
-                "line to `keras-bert-d2l convert`, or store it with the weights: in an npz file as "
-                "the array 'num_heads', in a safetensors file as metadata, "
-                f"{_HOW_TO_SAVE}."
-            )
-        sizes = self._sizes(names)
-        try:
-            config = BERTConfig.preset(preset, **arguments, **sizes)
-        except ValueError as error:
-            raise ValueError(f"{self.arrays.source!r}: {error}") from error
-        table = expand(config, names, endings)
-        return Checkpoint(description, config, table, self.arrays, None, {})
-
-    def _sizes(self, names: Names) -> dict[str, int]:
-        ffn, positions = names["encoder/blk_{}/ffn/dense1"], names["encoder/pos_embedding"]
-        blocks = str(ffn).partition("{}")[0]
-        in_blocks = [n.removeprefix(blocks) for n in self.arrays.shapes if n.startswith(blocks)]
-        # If the table gives the positions a layout, they are stored without the first of 3 axes.
-        pe, num_axes = (positions, 3) if isinstance(positions, str) else (positions[0], 2)
-        vocab_size, num_hiddens = self._shape(f"{names['encoder/token_embedding']}.weight", 2)
-        return {
-            "vocab_size": vocab_size,
-            "num_hiddens": num_hiddens,
-            "ffn_num_hiddens": self._shape(f"{ffn}.bias".format(0), 1)[0],
-            "num_blks": len({name.partition(".")[0] for name in in_blocks}),
-            "max_len": self._shape(pe, num_axes)[-2],
-            "num_segments": self._shape(f"{names['encoder/segment_embedding']}.weight", 2)[0],
-        }
-
-    def _shape(self, name: str, num_axes: int) -> tuple[int, ...]:
-        shape = self.arrays.shapes.get(name)
-        if shape is None:
-            raise ValueError(
-                f"{self.arrays.source!r} lacks the weight {name!r}. The file belongs to a "
-                "different model or is incomplete: copy it again."
-            )
-        if len(shape) != num_axes:
-            raise ValueError(
-                f"{self.arrays.source!r}: {name!r} must have {num_axes} axes. Received: the shape "
-                f"{shape}."
-            )
-        return shape
+    description: str
+    preset: str
+    names: weights.Names
+    endings: weights.Endings = weights.TORCH_ENDINGS
 
 
-def refuse_pickle(file: pathlib.Path) -> None:
-    """Raise the `ValueError` that rejects PyTorch's own files."""
-    raise ValueError(
-        f"{os.fspath(file)!r} is a PyTorch or MXNet pickle, which may run code when it is read, so "
-        "this package does not read it. Convert it to safetensors in an environment with PyTorch, "
-        f"with the model's number of heads: `state = torch.load({file.name!r}, weights_only=True)`"
-        f", then {_HOW_TO_SAVE}."
+BOOK = Program(
+    "the parameters of d2l.ai",
+    "d2l-torch",
+    {
+        "encoder/token_embedding": "encoder.token_embedding",
+        "encoder/segment_embedding": "encoder.segment_embedding",
+        "encoder/pos_embedding": "encoder.pos_embedding",
+        **{
+            f"encoder/blk_{{}}/{layer}": f"encoder.blks.{{}}.{layer.replace('/', '.')}"
+            for layer in weights.BLOCK
+        },
+        "hidden": "hidden.0",
+        "mlm/mlp/dense": "mlm.mlp.0",
+        "mlm/mlp/ln": "mlm.mlp.2",
+        "mlm/mlp/logits": "mlm.mlp.3",
+        "nsp/dense": "nsp.output",
+    },
+)
+_BLOG = Program(
+    "the blog's state dict (iks-ran)",
+    "iksran",
+    {
+        "encoder/token_embedding": "ebd.t",
+        "encoder/segment_embedding": "ebd.s",
+        "encoder/pos_embedding": ("ebd.p.weight", weights.POSITIONS),
+        **{f"encoder/blk_{{}}/attention/W_{x}": f"blks.{{}}.sublayer_1.w_{x}" for x in "qkvo"},
+        "encoder/blk_{}/addnorm1/ln": "blks.{}.norm_1",
+        "encoder/blk_{}/ffn/dense1": "blks.{}.sublayer_2.linear_1",
+        "encoder/blk_{}/ffn/dense2": "blks.{}.sublayer_2.linear_2",
+        "encoder/blk_{}/addnorm2/ln": "blks.{}.norm_2",
+        "mlm/mlp/logits": "mlm.fc",
+        "nsp/dense": "nsp.fc",
+    },
+)
+# No other known state dict has these names.
+_SIGNATURES = {"encoder.blks.0.addnorm1.ln.weight": BOOK, "ebd.t.weight": _BLOG}
+_NOTEBOOK_SIGNATURE = "embedding.token.weight"  # after "bert.", unless the encoder was saved alone
+_NOTEBOOK_ENDINGS: weights.Endings = {
+    **weights.TORCH_ENDINGS,
+    "gamma": (".a_2", weights.SAME),
+    "beta": (".b_2", weights.SAME),
+}
+
+
+def _program(names: Iterable[str]) -> Program | None:
+    """Return the program that wrote weights of these names, or `None` if it is not known."""
+    names = set(names)
+    for signature, program in _SIGNATURES.items():
+        if signature in names:
+            return program
+    for prefix in ("bert.", ""):
+        if prefix + _NOTEBOOK_SIGNATURE in names:
+            block = f"{prefix}transformer_blocks.{{}}"
+            is_repository = block.format(0) + ".attention.output_linear.weight" in names
+            return _notebook(prefix, block, is_repository=is_repository)
+    return None
+
+
+def _notebook(prefix: str, block: str, *, is_repository: bool) -> Program:
+    """Return the program with the names of the notebook, or of its repository."""
+    attention, output = "self_attn", "output_layer"
+    norms = ["sublayers.0.norm", "sublayers.1.norm"]
+    if is_repository:
+        attention, output = "attention", "output_linear"
+        norms = ["input_sublayer.norm", "output_sublayer.norm"]
+    names: weights.Names = {
+        "encoder/token_embedding": f"{prefix}embedding.token",
+        "encoder/segment_embedding": f"{prefix}embedding.segment",
+        "encoder/pos_embedding": f"{prefix}embedding.position.pe",
+        "encoder/blk_{}/attention/W_q": f"{block}.{attention}.linear_layers.0",
+        "encoder/blk_{}/attention/W_k": f"{block}.{attention}.linear_layers.1",
+        "encoder/blk_{}/attention/W_v": f"{block}.{attention}.linear_layers.2",
+        "encoder/blk_{}/attention/W_o": f"{block}.{attention}.{output}",
+        "encoder/blk_{}/addnorm1/ln": f"{block}.{norms[0]}",
+        "encoder/blk_{}/ffn/dense1": f"{block}.feed_forward.w_1",
+        "encoder/blk_{}/ffn/dense2": f"{block}.feed_forward.w_2",
+        "encoder/blk_{}/addnorm2/ln": f"{block}.{norms[1]}",
+        "mlm/mlp/logits": "mask_lm.linear",
+        "nsp/dense": "next_sentence.linear",
+    }
+    return Program("the notebook's state dict (codertimo)", "codertimo", names, _NOTEBOOK_ENDINGS)
+
+
+def recognizes(path: pathlib.Path) -> bool:
+    """Return whether a folder has the book's layout, or a file has a program's weight names."""
+    if path.is_dir():
+        names = (PICKLE, *(PARAMETERS + suffix for suffix in SUFFIXES))
+        return any((path / name).is_file() for name in names)
+    if not path.is_file():
+        return False
+    # Pickles are included because the error of `describe` explains how to convert them.
+    return path.suffix in _PICKLE_SUFFIXES or (
+        path.suffix in SUFFIXES and _program(_open(path).shapes) is not None
     )
 
 
-def _number(file: pathlib.Path, name: str, value: str) -> int | float:
+def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+    """Read everything except the weights, and infer the sizes from the weights' shapes.
+
+    Args:
+        path: A folder or a file.
+        num_heads: Number of attention heads per block, if the file does not store it.
+
+    Raises:
+        FileNotFoundError: The parameter file is missing.
+        ValueError: A file is damaged, is a pickle or contradicts the other file, a weight is
+            missing, the positions of the notebook are not sinusoidal, or the number of heads is
+            unknown or does not match the sizes.
+    """
+    arrays = _open(_parameters(path))
+    program = _program(arrays.shapes) or BOOK
+    arguments = _arguments(arrays, num_heads)
+    sizes = _sizes(arrays, program.names)
     try:
-        return _ARGUMENTS[name](value)
-    except (TypeError, ValueError) as error:
+        config = BERTConfig.preset(program.preset, **arguments, **sizes)
+    except ValueError as error:
+        raise ValueError(f"{arrays.source!r}: {error}") from error
+    table = weights.expand(config, program.names, program.endings)
+    if config.positions == "sinusoidal":
+        arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
+    checkpoint = Checkpoint(program.description, config, table, arrays, None, {})
+    if not (path / VOCAB_FILE).is_file():
+        return checkpoint
+    vocab = _read_vocab(path / VOCAB_FILE)
+    # The book lowercases every text.
+    return checkpoint._replace(vocab=vocab, tokenizer_options={"lowercase": True})
+
+
+def write(
+    model: BERTModel,
+    folder: pathlib.Path,
+    vocab: Vocab | None,
+    tokenizer_options: TokenizerOptions,
+) -> None:
+    """Write a folder with the book's layout.
+
+    The parameters are written to `pretrained.safetensors`, with the number of heads and the
+    dropout rate in the metadata, which PyTorch ignores. A warning is issued if a dropout rate
+    cannot be stored. The outputs do not depend on it.
+
+    Raises:
+        ValueError: The book's format cannot express the model. The message names the field.
+    """
+    if model.missing_heads:
         raise ValueError(
-            f"{os.fspath(file)!r}: `{name}` must be one number. Received: {shown(value)}."
-        ) from error
+            "The book's format requires every head, but the checkpoint of this model lacked "
+            f"{sorted(model.missing_heads)}. Train the missing heads, or choose another format."
+        )
+    config = model.bert_config
+    kept = {name: getattr(config, name) for name in _FREE}
+    check_kept(config, BERTConfig.preset(BOOK.preset, **kept), "the book")
+    arrays = weights.stored_weights(model, weights.expand(config, BOOK.names, BOOK.endings))
+    if vocab is not None:
+        if not tokenizer_options.get("lowercase", True):
+            raise ValueError(
+                "The book's format cannot express lowercase=False, because the book lowercases "
+                "every text. Save the model without its tokenizer, or in another format."
+            )
+        write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
+    metadata = {name: str(getattr(config, name)) for name in _ARGUMENTS}
+    write_safetensors(folder / f"{PARAMETERS}.safetensors", arrays, metadata)
+
+
+def _parameters(path: pathlib.Path) -> pathlib.Path:
+    """Return the parameter file. In a folder, safetensors is preferred to npz."""
+    files = [path / (PARAMETERS + suffix) for suffix in SUFFIXES] if path.is_dir() else [path]
+    found = next((file for file in files if file.is_file()), files[0])
+    pickle = path / PICKLE if path.is_dir() else path
+    if (not found.is_file() and pickle.is_file()) or found.suffix in _PICKLE_SUFFIXES:
+        raise ValueError(
+            f"{os.fspath(pickle)!r} is a PyTorch or MXNet pickle, which may run code when it is "
+            "read, so this package does not read it. Convert it to safetensors in an environment "
+            "with PyTorch, with the model's number of heads: `state = torch.load("
+            f"{pickle.name!r}, weights_only=True)`, then {_HOW_TO_SAVE}."
+        )
+    return found
+
+
+def _open(file: pathlib.Path) -> NamedArrays:
+    """Open a state dict. If some names start with `w/`, only these arrays are weights."""
+    stored = open_npz(file) if file.suffix == ".npz" else open_safetensors([file])
+    names = stored.shapes.keys() - _ARGUMENTS.keys()
+    prefixed = [name for name in names if name.startswith(_PREFIX)]
+    return stored.select({name.removeprefix(_PREFIX): name for name in prefixed or names})
+
+
+def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | float]:
+    """Return `num_heads` and, if the file stores it, `dropout`."""
+    found: dict[str, int | float] = {} if num_heads is None else {"num_heads": num_heads}
+    for name, kind in _ARGUMENTS.items():
+        try:
+            if name in arrays.metadata:
+                found[name] = kind(arrays.metadata[name])
+        except ValueError as error:
+            raise ValueError(
+                f"{arrays.source!r}: `{name}` must be one number. Received: "
+                f"{shown(arrays.metadata[name])}."
+            ) from error
+    if "num_heads" not in found:
+        raise ValueError(
+            f"{arrays.source!r} does not record how many attention heads the model has, and this "
+            "cannot be inferred from its weights. Pass `num_heads`, on the command line to "
+            "`keras-bert-d2l convert`, or store it with the weights: in an npz file as the array "
+            f"'num_heads', in a safetensors file as metadata, {_HOW_TO_SAVE}."
+        )
+    return found
+
+
+def _sizes(arrays: NamedArrays, names: weights.Names) -> dict[str, int]:
+    """Infer the sizes of the model from the shapes of its weights."""
+    ffn, positions = names["encoder/blk_{}/ffn/dense1"], names["encoder/pos_embedding"]
+    blocks = str(ffn).partition("{}")[0]
+    in_blocks = [n.removeprefix(blocks) for n in arrays.shapes if n.startswith(blocks)]
+    # If the table gives the positions a layout, they are stored without the first of 3 axes.
+    pe, num_axes = (positions, 3) if isinstance(positions, str) else (positions[0], 2)
+    vocab_size, num_hiddens = _shape(arrays, f"{names['encoder/token_embedding']}.weight", 2)
+    return {
+        "vocab_size": vocab_size,
+        "num_hiddens": num_hiddens,
+        "ffn_num_hiddens": _shape(arrays, f"{ffn}.bias".format(0), 1)[0],
+        "num_blks": len({name.partition(".")[0] for name in in_blocks}),
+        "max_len": _shape(arrays, pe, num_axes)[-2],
+        "num_segments": _shape(arrays, f"{names['encoder/segment_embedding']}.weight", 2)[0],
+    }
+
+
+def _shape(arrays: NamedArrays, name: str, num_axes: int) -> tuple[int, ...]:
+    shape = arrays.shapes.get(name)
+    if shape is None:
+        raise ValueError(
+            f"{arrays.source!r} lacks the weight {name!r}. The file belongs to a different model "
+            "or is incomplete: copy it again."
+        )
+    if len(shape) != num_axes:
+        raise ValueError(
+            f"{arrays.source!r}: {name!r} must have {num_axes} axes. Received: the shape {shape}."
+        )
+    return shape
+
+
+def _without_positions(arrays: NamedArrays, name: str) -> NamedArrays:
+    """Return the weights without positions that are not trained, if these are the sinusoidal ones.
+
+    Raises:
+        ValueError: The positions differ from the ones that the model computes.
+    """
+    stored = arrays.read(name)
+    expected = sinusoidal_positions(*stored.shape[1:])
+    if stored.shape != expected.shape or not np.allclose(
+        stored, expected, atol=_POSITIONS_TOLERANCE
+    ):
+        raise ValueError(
+            f"{arrays.source!r}: {name!r} must contain sinusoidal positions of shape "
+            f"{expected.shape}, which are not trained. Received: different values of shape "
+            f"{stored.shape}. The file is damaged or belongs to a different model."
+        )
+    return arrays.select({other: other for other in arrays.shapes if other != name})
+
+
+def _read_vocab(file: pathlib.Path) -> Vocab:
+    try:
+        tokens = read_json(file, MOST_VOCAB_BYTES)
+        if not isinstance(tokens, list):
+            raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
+        return Vocab(tokens)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(file)!r} is not a vocabulary of the book: {error}") from error

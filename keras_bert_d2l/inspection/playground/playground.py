@@ -16,8 +16,8 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.formats.task_fields import task_fields
-from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
+from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
+from keras_bert_d2l.checkpoints.weights import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asked_model import asked_model, model_at

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TypedDict
 
-from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
+from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.files import verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -13,13 +13,13 @@ import pathlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     CONFIG_FILE,
     runtime_fields,
     write_pooling,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
-from keras_bert_d2l.checkpoints.formats.task_fields import embedding_fields, task_fields
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel

@@ -8,13 +8,13 @@ from typing import Any
 import keras
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
-from keras_bert_d2l.checkpoints.formats.task_fields import describe_task, task_fields
+from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fields
 from keras_bert_d2l.checkpoints.loading import (
     heads_of,
     load_pretrained,
     load_task,
 )
-from keras_bert_d2l.checkpoints.weights.transfer import with_config
+from keras_bert_d2l.checkpoints.weights import with_config
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples

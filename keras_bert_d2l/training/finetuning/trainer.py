@@ -11,7 +11,7 @@ from typing import Any, cast
 import keras
 
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights
+from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.losses import Loss

@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_bert
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.weights.transfer import with_config
+from keras_bert_d2l.checkpoints.weights import with_config
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel

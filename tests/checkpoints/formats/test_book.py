@@ -10,8 +10,8 @@ import safetensors
 import safetensors.numpy
 
 from keras_bert_d2l.book import _get_batch_loss_bert
-from keras_bert_d2l.checkpoints.formats import book
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.formats import state_dicts
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab import Vocab
@@ -65,7 +65,7 @@ def random_model(config=CONFIG):
 
 
 def loaded(path, num_heads=None):
-    checkpoint = book.describe(path, num_heads)
+    checkpoint = state_dicts.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
     load_weights(model, checkpoint.table, checkpoint.arrays)
     assert sorted(model.missing_heads) == []
@@ -83,7 +83,7 @@ def assert_same_weights(one, other):
 def folder(tmp_path):
     folder = tmp_path / "bert.tiny"
     folder.mkdir()
-    book.write(random_model(), folder, VOCAB, {"lowercase": True})
+    state_dicts.write(random_model(), folder, VOCAB, {"lowercase": True})
     return folder
 
 
@@ -150,7 +150,7 @@ def test_the_vocabulary_is_the_list_of_tokens(folder):
 def test_the_field_that_the_book_cannot_express_is_named(field, value, tmp_path):
     model = BERTModel.from_bert_config(BERTConfig(**{**CONFIG.to_dict(), field: value}))
     with pytest.raises(ValueError, match=f"cannot express.*Received: {field}={value!r}"):
-        book.write(model, tmp_path, None, {})
+        state_dicts.write(model, tmp_path, None, {})
     assert not list(tmp_path.iterdir())
 
 
@@ -159,13 +159,13 @@ def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(name, tmp_path, m
     model = BERTModel.from_bert_config(BERTConfig(**{**CONFIG.to_dict(), name: 0.5}))
     told = []
     monkeypatch.setattr(warnings, "warn", lambda message, **_: told.append(message))
-    book.write(model, tmp_path, None, {})
+    state_dicts.write(model, tmp_path, None, {})
     assert any(f"cannot store {name}=0.5" in message for message in told)
 
 
 def test_a_case_sensitive_tokenizer_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="lowercase=False"):
-        book.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
+        state_dicts.write(random_model(), tmp_path, VOCAB, {"lowercase": False})
 
 
 # Reading
@@ -177,7 +177,7 @@ def test_a_single_npz_file_is_read(folder, tmp_path, prefix):
     others = {"tokens": np.ones((2, 3), "int32")} if prefix else {}
     arrays = {prefix + name: weight for name, weight in weights.items()}
     np.savez(tmp_path / "net.npz", num_heads=3, **arrays, **others)
-    assert book.recognizes(tmp_path / "net.npz")
+    assert state_dicts.recognizes(tmp_path / "net.npz")
     assert_same_weights(loaded(tmp_path / "net.npz"), random_model())
 
 
@@ -190,20 +190,20 @@ def test_safetensors_are_preferred_to_npz_and_pickles_are_ignored(folder):
 def test_other_folders_and_files_are_not_detected_as_the_books(tmp_path):
     np.savez(tmp_path / "net.npz", weights=np.ones(3, "float32"))
     (tmp_path / "vocab.json").write_text("[]")
-    assert not book.recognizes(tmp_path)
-    assert not book.recognizes(tmp_path / "net.npz")
-    assert not book.recognizes(tmp_path / "model.ckpt")
+    assert not state_dicts.recognizes(tmp_path)
+    assert not state_dicts.recognizes(tmp_path / "net.npz")
+    assert not state_dicts.recognizes(tmp_path / "model.ckpt")
 
 
 @pytest.mark.parametrize(("metadata", "num_heads"), [({}, 3), ({"num_heads": "3"}, None)])
 def test_the_number_of_heads_comes_from_the_file_or_the_argument(folder, metadata, num_heads):
-    checkpoint = book.describe(rewritten(folder, metadata), num_heads)
+    checkpoint = state_dicts.describe(rewritten(folder, metadata), num_heads)
     assert checkpoint.config.num_heads == 3
 
 
 def test_the_error_for_a_missing_number_of_heads_explains_how_to_specify_it(folder):
     with pytest.raises(ValueError, match=r"how many attention heads.*Pass `num_heads`.*metadata="):
-        book.describe(rewritten(folder, metadata={}))
+        state_dicts.describe(rewritten(folder, metadata={}))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_the_error_for_a_missing_number_of_heads_explains_how_to_specify_it(fold
 )
 def test_an_impossible_number_of_heads_is_rejected(folder, metadata, num_heads, message):
     with pytest.raises(ValueError, match=message):
-        book.describe(rewritten(folder, metadata), num_heads)
+        state_dicts.describe(rewritten(folder, metadata), num_heads)
 
 
 # Invalid input
@@ -230,20 +230,18 @@ def test_an_impossible_number_of_heads_is_rejected(folder, metadata, num_heads, 
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
 def test_a_pickle_is_rejected_with_instructions_for_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
-    assert book.recognizes(tmp_path / path)
+    assert state_dicts.recognizes(tmp_path / path)
     with pytest.raises(
         ValueError, match=r"MXNet pickle.*may run code.*safetensors\.torch\.save_file.*num_heads"
     ):
-        book.describe(tmp_path / path)
+        state_dicts.describe(tmp_path / path)
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="neither of the book's files 'pretrained.safetensors'"
-    ):
-        book.describe(tmp_path)
+    with pytest.raises(FileNotFoundError, match="pretrained.safetensors"):
+        state_dicts.describe(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"net\.npz"):
-        book.describe(tmp_path / "net.npz")
+        state_dicts.describe(tmp_path / "net.npz")
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
@@ -253,7 +251,7 @@ def test_a_truncated_file_is_named(folder, tmp_path, kept):
         content = file.read_bytes()
         file.write_bytes(content[: int(kept * len(content))])
         with pytest.raises(ValueError, match=f"{file.name}' is not a complete"):
-            book.describe(file.parent)
+            state_dicts.describe(file.parent)
 
 
 def test_damaged_values_inside_an_npz_file_are_detected(folder):
@@ -299,7 +297,7 @@ def test_weights_that_do_not_match_are_named(folder, name, array, message):
 
 def test_a_missing_head_is_reported(folder):
     names = ("nsp.output.weight", "nsp.output.bias")
-    checkpoint = book.describe(rewritten(folder, **dict.fromkeys(names)))
+    checkpoint = state_dicts.describe(rewritten(folder, **dict.fromkeys(names)))
     model = BERTModel.from_bert_config(checkpoint.config)
     load_weights(model, checkpoint.table, checkpoint.arrays)
     assert sorted(model.missing_heads) == ["nsp"]
@@ -320,7 +318,7 @@ def test_an_invalid_vocabulary_file_is_rejected(folder, content, message):
     with pytest.raises(
         ValueError, match=f"vocab.json' is not a vocabulary of the book: .*{message}"
     ):
-        book.describe(folder)
+        state_dicts.describe(folder)
 
 
 # The book's own code

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
 from keras_bert_d2l.checkpoints.formats import google
 from keras_bert_d2l.checkpoints.formats.google import config_from_json, config_to_json, table
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 
 CONFIG = BERTConfig.preset(
     "google", vocab_size=11, num_hiddens=8, ffn_num_hiddens=12, num_heads=2, num_blks=2, max_len=7

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab, inspect_checkpoint, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s a".split()
 VOCAB = Vocab(WORDS)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights, stored_weights
+from keras_bert_d2l.checkpoints.weights import named_weights, stored_weights
 
 
 @pytest.fixture(scope="module")

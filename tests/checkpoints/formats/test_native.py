@@ -8,7 +8,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.native import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.normalization import TokenizerOptions

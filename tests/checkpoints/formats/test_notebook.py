@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.formats import book, notebook
-from keras_bert_d2l.checkpoints.weights.transfer import load_weights, named_weights
+from keras_bert_d2l.checkpoints.formats import state_dicts
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 
@@ -94,8 +94,8 @@ def saved(weights, path, num_heads=N):
 
 
 def loaded(path, num_heads=None):
-    assert notebook.recognizes(path)
-    checkpoint = notebook.describe(path, num_heads)
+    assert state_dicts.recognizes(path)
+    checkpoint = state_dicts.describe(path, num_heads)
     model = BERTModel.from_bert_config(checkpoint.config)
     load_weights(model, checkpoint.table, checkpoint.arrays)
     return model, sorted(model.missing_heads)
@@ -195,7 +195,7 @@ def test_the_notebooks_configuration_is_inferred_from_the_shapes(of_the_notebook
         pooler=False,
         mlm_head="linear",
     )
-    checkpoint = notebook.describe(saved(of_the_notebook, tmp_path / "bert.npz"))
+    checkpoint = state_dicts.describe(saved(of_the_notebook, tmp_path / "bert.npz"))
     assert checkpoint.config == expected
     assert checkpoint.vocab is None
 
@@ -283,23 +283,15 @@ def test_the_blogs_configuration_is_inferred_from_the_shapes(of_the_blog, tmp_pa
         pooler=False,
         mlm_head="linear",
     )
-    assert notebook.describe(saved(of_the_blog, tmp_path / "bert.npz")).config == expected
+    assert state_dicts.describe(saved(of_the_blog, tmp_path / "bert.npz")).config == expected
 
 
 # Format detection and invalid input
 
 
-def test_each_state_dict_is_recognized_only_by_its_own_module(
-    of_the_notebook, of_the_blog, tmp_path
-):
-    for weights in (of_the_notebook, of_the_blog):
-        path = saved(weights, tmp_path / "bert.npz")
-        assert (notebook.recognizes(path), book.recognizes(path)) == (True, False)
-    path = saved({"encoder.blks.0.addnorm1.ln.weight": np.ones(D, "float32")}, path)
-    assert (notebook.recognizes(path), book.recognizes(path)) == (False, True)
-    assert not notebook.recognizes(tmp_path)
-    with pytest.raises(ValueError, match="not a model of the notebook or the blog"):
-        notebook.describe(path)
+def test_other_files_are_not_recognized(tmp_path):
+    assert not state_dicts.recognizes(saved({"a": np.ones(D, "float32")}, tmp_path / "bert.npz"))
+    assert not state_dicts.recognizes(tmp_path)
 
 
 def test_the_number_of_heads_must_be_known_and_divide_the_width(of_the_blog, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.inspection.playground.playground import rounded
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy.special import expit, log_softmax, softmax
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,

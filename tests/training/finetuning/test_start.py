@@ -14,7 +14,7 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.checkpoints.weights.transfer import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.finetuning.start import load_model
 

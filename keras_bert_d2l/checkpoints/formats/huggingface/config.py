@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
-from keras_bert_d2l.checkpoints.formats.task_fields import TaskArguments, TaskFields
-from keras_bert_d2l.checkpoints.weights.tables import first_few
+from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments, TaskFields
+from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json

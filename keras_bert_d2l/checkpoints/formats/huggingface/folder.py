@@ -15,7 +15,14 @@ import warnings
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.formats.checkpoint import (
+    Checkpoint,
+    TaskArguments,
+    TaskFields,
+    parts_of,
+    task_fields,
+)
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     ARCHITECTURES,
     CONFIG_FILE,
@@ -29,16 +36,18 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
-from keras_bert_d2l.checkpoints.formats.task_fields import (
-    TaskArguments,
-    TaskFields,
-    parts_of,
-    task_fields,
+from keras_bert_d2l.checkpoints.weights import (
+    POSITIONS,
+    SWAPPED,
+    SWAPPED_TRANSPOSED,
+    TORCH_ENDINGS,
+    Names,
+    Row,
+    check_extent,
+    expand,
+    first_few,
+    stored_weights,
 )
-from keras_bert_d2l.checkpoints.weights import tables
-from keras_bert_d2l.checkpoints.weights.files import open_safetensors, write_safetensors
-from keras_bert_d2l.checkpoints.weights.tables import NamedArrays, check_extent, first_few
-from keras_bert_d2l.checkpoints.weights.transfer import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
@@ -53,10 +62,10 @@ WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 MLM_BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 _DECODER = "cls.predictions.decoder.weight"
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
-_NAMES: tables.Names = {
+_NAMES: Names = {
     "encoder/token_embedding": "bert.embeddings.word_embeddings",
     "encoder/segment_embedding": "bert.embeddings.token_type_embeddings",
-    "encoder/pos_embedding": ("bert.embeddings.position_embeddings.weight", tables.POSITIONS),
+    "encoder/pos_embedding": ("bert.embeddings.position_embeddings.weight", POSITIONS),
     "encoder/embedding_ln": "bert.embeddings.LayerNorm",
     "encoder/blk_{}/attention/W_q": "bert.encoder.layer.{}.attention.self.query",
     "encoder/blk_{}/attention/W_k": "bert.encoder.layer.{}.attention.self.key",
@@ -71,18 +80,18 @@ _NAMES: tables.Names = {
     "mlm/mlp/ln": "cls.predictions.transform.LayerNorm",
     "mlm/mlp/logits": "cls.predictions.decoder",
     "mlm/bias": MLM_BIAS,
-    "nsp/dense/kernel": ("cls.seq_relationship.weight", tables.SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls.seq_relationship.bias", tables.SWAPPED),
+    "nsp/dense/kernel": ("cls.seq_relationship.weight", SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls.seq_relationship.bias", SWAPPED),
 }
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 
-def table(config: BERTConfig, task: TaskFields | None) -> list[tables.Row]:
+def table(config: BERTConfig, task: TaskFields | None) -> list[Row]:
     """Return a row for every weight, with the name that transformers writes."""
     head = head_name(task) if task else None
     names = {**_NAMES, "head": head} if head else _NAMES
-    return tables.expand(config, names, tables.TORCH_ENDINGS, parts_of(task))
+    return expand(config, names, TORCH_ENDINGS, parts_of(task))
 
 
 class Weights:

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.tables import (
+from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
     SAME,
     SWAPPED,
@@ -10,8 +10,6 @@ from keras_bert_d2l.checkpoints.weights.tables import (
     TRANSPOSED,
     NamedArrays,
     Row,
-)
-from keras_bert_d2l.checkpoints.weights.transfer import (
     load_weights,
     named_weights,
     stored_weights,

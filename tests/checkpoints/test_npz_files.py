@@ -3,8 +3,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights import files
-from keras_bert_d2l.checkpoints.weights.files import open_npz
+from keras_bert_d2l.checkpoints import array_files
+from keras_bert_d2l.checkpoints.array_files import open_npz
 
 
 @pytest.fixture
@@ -58,14 +58,14 @@ def test_a_size_that_the_file_cannot_have_is_rejected(entry, message, file, monk
 
 
 def test_zeros_beyond_the_ratio_of_compression_are_rejected(file, monkeypatch):
-    monkeypatch.setattr(files, "_LARGEST_RATIO", 10)
+    monkeypatch.setattr(array_files, "_LARGEST_RATIO", 10)
     np.savez_compressed(file, a=np.zeros(10_000))
     with pytest.raises(ValueError, match="'a.npy' cannot have 80,128 bytes"):
         open_npz(file)
 
 
 def test_too_many_arrays_are_rejected(file, monkeypatch):
-    monkeypatch.setattr(files, "_MAX_ARRAYS", 1)
+    monkeypatch.setattr(array_files, "_MAX_ARRAYS", 1)
     with pytest.raises(ValueError, match="net.npz'.*it has 2 arrays"):
         open_npz(file)
 

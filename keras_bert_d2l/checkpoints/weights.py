@@ -1,58 +1,24 @@
-"""Names, shapes and layouts of weights: the arrays of a file, and a table of our names and theirs.
+"""The weights of a model: their names here and elsewhere, and copies from and to files.
 
 A format of checkpoints has a table of names. `expand` turns it into one row for every weight of an
-architecture, and `check_contents` compares these rows with the arrays of a file before any memory
-is used.
+architecture. `load_weights` copies the arrays of a file into a model, `stored_weights` from a model
+to the arrays of a file. Both raise an error instead of silently omitting weights on either side.
 """
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
+from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.config import BERTConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedArrays:
-    """The arrays of a checkpoint, read one at a time.
-
-    Args:
-        source: The file or folder, for error messages.
-        shapes: Shapes by name.
-        dtypes: Dtypes by name, as spelled in the file.
-        read: Function that takes a name and returns the array as float32.
-        metadata: Other entries of the file.
-    """
-
-    source: str
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, str]
-    read: Callable[[str], np.ndarray]
-    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    def read_finite(self, name: str) -> np.ndarray:
-        """Return an array, or raise a `ValueError` if one of its values is not finite."""
-        value = self.read(name)
-        if not np.isfinite(value).all():
-            raise ValueError(
-                f"{self.source!r} contains values that are not finite in {name!r}: the training "
-                "run diverged, or the file is damaged. Use an earlier checkpoint."
-            )
-        return value
-
-    def select(self, names: Mapping[str, str]) -> "NamedArrays":
-        """Return a renamed subset of the arrays. `names` maps new names to existing names."""
-        return NamedArrays(
-            self.source,
-            {new: self.shapes[old] for new, old in names.items()},
-            {new: self.dtypes[old] for new, old in names.items()},
-            lambda name: self.read(names[name]),
-        )
-
+from keras_bert_d2l.layers.variants import initialize
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.partial_training import lora_update
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 # The first component of a weight's name. A task model has "head" instead of "mlm" and "nsp".
 BERT_PARTS = ("encoder", "hidden", "mlm", "nsp")
@@ -62,7 +28,7 @@ PARTS = (*BERT_PARTS, "head")
 HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp"}
 
 _DENSE, _NORM = ("kernel", "bias"), ("gamma", "beta")
-_BLOCK = {
+BLOCK = {
     **{f"attention/W_{letter}": _DENSE for letter in "qkvo"},
     "addnorm1/ln": _NORM,
     "ffn/dense1": _DENSE,
@@ -173,7 +139,7 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
     if config.embedding_norm:
         layers["encoder/embedding_ln"] = _NORM
     for index in range(config.num_blks):
-        layers |= {f"encoder/blk_{index}/{name}": weights for name, weights in _BLOCK.items()}
+        layers |= {f"encoder/blk_{index}/{name}": weights for name, weights in BLOCK.items()}
     if config.final_norm:
         layers["encoder/final_ln"] = _NORM
     if config.pooler:
@@ -297,3 +263,108 @@ def their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
     # The axes of a small array have the lengths 1, 2 and so on, which show where each axis ends up.
     numbers = row.layout.to_theirs(np.empty(range(1, len(shape) + 1))).shape
     return tuple(shape[number - 1] for number in numbers)
+
+
+def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
+    """Return the weights of a model by their Keras paths without the model's name.
+
+    A tied token embedding is listed once. The states of random generators and the LoRA matrices
+    are not listed.
+
+    Raises:
+        ValueError: The model is quantized.
+    """
+    if model.quantized_policies:
+        raise ValueError(
+            "A quantized model has no float weights to save, change or load. Do this before "
+            "`quantize`; to save the quantized model, use `model.save('model.keras')`."
+        )
+    # A path may start with a model name or a name scope, so it is compared with the path of the
+    # layer.
+    layers = {part: getattr(model, part, None) for part in PARTS}
+    paths = {part: layer.path for part, layer in layers.items() if layer is not None}
+    return {
+        part + weight.path.removeprefix(path): weight
+        for weight in model.weights
+        for part, path in paths.items()
+        if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel")
+    }
+
+
+def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
+    """Return a model with other heads or dropout rates, and the weights that both have.
+
+    The other weights, such as those of a new pooler, are random.
+    """
+    changed = BERTModel.from_bert_config(config)
+    changed.tokenizer, changed.missing_heads = model.tokenizer, model.missing_heads
+    weights = named_weights(model)
+    for name, weight in named_weights(changed).items():
+        if name in weights:
+            weight.assign(weights[name])
+    return changed
+
+
+def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays) -> None:
+    """Load the weights of a file into a model.
+
+    A head of a `BERTModel` that is completely missing is initialized at random and recorded in
+    `model.missing_heads`. The encoder and all parts of a task model are required.
+
+    Args:
+        model: The model.
+        table: A row for every weight of the model.
+        arrays: The arrays of the file that are weights.
+
+    Raises:
+        ValueError: Weights are missing or unused, a shape differs, or a value is not finite.
+    """
+    weights = named_weights(model)
+    _check_names(weights, table)
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    may_lack = HEAD_NAMES if isinstance(model, BERTModel) else ()
+    missing = check_contents(table, arrays, shapes, may_lack)
+    present = [row for row in table if part_of(row.ours) not in missing]
+    # Load the largest weight first: it is in memory twice while it is converted, when the memory of
+    # the other weights is not yet in use.
+    for row in sorted(present, key=lambda row: -math.prod(shapes[row.ours])):
+        weights[row.ours].assign(row.layout.to_ours(arrays.read_finite(row.theirs)))
+    for layer in model.lora_layers:  # stored kernels include the LoRA update
+        layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
+    for part in missing:
+        initialize(getattr(model, part))
+    model.missing_heads = frozenset(HEAD_NAMES[part] for part in missing)
+
+
+def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Return the weights of a model in float32, with another program's names and layouts.
+
+    LoRA updates are merged into the kernels. Weights of `model.missing_heads` are omitted, because
+    they are random.
+
+    Raises:
+        ValueError: The table lacks a row for a weight, so the format cannot express the model.
+    """
+    weights = named_weights(model)
+    _check_names(weights, table)
+    lora_layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    stored = {}
+    for row in table:
+        if HEAD_NAMES.get(part_of(row.ours)) in model.missing_heads:
+            continue
+        weight = weights[row.ours]
+        value = keras.ops.convert_to_numpy(weight)
+        if id(weight) in lora_layers:
+            value = value + lora_update(lora_layers[id(weight)])
+        stored[row.theirs] = np.ascontiguousarray(row.layout.to_theirs(value), dtype=np.float32)
+    return stored
+
+
+def _check_names(weights: Mapping[str, keras.Variable], table: Sequence[Row]) -> None:
+    """Raise `ValueError` unless the table has exactly one row for each weight of the model."""
+    names = {row.ours for row in table}
+    if weights.keys() != names:
+        raise ValueError(
+            "The format cannot express this model. Weights without a counterpart: "
+            f"{first_few(weights.keys() ^ names)}."
+        )

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_bert_d2l.checkpoints.weights.files import open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
 
 ARRAY = np.array([[1.5, -2.0, 3e-3], [0.0, 65504.0, -1e-7]], "float32")
 EIGHT = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
