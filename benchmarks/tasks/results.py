@@ -45,7 +45,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.regress.evaluation import regression_scores
-from keras_bert_d2l.training.devices.precision import choose_precision
+from keras_bert_d2l.training.devices.computation import choose_precision
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01

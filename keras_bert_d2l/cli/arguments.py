@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
-from keras_bert_d2l.training.option_records import OptionRecord, absolute_path
+from keras_bert_d2l.training.options import OptionRecord, absolute_path
 
 _PANELS = "Run, Text, Data, Model, Examples, Training, Trainable weights, Devices"
 _NEGATIVE, _ALIASES = {"lowercase": "--cased"}, {"model": "-m"}

@@ -39,7 +39,7 @@ from keras_bert_d2l.cli.input_output import (
     read_texts,
 )
 from keras_bert_d2l.progress import parts, stage, without_bar
-from keras_bert_d2l.training.option_records import Precision
+from keras_bert_d2l.training.options import Precision
 
 _SENTENCE_LEN = 16  # tokens of a typical sentence
 _DIGITS = 9  # enough to distinguish any two float32 numbers
@@ -201,7 +201,7 @@ def _load_in_precision(model: str, precision: Precision, batch_size: int) -> "kb
     """Load the model in a precision, or in the one that is faster on this machine."""
     bert = load(model).model
     if precision == "auto":
-        from keras_bert_d2l.training.devices.precision import choose_precision
+        from keras_bert_d2l.training.devices.computation import choose_precision
 
         say = functools.partial(print, file=sys.stderr)
         precision = choose_precision(bert.bert_config, _SENTENCE_LEN * batch_size, say=say)

@@ -10,12 +10,15 @@ from typing import Any, ClassVar, Generic, TypeVar
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.adapters import save_adapter
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.devices.processes import gathered
+from keras_bert_d2l.training.devices.distribution import gathered, is_first
 from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
     GradientNorm,
+    Printer,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
@@ -28,11 +31,9 @@ from keras_bert_d2l.training.run.state import (
     restore_metrics,
     restore_progress,
     restore_variables,
-    save_best,
     save_state,
     sync,
 )
-from keras_bert_d2l.training.run.verbosity import Printer
 
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 
@@ -161,7 +162,10 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
     def keep_best(self) -> None:
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""
         sync(self.model)
-        save_best(self.run, self.model)
+        if is_first():
+            save_pretrained(self.model, self.run.best)
+            if self.model.has_lora:
+                save_adapter(self.model, self.run.adapter)
 
     def record(self, observe: Callable[[], Mapping[str, object]]) -> None:
         """Record what a function returns about an evaluation of the current model."""

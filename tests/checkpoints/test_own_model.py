@@ -15,7 +15,7 @@ from keras_bert_d2l import (
 from keras_bert_d2l.checkpoints import location
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.cli import main
-from keras_bert_d2l.training.option_records import checkpoint
+from keras_bert_d2l.training.options import checkpoint
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split())
 

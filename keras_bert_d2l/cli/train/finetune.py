@@ -113,7 +113,7 @@ def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.checkpoints.checks import tokenizer_of
     from keras_bert_d2l.cli.input_output import load
     from keras_bert_d2l.training.finetuning.data import row_len
-    from keras_bert_d2l.training.finetuning.start import read_data
+    from keras_bert_d2l.training.finetuning.finetune_files import read_data
 
     # Training data replaces missing development data, so that no example is held out.
     named = dataclasses.replace(
@@ -135,8 +135,8 @@ def _peek(options: TaskRunOptions) -> None:
 def _find_learning_rate(options: TaskRunOptions, plot: Path) -> None:
     from keras_bert_d2l.training.finetuning.data import batches_of
     from keras_bert_d2l.training.finetuning.finetune_files import make_trainer
+    from keras_bert_d2l.training.run.callbacks import Printer
     from keras_bert_d2l.training.run.run_folder import RunFolder
-    from keras_bert_d2l.training.run.verbosity import Printer
 
     trainer = make_trainer(RunFolder("."), options, Printer("auto"))  # never creates its run
     report_learning_rate(trainer.model, batches_of(trainer.data.train, 0), plot)

@@ -65,7 +65,7 @@ def launch(
     if os.environ.pop(_LAUNCHED, None):
         threading.Thread(target=_end_with_launcher, daemon=True).start()
     from keras_bert_d2l.cli import app
-    from keras_bert_d2l.training.devices.processes import join
+    from keras_bert_d2l.training.devices.distribution import join
 
     waiting = threading.Timer(_CONNECTION_SECONDS, _end_without_others)
     waiting.start()

@@ -90,8 +90,8 @@ def pretrain(
 
 def _find_learning_rate(given: dict[str, Any], plot: Path) -> None:
     from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
+    from keras_bert_d2l.training.run.callbacks import Printer
     from keras_bert_d2l.training.run.run_folder import RunFolder
-    from keras_bert_d2l.training.run.verbosity import Printer
 
     settings = PretrainingOptions.from_dict(with_store_options(given))
     # The trainer of a run that is never created: its folder stays untouched.

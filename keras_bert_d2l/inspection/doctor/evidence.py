@@ -28,13 +28,13 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
-from keras_bert_d2l.training.finetuning.finetune_files import load_run, own_options
+from keras_bert_d2l.training.finetuning.finetune_files import load_run
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer as FinetuningTrainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
+from keras_bert_d2l.training.run.callbacks import Printer
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.verbosity import Printer
 from keras_bert_d2l.types import PathLike
 
 Options: TypeAlias = PretrainingOptions | TaskRunOptions
@@ -228,9 +228,8 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         )
     options = dataclasses.replace(options, mine_negatives=False)  # takes long
     _, model, train, dev = load_run(options, _SILENT)
-    own = own_options(options)
-    data = prepare(model, train, dev, own, _SILENT)
-    FinetuningTrainer(unused, own, model, data, {}, _SILENT)  # compiles the model
+    data = prepare(model, train, dev, options, _SILENT)
+    FinetuningTrainer(unused, options, model, data, {}, _SILENT)  # compiles the model
     return Evidence(
         examples=(train, dev),
         batches=batches_of(data.train, 0),

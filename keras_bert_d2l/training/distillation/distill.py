@@ -45,12 +45,11 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
-from keras_bert_d2l.training.run.callbacks import ProgressLine
-from keras_bert_d2l.training.run.verbosity import Printer, Verbose
-from keras_bert_d2l.training.seeding import seeded
+from keras_bert_d2l.training.run.callbacks import Printer, ProgressLine, Verbose
 from keras_bert_d2l.types import PathLike, Tensor
 
 Data: TypeAlias = Corpus | TokenStore | TaskExamples | tf.data.Dataset | PathLike | InMemory

@@ -1,8 +1,9 @@
-"""Data of a fine-tuning run: batches for each epoch, evaluation scores and reported facts."""
+"""Data of a fine-tuning run: batches for each epoch, evaluation scores and what is recorded."""
 
 import dataclasses
 import functools
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
@@ -15,19 +16,22 @@ from keras_bert_d2l.data.tasks.readers.memory import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
-from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation, evaluate
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import LongTexts, longest_row
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.task import check_option, task_named
-from keras_bert_d2l.training.devices.distribution import undistributed
-from keras_bert_d2l.training.devices.processes import process
+from keras_bert_d2l.training.devices.distribution import process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
-from keras_bert_d2l.training.finetuning.recording import record_of
+from keras_bert_d2l.training.report.run import spread
 from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
+_MAX_LISTED_LABELS = 6
+_NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
+_MAX_CHARACTERS = 300  # of a text
+_MAX_LABELS = 12  # of a confusion matrix that fits on a page
 
 
 class Scores(NamedTuple):
@@ -45,8 +49,6 @@ class Scores(NamedTuple):
 
 
 Score: TypeAlias = Callable[[TaskModel], Scores]
-
-_MAX_LISTED_LABELS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,3 +336,38 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
     lost = (*examples.dropped_in_words(), *rows.lost_in_words())
     return [*lines, *(f"  {line}" for line in lost)]
+
+
+def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, object]:
+    """Return the record of an evaluation on these examples."""
+    samples = []
+    task = task_named(examples.task)
+    for place in spread(examples.in_order_of_labels(), _NUM_SAMPLES):
+        one = task.prediction(examples.subset([place]), evaluation.predictions[place])
+        samples.append(
+            {
+                "text": _short(one.text),
+                "gold": one.gold,
+                "answers": [(one.predicted, one.score)],
+                "is_right": one.is_right,
+            }
+        )
+    errors = [dataclasses.asdict(error) for error in evaluation.errors]
+    return {
+        "samples": samples,
+        "errors": [{**error, "text": _short(error["text"])} for error in errors],
+        "confusion": _confusion(evaluation.confusion),
+    }
+
+
+def _confusion(confusion: Confusion | None) -> dict[str, object] | None:
+    """Return the matrix or, if there are many labels, the most frequent confusions."""
+    if confusion is None:
+        return None
+    if len(confusion.labels) > _MAX_LABELS:
+        return {"most_frequent": confusion.most_frequent(_NUM_CONFUSIONS)}
+    return {"labels": confusion.labels, "counts": confusion.counts.tolist()}
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, _MAX_CHARACTERS, placeholder=" ...")

@@ -15,14 +15,13 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.devices.compilation import prepare_jax, report_attention
-from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas
-from keras_bert_d2l.training.devices.processes import process
+from keras_bert_d2l.training.devices.computation import prepare_jax, report_attention
+from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
+from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.types import Option, PathLike
 
 _NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`

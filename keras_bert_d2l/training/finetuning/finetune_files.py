@@ -1,12 +1,24 @@
 """`finetune_files`: fine-tune a checkpoint on data files."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import keras
 
-from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.checkpoints.detection import open_checkpoint
+from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fields
+from keras_bert_d2l.checkpoints.loading import (
+    heads_of,
+    load_pretrained,
+    load_task,
+)
+from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation.checks import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -14,19 +26,22 @@ from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
-from keras_bert_d2l.tasks.task import check_option
-from keras_bert_d2l.training.devices.distribution import check_architecture, distributed
-from keras_bert_d2l.training.devices.processes import is_first, process
+from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.training.devices.computation import choose_precision, seeded
+from keras_bert_d2l.training.devices.distribution import (
+    check_architecture,
+    distributed,
+    is_first,
+    process,
+)
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import (
-    FinetuningOptions,
     TaskRunOptions,
 )
-from keras_bert_d2l.training.finetuning.start import load_model, read_data, with_precision
 from keras_bert_d2l.training.finetuning.trainer import Trainer
+from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
-from keras_bert_d2l.training.run.verbosity import Printer, Verbose
 from keras_bert_d2l.types import Option, PathLike
 
 
@@ -101,7 +116,7 @@ def finetune_files(
         if not is_resumed:
             settings.to_yaml(run.options_file)
             write_checksums(run.path)
-        return train_run(run, model, train, dev, own_options(settings), say, is_resumed, callbacks)
+        return train_run(run, model, train, dev, settings, say, is_resumed, callbacks)
 
 
 def load_run(
@@ -113,7 +128,11 @@ def load_run(
         data.
     """
     train, dev = read_data(settings, say)
-    settings = with_precision(settings, say)
+    if settings.precision == "auto":
+        config = open_checkpoint(settings.model, verify=False).config
+        num_tokens = settings.batch_size * (settings.max_len or config.max_len)
+        precision = choose_precision(config, num_tokens, jit=settings.jit, say=say)
+        settings = dataclasses.replace(settings, precision=precision)
     model = load_model(settings, train, dev, say)
     check_architecture(model.bert_config)
     for examples in (train, dev):
@@ -126,14 +145,120 @@ def load_run(
     return settings, model, train, dev
 
 
-def own_options(settings: TaskRunOptions) -> FinetuningOptions:
-    """Return those options of a run on files that do not concern the files."""
-    fields = dataclasses.fields(FinetuningOptions)
-    return FinetuningOptions(**{field.name: getattr(settings, field.name) for field in fields})
-
-
 def make_trainer(run: RunFolder, settings: TaskRunOptions, say: Printer) -> Trainer:
     """Load the model and the data of a run. Nothing is written to its folder."""
     settings, model, train, dev = load_run(settings, say)
-    own = own_options(settings)
-    return Trainer(run, own, model, prepare(model, train, dev, own, say), {}, say)
+    return Trainer(run, settings, model, prepare(model, train, dev, settings, say), {}, say)
+
+
+def read_data(
+    options: TaskRunOptions, say: Callable[[str], None]
+) -> tuple[TaskExamples, TaskExamples]:
+    """Read the training and development data of a run.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file does not fit the task, it has too few labels to learn from, or one file
+            contains pairs of texts and the other single texts.
+    """
+    train = _read(options, options.train)
+    if (
+        task_named(options.task).has_label_names
+        and len(train.label_names) < 2 - options.multi_label
+    ):
+        named = ", ".join(map(repr, train.label_names)) or "no label"
+        raise ValueError(
+            f"{train.source}: training requires at least two labels. Received: {named} "
+            f"in {how_many(len(train), 'example')}."
+        )
+    if options.dev is not None:
+        dev = _read(options, options.dev)
+        check_alike(train, dev)
+        return train, dev
+    train, dev = split_examples(train, options.held_out)
+    say(
+        f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training examples "
+        "are held out as development data, selected by a hash of their text."
+    )
+    return train, dev
+
+
+def _read(options: TaskRunOptions, path: str) -> TaskExamples:
+    return read_examples(
+        options.task,
+        path,
+        text=options.text,
+        text_b=options.text_b,
+        negative=options.negative,
+        choices=options.choices,
+        label=options.label,
+        id=options.id,
+        multi_label=options.multi_label,
+        separator=options.separator,
+        header=options.header,
+        labeled=True,
+    )
+
+
+def load_model(
+    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
+) -> TaskModel:
+    """Load the model that a run starts from.
+
+    Raises:
+        FileNotFoundError: The checkpoint does not exist.
+        ValueError: The checkpoint is damaged or does not fit the task.
+    """
+    with _policy(options.precision), seeded(options.seed):
+        task = task_named(options.task)
+        kind = task.model
+        long_texts: Any = {} if options.long_texts is None else {"long_texts": options.long_texts}
+        if not kind.has_head:  # with the pooling that the folder defines
+            model = load_task(kind, options.model, **long_texts).model
+        else:
+            model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
+        if not isinstance(model, TaskModel):
+            fields: dict[str, Any] = {**long_texts}
+            fields |= task.model_fields(train, dev, options.multi_label, say)
+            if options.dropout is not None:
+                model = with_config(model, model.bert_config.with_dropout(options.dropout))
+            if kind.pools:
+                fields["pooling"] = options.pooling
+            model = kind(model, **fields)
+            say(f"New head: {describe_task(task_fields(model) or {}):.200}")
+        elif options.dropout is not None:
+            raise ValueError(
+                "`dropout` requires a BERT without a task. Received: "
+                f"dropout={options.dropout} and a {type(model).__name__}; omit it, or start from "
+                "the BERT that it was fine-tuned from."
+            )
+        elif options.long_texts not in (None, model.long_texts):
+            raise ValueError(
+                f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "
+                f"Received: long_texts={options.long_texts!r}."
+            )
+        elif isinstance(model, kind) and options.pooling not in (None, model.pooling):
+            raise ValueError(
+                f"`pooling` must match the checkpoint, {model.pooling!r}, or be omitted. Received: "
+                f"pooling={options.pooling!r}."
+            )
+        options.add_lora(model)  # within `seeded`, because it draws random numbers
+        if options.freeze_encoder or options.freeze_blocks is not None:
+            check_choice(
+                "freeze_blocks",
+                options.freeze_blocks,
+                (None, *range(model.bert_config.num_blks + 1)),
+            )
+            model.freeze_encoder(options.freeze_blocks)
+    return model
+
+
+@contextlib.contextmanager
+def _policy(precision: str) -> Iterator[None]:
+    """Set the dtype policy for new models, and restore it afterwards."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from keras_bert_d2l.tasks.task import check_option, task_named, tasks
-from keras_bert_d2l.training.option_records import (
+from keras_bert_d2l.training.options import (
     CheckpointName,
+    Devices,
     FilePath,
+    LoraOptions,
     NotNegative,
     Positive,
     Precision,
     Rate,
     Share,
+    StepOptions,
     Switch,
     Text,
     at_least,
@@ -20,11 +23,6 @@ from keras_bert_d2l.training.option_records import (
     number,
     out_of_range,
     required,
-)
-from keras_bert_d2l.training.shared_options import (
-    Devices,
-    LoraOptions,
-    StepOptions,
 )
 
 # The options that not every task has, with the value that changes nothing.

@@ -4,18 +4,21 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.corpus import IN_MEMORY
-from keras_bert_d2l.training.option_records import (
+from keras_bert_d2l.training.options import (
     CheckpointName,
+    Devices,
     FilePath,
+    LoraOptions,
     NotNegative,
     Positive,
     Precision,
     Rate,
     Share,
+    StepOptions,
     Switch,
     Text,
     absolute_path,
@@ -25,15 +28,6 @@ from keras_bert_d2l.training.option_records import (
     out_of_range,
     required,
 )
-from keras_bert_d2l.training.pretraining.budget import PARTS
-from keras_bert_d2l.training.shared_options import (
-    Devices,
-    LoraOptions,
-    StepOptions,
-)
-
-if TYPE_CHECKING:
-    pass
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
@@ -61,6 +55,7 @@ EXCLUSIVE = (
     ("strategy", "devices"),
 )
 DEFAULT_PRESET, DEFAULT_VOCAB_SIZE = "mini", 8000
+PARTS = 10_000  # of a budget in time, which count as steps
 MIN_LEN = 5  # data.pretraining.pairs.MIN_LEN, without importing TensorFlow
 
 _SHORTER = 8  # `max_len` is this many times `short_len`, by default

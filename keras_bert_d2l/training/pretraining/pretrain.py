@@ -16,17 +16,22 @@ from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.training.devices.compilation import choose_jit, prepare_jax, report_attention
+from keras_bert_d2l.training.devices.computation import (
+    choose_jit,
+    choose_precision,
+    prepare_jax,
+    report_attention,
+    seeded,
+)
 from keras_bert_d2l.training.devices.distribution import (
     check_architecture,
     check_batch_size,
     distributed,
+    is_first,
     make_strategy,
     num_replicas,
     scope_of,
 )
-from keras_bert_d2l.training.devices.precision import choose_precision
-from keras_bert_d2l.training.devices.processes import is_first
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import (
     adapted,
@@ -35,9 +40,8 @@ from keras_bert_d2l.training.pretraining.start import (
     from_scratch,
 )
 from keras_bert_d2l.training.pretraining.trainer import Trainer
+from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
-from keras_bert_d2l.training.run.verbosity import Printer, Verbose
-from keras_bert_d2l.training.seeding import seeded
 from keras_bert_d2l.types import Option, PathLike
 
 

@@ -19,7 +19,7 @@ from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, mak
 from keras_bert_d2l.data.pretraining.splitting import split_documents
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.devices.processes import gathered, process
+from keras_bert_d2l.training.devices.distribution import gathered, process
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 
 _MAX_EXAMPLES = 8  # in a packed row

@@ -22,6 +22,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
+from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.optimization.optimizers import (
     add_gradient_norms,
     add_pace,
@@ -32,7 +33,6 @@ from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     PretrainingOptions,
 )
-from keras_bert_d2l.training.seeding import seeded
 from keras_bert_d2l.types import PathLike
 
 

@@ -17,24 +17,27 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.training.devices.distribution import check_batch_size
-from keras_bert_d2l.training.devices.processes import gathered
+from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import set_pace
-from keras_bert_d2l.training.pretraining.budget import PARTS, Budget
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
-from keras_bert_d2l.training.pretraining.progress import PretrainingProgress, intervals
+from keras_bert_d2l.training.pretraining.progress import (
+    PARTS,
+    Budget,
+    PretrainingProgress,
+    intervals,
+)
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 from keras_bert_d2l.training.run.callbacks import (
     NextTokenMetrics,
+    Printer,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.verbosity import Printer
 
 _TIMED_STEPS = 10  # the first one traces the graph and does not count
 _EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 import keras
 import tensorflow as tf
 
-from keras_bert_d2l.training.devices.processes import is_first
+from keras_bert_d2l.training.devices.distribution import is_first
 from keras_bert_d2l.training.report.report import run_report
 from keras_bert_d2l.training.run.run_folder import RunFolder
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from keras_bert_d2l.checks import check_path
-from keras_bert_d2l.training.option_records import read_options
+from keras_bert_d2l.training.options import read_options
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from keras_bert_d2l.training.devices.processes import gathered
+from keras_bert_d2l.training.devices.distribution import gathered
 
 # Sent by Ctrl-C; by job schedulers, containers and `timeout`; and when the terminal is closed.
 _NAMES = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}

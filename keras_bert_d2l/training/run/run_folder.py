@@ -41,12 +41,12 @@ from keras_bert_d2l.files import (
     verify_checksums,
 )
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.devices.processes import (
+from keras_bert_d2l.training.devices.distribution import (
     is_first,
     reporting_lost_processes,
     wait_for_all,
 )
-from keras_bert_d2l.training.option_records import OptionRecord
+from keras_bert_d2l.training.options import OptionRecord
 from keras_bert_d2l.training.run.remote_run import (
     ADAPTER,
     TENSORBOARD,

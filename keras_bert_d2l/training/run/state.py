@@ -18,13 +18,9 @@ import keras
 import safetensors
 import safetensors.numpy
 
-from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.location import STATE_FILE
-from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
-from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.devices.processes import is_first
+from keras_bert_d2l.training.devices.distribution import is_first
 from keras_bert_d2l.training.optimization.optimizers import GRADIENT_NORMS
 from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
 
@@ -110,15 +106,6 @@ def save_state(
     run.upload(progress.step)
 
 
-def save_best(run: RunFolder, model: BERTModel | TaskModel) -> None:
-    """Save the best checkpoint, and its adapter if it has LoRA, in the first process."""
-    if not is_first():
-        return
-    save_pretrained(model, run.best)
-    if model.has_lora:
-        save_adapter(model, run.adapter)
-
-
 def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
     """Return the progress and the settings of a run, and restore its logs.
 
@@ -128,7 +115,13 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
         ValueError: The file is missing or damaged, or the run has another Keras backend.
     """
     stored, settings = run.read_state()
-    _check_backend(run, settings.pop(_BACKEND, "tensorflow"))
+    if (backend := settings.pop(_BACKEND, "tensorflow")) != keras.backend.backend():
+        raise ValueError(
+            f"The run {run.name!r} was started with the Keras backend {backend!r} and "
+            "resumes only with it, because dropout differs. Received: the backend "
+            f"{keras.backend.backend()!r}. Set KERAS_BACKEND={backend}, or start a new run from "
+            "its best checkpoint."
+        )
     stored.pop("phase_steps", None)  # of a run of an earlier version
     try:
         progress = kind(**stored)
@@ -178,14 +171,3 @@ def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> 
             variable.assign(stored[str(index)])  # raises ValueError if the shape is different
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         raise damaged(file, error) from error
-
-
-def _check_backend(run: RunFolder, backend: object) -> None:
-    """Raise `ValueError` if the run was started with another Keras backend."""
-    if backend != keras.backend.backend():
-        raise ValueError(
-            f"The run {run.name!r} was started with the Keras backend {backend!r} and "
-            "resumes only with it, because dropout differs. Received: the backend "
-            f"{keras.backend.backend()!r}. Set KERAS_BACKEND={backend}, or start a new run from "
-            "its best checkpoint."
-        )

@@ -1,16 +1,26 @@
+"""Several devices and several processes."""
+
+import io
 import json
+import re
+import types
 
 import keras
 import pytest
 
+from keras_bert_d2l.cli.train.launch import _wait
+from keras_bert_d2l.training.devices import distribution
 from keras_bert_d2l.training.devices.distribution import (
     check_batch_size,
     distributed,
+    gathered,
     make_strategy,
     num_replicas,
+    process,
+    reporting_lost_processes,
     scope_of,
 )
-from keras_bert_d2l.training.shared_options import axis_sizes
+from keras_bert_d2l.training.options import axis_sizes
 
 
 def test_the_mirrored_strategy_uses_all_devices():
@@ -84,3 +94,77 @@ def test_several_workers_in_tf_config_are_rejected(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
     with pytest.raises(RuntimeError, match="TF_CONFIG with 3 workers.*keras-bert-d2l launch"):
         distributed(None).__enter__()
+
+
+def test_tensorflow_trains_in_one_process():
+    assert process() == (0, 1)
+    assert gathered(0.1, 0.2).tolist() == [[0.1, 0.2]]
+
+
+def fail(error):
+    with reporting_lost_processes(lambda: "Resume it"):
+        raise error
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_a_failed_communication_reports_a_lost_process(kind, monkeypatch):
+    error = kind("UNKNOWN: Gloo AllGather failed: Connection closed by peer")
+    with pytest.raises(kind, match="Gloo"):
+        fail(error)
+    monkeypatch.setattr(distribution, "process", lambda: (0, 2))
+    with pytest.raises(ChildProcessError, match="has ended.*Resume it.*Gloo AllGather failed"):
+        fail(error)
+
+
+def test_other_errors_of_a_process_are_unchanged(monkeypatch):
+    monkeypatch.setattr(distribution, "process", lambda: (0, 2))
+    for error in (ValueError("`steps` must be 1"), RuntimeError("RESOURCE_EXHAUSTED: memory")):
+        with pytest.raises(type(error)) as raised:
+            fail(error)
+        assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("JAX_NUM_PROCESSES", "two", "JAX_NUM_PROCESSES must be an integer.*'two'"),
+        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2.*Start them with"),
+        ("JAX_COORDINATOR_ADDRESS", "host", "must be HOST:PORT. Received: 'host'"),
+    ],
+)
+def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejected(
+    variable, value, message, fresh_process
+):
+    pytest.importorskip("jax")
+    # In a process where JAX has already computed something, it raises RuntimeError instead.
+    code = """
+        from keras_bert_d2l.training.devices.distribution import join
+
+        try:
+            join()
+        except ValueError as error:
+            print(error)
+    """
+    variables = {
+        "JAX_COORDINATOR_ADDRESS": "localhost:1",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "0",
+        "JAX_LOCAL_DEVICE_IDS": "0",
+    }
+    assert re.search(message, fresh_process(code, **{**variables, variable: value}))
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [(143, 143, 143), (-6, 143, 143), (2, -9, 2)])
+def test_the_exit_code_of_a_stopped_run_is_that_of_the_signal(first, second, code):
+    polled = [iter([None, first, first]), iter([second] * 3)]
+    children = [
+        types.SimpleNamespace(poll=codes.__next__, returncode=last)
+        for codes, last in zip(polled, (first, second), strict=True)
+    ]
+    assert _wait(children, io.BytesIO()) == code
+
+
+def test_a_killed_process_is_an_error_of_the_launcher():
+    children = [types.SimpleNamespace(poll=lambda: -9, returncode=-9)]
+    with pytest.raises(ChildProcessError, match=r"JAX_PROCESS_ID=0\) was killed by SIGKILL"):
+        _wait(children, io.BytesIO())

@@ -24,7 +24,7 @@ from keras_bert_d2l.training.distillation.distill import (
     _Lesson,
     hidden_loss,
 )
-from keras_bert_d2l.training.run.verbosity import Printer
+from keras_bert_d2l.training.run.callbacks import Printer
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]

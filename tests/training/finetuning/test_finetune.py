@@ -1,3 +1,5 @@
+"""Fine-tuning of a model in memory."""
+
 import functools
 import json
 import signal
@@ -22,6 +24,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
+from keras_bert_d2l.training.finetuning.trainer import FinetuningProgress
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
@@ -408,3 +411,22 @@ def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
     assert BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
     with pytest.raises(ValueError, match="`layer_decay`"):
         BERTAdamW(layer_decay=1.5)
+
+
+def test_ties_between_epochs_go_to_the_lower_loss():
+    state = FinetuningProgress(monitor="val_f1")
+    epochs = [(0.5, 0.7), (0.5, 0.6), (0.5, 0.6), (0.5, None), (None, 0.1), (0.4, 0.2)]
+    better = [state.add_epoch({"val_f1": f1, "val_loss": loss}) for f1, loss in epochs]
+    assert better == [True, True, False, False, False, False]
+    assert state.best_epoch == 2
+
+
+@pytest.mark.parametrize("monitor", ["val_loss", "val_error", "val_cross_entropy"])
+def test_lower_errors_and_losses_are_better(monitor):
+    state = FinetuningProgress(monitor=monitor)
+    assert [state.add_epoch({monitor: x}) for x in (1.0, 2.0, 1.0, 0.5)] == [
+        True,
+        False,
+        False,
+        True,
+    ]

@@ -21,8 +21,8 @@ from keras_bert_d2l.training.optimization.optimizers import (
     orthogonalized,
 )
 from keras_bert_d2l.training.optimization.schedules import SCHEDULES, PacedSchedule
+from keras_bert_d2l.training.options import OptimizerName, ScheduleName
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.shared_options import OptimizerName, ScheduleName
 
 
 def adamw_in_numpy(weight, gradients, rate, decay, epsilon, clip_norm, bias_correction):

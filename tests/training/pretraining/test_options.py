@@ -5,7 +5,6 @@ import pytest
 
 from keras_bert_d2l.data.pretraining import masking_options, packing, pairs
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.training.pretraining.budget import PARTS
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
     MaskingName,
@@ -13,6 +12,7 @@ from keras_bert_d2l.training.pretraining.options import (
     PretrainingOptions,
     Rows,
 )
+from keras_bert_d2l.training.pretraining.progress import PARTS
 
 
 def test_defaults_are_derived_from_the_other_options():

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from keras_bert_d2l.progress import innermost_stage, showing_stages
 from keras_bert_d2l.training.run.callbacks import (
+    Printer,
     ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
 from keras_bert_d2l.training.run.state import Progress
-from keras_bert_d2l.training.run.verbosity import Printer
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from keras_bert_d2l.training.pretraining.budget import PARTS, Budget
+from keras_bert_d2l.training.pretraining.progress import PARTS, Budget
 
 PHASES = (2500, 5000, PARTS)
 SAME, RAMP = (100, 100, 100), (25, 50, 100)  # tokens per step of each phase

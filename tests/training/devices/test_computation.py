@@ -1,0 +1,206 @@
+"""Precision, what XLA compiles, where JAX keeps it, and which attention it computes."""
+
+import dataclasses
+import importlib.util
+import sys
+import types
+
+import keras
+import pytest
+import tensorflow as tf
+import yaml
+
+from keras_bert_d2l import BERTConfig, pretrain
+from keras_bert_d2l.training.devices import computation
+from keras_bert_d2l.training.devices.computation import (
+    choose_jit,
+    choose_precision,
+    report_attention,
+)
+
+WIDE = BERTConfig.preset("mini", vocab_size=100)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Pretend that this machine has a GPU with the given compute capability."""
+
+    def pretend(*capability):
+        details = {"compute_capability": capability}
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["GPU:0"])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("speedup", "expected"), [(0.6, "float32"), (1.1, "float32"), (1.9, "mixed_bfloat16")]
+)
+def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
+    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: speedup)
+    lines = []
+    assert choose_precision(WIDE, 512, say=lines.append) == expected
+    assert lines == [
+        f"Precision: {expected}, because bfloat16 is {speedup} times as fast here as float32"
+    ]
+
+
+def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model(monkeypatch):
+    clock, sizes, function = types.SimpleNamespace(now=0.0), [], tf.function
+
+    def timed(**options):
+        """Compile a function whose calls take two seconds, or one with bfloat16."""
+
+        def compiled(step):
+            run = function(step, **options)
+
+            def call(x, dy):
+                clock.now += 1.0 if x.dtype == tf.bfloat16 else 2.0
+                sizes.append((*x.shape, dy.shape[1]))
+                return run(x, dy)
+
+            return call
+
+        return compiled
+
+    clock.perf_counter = lambda: clock.now
+    monkeypatch.setattr(computation, "time", clock)
+    monkeypatch.setattr(tf, "function", timed)
+    assert computation.bfloat16_speedup(256, 1024, 512) == 2.0
+    assert computation.bfloat16_speedup(1024, 4096, 10**6) == 2.0
+    assert set(sizes) == {(512, 256, 1024), (256, 1024, 4096)}  # not a million rows
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((7, 5), "float32"), ((8, 0), "mixed_bfloat16")]
+)
+def test_a_gpu_is_not_measured(capability, expected, gpu, monkeypatch):
+    gpu(*capability)
+    monkeypatch.delattr(computation, "bfloat16_speedup")
+    assert choose_precision(WIDE, 512, say=lambda line: None) == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "expected"),
+    [
+        ("cpu", None, "float32"),
+        ("gpu", "7.5", "float32"),
+        ("gpu", "12.0", "mixed_bfloat16"),
+        ("tpu", None, "mixed_bfloat16"),
+    ],
+)
+def test_with_jax_the_device_decides(platform, capability, expected, monkeypatch):
+    device = types.SimpleNamespace(platform=platform, compute_capability=capability)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(devices=lambda: [device]))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert choose_precision(WIDE, 512, say=lambda line: None) == expected
+
+
+def test_xla_and_small_models_stay_in_float32(monkeypatch):
+    monkeypatch.delattr(computation, "bfloat16_speedup")
+    assert choose_precision(WIDE, 512, jit=True, say=lambda line: None) == "float32"
+    small = BERTConfig.preset("tiny", num_hiddens=64, vocab_size=100)
+    assert choose_precision(small, 512, say=lambda line: None) == "float32"
+
+
+@pytest.mark.long
+def test_a_run_keeps_the_precision_that_was_measured(text, options, tmp_path, monkeypatch):
+    measured = {"bert_config": WIDE, "steps": 1, "evaluate_every": 1, "precision": "auto"}
+    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: 2.0)
+    result = pretrain(text, tmp_path / "run", **options | measured)
+    assert result.model.dtype_policy.name == "mixed_bfloat16"
+    assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["precision"] == "mixed_bfloat16"
+    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: 0.5)
+    resumed = pretrain(text, tmp_path / "run", resume=True, **options | measured)
+    assert resumed.model.dtype_policy.name == "mixed_bfloat16"
+    with pytest.raises(ValueError, match="precision='mixed_bfloat16' and resumes with its own"):
+        pretrain(text, tmp_path / "run", resume=True, precision="float32")
+
+
+def test_a_step_is_compiled_on_a_gpu_and_not_on_a_cpu(gpu):
+    lines = []
+    assert not choose_jit(fits=True, say=lines.append)
+    assert lines == []
+    gpu(8, 0)
+    assert choose_jit(fits=True, say=lines.append)
+    assert not choose_jit(fits=False, say=lines.append)
+    assert lines[0] == "Compile with XLA: yes, because there is a GPU"
+    assert lines[1].startswith("Compile with XLA: no, because")
+
+
+def test_the_log_of_jax_says_which_attention_is_computed_and_why(monkeypatch):
+    lines, obstacles = [], iter([None, None, "the GPU is too old"])
+    with_dropout = BERTConfig.preset("tiny", vocab_size=60)
+    without = dataclasses.replace(with_dropout, attention_dropout=0.0)
+    report_attention(without, "bfloat16", lines.append)  # TensorFlow
+    assert lines == []
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(computation, "obstacle", lambda dtype, head_width: next(obstacles))
+    for config in (without, with_dropout, without):
+        report_attention(config, "bfloat16", lines.append)
+    plain = "Attention: with all weights in memory, because"
+    assert lines == [
+        "Attention: cuDNN's flash attention",
+        f"{plain} flash attention requires attention_dropout=0 instead of 0.1",
+        f"{plain} the GPU is too old",
+    ]
+
+
+@pytest.mark.long
+def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gpu):
+    gpu(8, 0)
+    given = {**options, "precision": "float32", "steps": 1, "evaluate_every": 1}
+    result = pretrain(text, tmp_path / "run", **given)
+    assert result.model.jit_compile
+    assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["jit"] is True
+    pretrain(text, tmp_path / "bucketed", rows="bucketed", **given)
+    assert yaml.safe_load((tmp_path / "bucketed/run.yaml").read_text())["jit"] is False
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
+    text, tmp_path, fresh_process, monkeypatch
+):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    code = """
+        import sys
+        import jax
+        from keras_bert_d2l import BERTConfig, pretrain
+        events = []
+        jax.monitoring.register_event_listener(lambda event, **_: events.append(event))
+        config = BERTConfig(60, 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=24)
+        sizes = {"bert_config": config, "vocab_size": 60, "max_len": 24, "held_out": 0.2}
+        pretrain(
+            sys.argv[1], sys.argv[2], steps=1, evaluate_every=1, batch_size=4, verbose=0, **sizes
+        )
+        print(events.count("/jax/compilation_cache/cache_hits"))
+    """
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+
+    def number_of_hits(run):
+        return int(fresh_process(code, text, tmp_path / run, **variables))
+
+    before = number_of_hits("first")  # functions that were compiled twice
+    kept = {file.name for file in (tmp_path / "keras_bert_d2l" / "compiled").iterdir()}
+    assert any(name.startswith("jit_train_step") for name in kept)
+    assert number_of_hits("second") > before
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
+    tmp_path, fresh_process, monkeypatch
+):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    code = """
+        import jax
+        from keras_bert_d2l.training.devices.computation import prepare_jax
+        prepare_jax()
+        print(jax.config.jax_compilation_cache_dir)
+    """
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+    default = tmp_path / "keras_bert_d2l" / "compiled"
+    assert fresh_process(code, **variables).strip() == str(default)
+    variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")
+    assert fresh_process(code, **variables).strip() == str(tmp_path / "own")
