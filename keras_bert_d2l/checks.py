@@ -1,17 +1,25 @@
 """The checks of arguments, also of ids, lengths and labels in `tf.data` pipelines."""
 
 import contextlib
+import functools
 import math
 import os
 import re
 import reprlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TypeGuard
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
 from keras_bert_d2l.types import Tensor
+
+Check: TypeAlias = Callable[[str, Any], Any]
+"""Function that takes the name and the value of an argument and returns the normalized value."""
+
+_Value = TypeVar("_Value")
 
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
 
@@ -24,28 +32,37 @@ def shown(value: object) -> str:
     return _REPR.repr(value)
 
 
-def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise a `ValueError` unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-            f"Received: {name}={shown(value)}."
-        )
+def wrong(name: str, expected: str, value: object, advice: str = "") -> ValueError:
+    """Return the error for an argument that must be something else."""
+    message = f"`{name}` must be {expected}. Received: {name}={shown(value)}. {advice}"
+    return ValueError(message.rstrip())
+
+
+def check_that(is_right: bool, name: str, expected: str, value: object, advice: str = "") -> None:
+    """Raise the error of `wrong` unless `is_right`."""
+    if not is_right:
+        raise wrong(name, expected, value, advice)
+
+
+def check_choice(name: str, value: _Value, choices: Sequence[object]) -> _Value:
+    """Return `value`, or raise a `ValueError` unless it is one of `choices`."""
+    check_that(value in choices, name, f"one of {', '.join(map(repr, choices))}", value)
+    return value
 
 
 def check_path(name: str, value: object) -> None:
     """Raise a `ValueError` unless `value` is a path."""
-    if not isinstance(value, str | os.PathLike):
-        raise ValueError(f"`{name}` must be a path. Received: {name}={shown(value)}.")
+    check_that(isinstance(value, str | os.PathLike), name, "a path", value)
 
 
-def check_type(name: str, value: object, kind: type, advice: str = "") -> None:
-    """Raise a `ValueError` that ends with `advice` unless `value` is an instance of `kind`."""
+def check_type(name: str, value: _Value, kind: type, advice: str = "") -> _Value:
+    """Return `value`, or raise a `ValueError` that ends with `advice` if it is no `kind`."""
     if not isinstance(value, kind):
         raise ValueError(
             f"`{name}` must be a `{kind.__name__}`. Received: {shown(value)} "
             f"({type(value).__name__}). {advice}".rstrip()
         )
+    return value
 
 
 def check_list(name: str, value: object, items: str) -> None:
@@ -54,41 +71,37 @@ def check_list(name: str, value: object, items: str) -> None:
         raise ValueError(f"`{name}` must be a list of {items}. Received: {shown(value)}.")
 
 
-def check_share(name: str, value: object, *, ends: bool = False) -> None:
-    """Raise a `ValueError` unless `value` is a number between 0 and 1 (with `ends`, or equal)."""
-    if not is_number(value) or not (0 <= value <= 1 if ends else 0 < value < 1):
-        raise ValueError(
-            f"`{name}` must be a number between 0 and 1. Received: {name}={shown(value)}."
-        )
-
-
 def check_bool(name: str, value: object) -> bool:
     """Return `value` as a plain boolean, or raise a `ValueError` if it is not a boolean."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"`{name}` must be True or False. Received: {name}={shown(value)}.")
+    check_that(isinstance(value, bool | np.bool_), name, "True or False", value)
     return bool(value)
 
 
-def check_positive(name: str, value: object) -> None:
-    """Raise a `ValueError` unless `value` is a number above 0, and neither infinite nor NaN."""
-    if not is_number(value) or not 0 < value < math.inf:
-        raise ValueError(
-            f"`{name}` must be a positive, finite number. Received: {name}={shown(value)}."
-        )
+def check_share(name: str, value: _Value, *, ends: bool = False) -> _Value:
+    """Return a number between 0 and 1 (with `ends`, or equal); raise a `ValueError` for others."""
+    is_right = is_number(value) and (0 <= value <= 1 if ends else 0 < value < 1)
+    check_that(is_right, name, "a number between 0 and 1", value)
+    return value
 
 
-def check_not_negative(name: str, value: object, below: float = math.inf) -> None:
-    """Raise a `ValueError` unless `value` is a finite number of at least 0, and below `below`."""
-    if not is_number(value) or not 0 <= value < below:
-        limit = "" if below == math.inf else f" and below {below}"
-        raise ValueError(
-            f"`{name}` must be a finite number of at least 0{limit}. "
-            f"Received: {name}={shown(value)}."
-        )
+def check_positive(name: str, value: _Value, most: float = math.inf) -> _Value:
+    """Return a finite number above 0 and of at most `most`; raise a `ValueError` for others."""
+    is_right = is_number(value) and 0 < value <= most and value < math.inf
+    limit = "" if most == math.inf else f" of at most {most}"
+    check_that(is_right, name, f"a positive, finite number{limit}", value)
+    return value
 
 
-def check_integer(name: str, value: object, least: int, reason: str = "") -> None:
-    """Raise a `ValueError` unless `value` is an integer of at least `least`.
+def check_not_negative(name: str, value: _Value, below: float = math.inf) -> _Value:
+    """Return a finite number of at least 0 and below `below`; raise a `ValueError` for others."""
+    limit = "" if below == math.inf else f" and below {below}"
+    is_right = is_number(value) and 0 <= value < below
+    check_that(is_right, name, f"a finite number of at least 0{limit}", value)
+    return value
+
+
+def check_integer(name: str, value: object, least: int, reason: str = "") -> int:
+    """Return an integer of at least `least`; raise a `ValueError` for other values.
 
     NumPy integers count as integers; booleans do not.
 
@@ -99,10 +112,38 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> Non
         reason: Explains `least` in the message. It follows the number directly.
     """
     if not is_integer(value) or value < least:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {least}{reason}. "
-            f"Received: {name}={shown(value)}."
-        )
+        raise wrong(name, f"an integer of at least {least}{reason}", value)
+    return int(value)
+
+
+def at_least(least: int) -> Check:
+    """Return the check of an integer, for the annotation of a field."""
+    return functools.partial(check_integer, least=least)
+
+
+def check_field(name: str, value: Any, kind: Any) -> Any:
+    """Return the normalized value of a field whose annotation has its checks.
+
+    Args:
+        name: Name of the field, for the message.
+        value: What the caller passed.
+        kind: `bool`, a `Literal`, `Annotated` with checks of which the last one comes first, or one
+            of these with `None`.
+
+    Raises:
+        ValueError: The value is invalid.
+    """
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        [kind] = [one for one in typing.get_args(kind) if one is not types.NoneType]
+    if kind is bool:
+        return check_bool(name, value)
+    if typing.get_origin(kind) is Literal:
+        return check_choice(name, value, typing.get_args(kind))
+    for check in reversed(kind.__metadata__):
+        value = check(name, value)
+    return value
 
 
 def is_integer(value: object) -> TypeGuard[int]:

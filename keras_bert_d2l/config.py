@@ -8,17 +8,15 @@ edition.
 import dataclasses
 import functools
 import os
-import types
-import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from keras_bert_d2l.checks import (
-    check_bool,
+    at_least,
     check_choice,
-    check_integer,
+    check_field,
     check_not_negative,
     check_positive,
     shown,
@@ -35,8 +33,8 @@ MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal", "none"]
 _Value = TypeVar("_Value", str, int, float)
 # The annotation of a field has its check, a function of the field's name and its value.
-Size: TypeAlias = Annotated[int, functools.partial(check_integer, least=1)]
-Count: TypeAlias = Annotated[int, functools.partial(check_integer, least=0)]
+Size: TypeAlias = Annotated[int, at_least(1)]
+Count: TypeAlias = Annotated[int, at_least(0)]
 Rate: TypeAlias = Annotated[float, functools.partial(check_not_negative, below=1)]
 Epsilon: TypeAlias = Annotated[float, check_positive]
 
@@ -135,33 +133,18 @@ _PRESETS: dict[str, ConfigDict] = {
 }
 
 
-def check_field(name: str, value: _Value) -> _Value:
+def check_option(name: str, value: _Value) -> _Value:
     """Return `value`, or raise a `ValueError` if it is invalid for the field `name`."""
-    _check_value(name, BERTConfig.__dataclass_fields__[name].type, value)
-    return value
+    return check_field(name, value, BERTConfig.__dataclass_fields__[name].type)
 
 
 def check_heads(num_hiddens: int, num_heads: int) -> None:
     """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
-    if check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads):
+    if check_option("num_hiddens", num_hiddens) % check_option("num_heads", num_heads):
         raise ValueError(
             "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
             f"width. Received: num_hiddens={num_hiddens}, num_heads={num_heads}."
         )
-
-
-def _check_value(name: str, kind: Any, value: object) -> None:
-    """Raise a `ValueError` unless the value is valid for its field, which has the type `kind`."""
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):  # with `None`
-        if value is not None:
-            _check_value(name, typing.get_args(kind)[0], value)
-    elif typing.get_origin(kind) is Literal:
-        check_choice(name, value, typing.get_args(kind))
-    elif kind is bool:
-        check_bool(name, value)
-    else:
-        [check] = kind.__metadata__
-        check(name, value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -183,7 +166,7 @@ class _BlockFields:
             if isinstance(value, np.generic):  # as plain Python numbers, they fit into JSON
                 value = value.item()
                 object.__setattr__(self, field.name, value)
-            _check_value(field.name, field.type, value)
+            check_field(field.name, value, field.type)
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:

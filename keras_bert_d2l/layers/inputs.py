@@ -33,12 +33,9 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
             `None`, which is not checked.
         max_len: Maximum of T.
     """
-    for name, known in _SHAPES.items():
-        if name in shapes and len(shapes[name]) not in {len(shape.split()) for shape in known}:
-            raise ValueError(
-                f"`{name}` must have the shape {' or '.join(known)}. Received: "
-                f"{name}.shape={tuple(shapes[name])}."
-            )
+    for name in _SHAPES:
+        if name in shapes:
+            _check_rank(name, shapes[name])
     num_rows, length = shapes["tokens"]
     if length is not None:
         check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
@@ -74,16 +71,32 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
     for name, (least, most, advice) in limits.items():
         if name in features:
             check_range(name, features[name], least, most, advice)
-    lengths = {"pred_positions": length, "cls_positions": length}
-    if "flat_positions" in features:
-        lengths["flat_positions"] = keras.ops.shape(features["tokens"])[0] * length
-    for name, length in lengths.items():
+    for name in ("pred_positions", "cls_positions", "flat_positions"):
         if name in features:
-            check_positions(name, features[name], length)
+            is_flat = name == "flat_positions"
+            num_tokens = ops.shape(features["tokens"])[0] * length if is_flat else length
+            _check_in_row(name, features[name], num_tokens)
 
 
-def check_positions(name: str, positions: Tensor, length: Tensor) -> None:
-    """Raise `ValueError` unless all positions are within rows of a length."""
+def check_positions(name: str, positions: Tensor, X: Tensor) -> None:
+    """Raise `ValueError` unless positions `(B, P)` are within the rows of X, `(B, T, ...)`."""
+    _check_rank(name, positions.shape)
+    if None not in (num_rows := X.shape[0], positions.shape[0]):
+        check_range(f"{name}.shape[0]", positions.shape[0], num_rows, num_rows, "It must match X.")
+    if is_known(positions) and is_known(X) and len(X.shape) > 1:  # else, the encoder reports it
+        _check_in_row(name, positions, X.shape[1])
+
+
+def _check_rank(name: str, shape: Sequence[Tensor]) -> None:
+    known = _SHAPES.get(name, ("(B, P)",))
+    if len(shape) not in {len(one.split()) for one in known}:
+        raise ValueError(
+            f"`{name}` must have the shape {' or '.join(known)}. Received: "
+            f"{name}.shape={tuple(shape)}."
+        )
+
+
+def _check_in_row(name: str, positions: Tensor, length: Tensor) -> None:
     check_range(name, positions, 0, length - 1, "Positions in a row count from 0.")
 
 
@@ -106,10 +119,7 @@ def gather_positions(X: Tensor, positions: Tensor, name: str) -> Tensor:
 
     Returns: `(B, P, D)`.
     """
-    if None not in (num_rows := X.shape[0], positions.shape[0]):
-        check_range(f"{name}.shape[0]", positions.shape[0], num_rows, num_rows, "It must match X.")
-    if is_known(positions) and is_known(X):
-        check_positions(name, positions, X.shape[1])
+    check_positions(name, positions, X)
     positions = ops.cast(positions, "int32")
     if keras.backend.backend() == "tensorflow":  # six times faster than `take_along_axis`
         import tensorflow as tf

@@ -14,7 +14,7 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
-from keras_bert_d2l.layers.inputs import check_positions, check_shapes, gather_positions, is_known
+from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
 from keras_bert_d2l.layers.variants import dense_initializer
@@ -202,19 +202,11 @@ class BERTModel(BatchModel):
                 "`segments` is missing: call the model with (tokens, segments, valid_lens, "
                 "pred_positions), or with a dictionary of these arguments."
             )
-        features = {
-            "tokens": tokens,
-            "pred_positions": pred_positions,
-            "cls_positions": cls_positions,
-            "flat_positions": flat_positions,
-        }
-        shapes = {name: x.shape for name, x in features.items() if x is not None}
-        check_shapes(shapes, self.bert_config.max_len)
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
         positions = None
         if only_logits and pred_positions is not None and flat_positions is None:
-            positions = _positions_read(pred_positions, cls_positions, tokens.shape[1])
+            positions = _positions_read(pred_positions, cls_positions, tokens)
         encoded = self.encoder(
             tokens,
             segments,
@@ -329,15 +321,12 @@ class BERTModel(BatchModel):
         return model
 
 
-def _positions_read(
-    pred_positions: Tensor, cls_positions: Tensor | None, length: int | None
-) -> Tensor:
+def _positions_read(pred_positions: Tensor, cls_positions: Tensor | None, tokens: Tensor) -> Tensor:
     """Return all positions that the heads read, those of `[CLS]` first, int32 `(B, 1 or E + P)`."""
+    check_positions("pred_positions", pred_positions, tokens)
     if cls_positions is None:
         cls_positions = ops.zeros_like(pred_positions[:, :1])
-    for name, given in (("pred_positions", pred_positions), ("cls_positions", cls_positions)):
-        if is_known(given):
-            check_positions(name, given, length)
+    check_positions("cls_positions", cls_positions, tokens)
     parts = (ops.cast(x, "int32") for x in (cls_positions, pred_positions))
     return ops.concatenate(list(parts), axis=1)
 

@@ -9,13 +9,23 @@ import dataclasses
 import functools
 import math
 import os
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import (
+    Check,
+    at_least,
+    check_field,
+    check_not_negative,
+    check_positive,
+    check_share,
+    check_type,
+    is_number,
+    shown,
+    wrong,
+)
 from keras_bert_d2l.files import CHECKSUMS, url, write_text
 from keras_bert_d2l.reading import read_small_text
 from keras_bert_d2l.types import PathLike
@@ -29,25 +39,6 @@ _OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
 _CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
 _OF_MACHINE = ("devices",)  # a run may resume on another machine
 
-Check = Callable[[str, object], object]
-"""Function that takes the name and the value of an option and returns the normalized value."""
-
-
-def out_of_range(name: str, value: object, expected: str) -> ValueError:
-    """Return the error for an invalid value of an option."""
-    return ValueError(f"`{name}` must be {expected}. Received: {name}={shown(value)}.")
-
-
-def at_least(minimum: int) -> Check:
-    """Return a check for integers of at least `minimum`."""
-
-    def check(name: str, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise out_of_range(name, value, f"an integer of at least {minimum}")
-        return value
-
-    return check
-
 
 def number(name: str, value: object) -> float:
     """Return the value of an option as a float, or raise `ValueError` if it is not finite."""
@@ -55,27 +46,15 @@ def number(name: str, value: object) -> float:
         found = float(value) if isinstance(value, str) else value
     except ValueError:
         found = None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise out_of_range(name, value, "a number")
+    if not is_number(found) or not math.isfinite(found):
+        raise wrong(name, "a number", value)
     return float(found)
-
-
-def in_range(expected: str, fits: Callable[[float], bool]) -> Check:
-    """Return a check for numbers in a range. `expected` describes the range in error messages."""
-
-    def check(name: str, value: object) -> float:
-        found = number(name, value)
-        if not fits(found):
-            raise out_of_range(name, found, expected)
-        return found
-
-    return check
 
 
 def absolute_path(name: str, value: object) -> str:
     """Return the absolute path, with `~` expanded, or the URL of a path in an object store."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise out_of_range(name, value, "a path")
+        raise wrong(name, "a path", value)
     return url(value) or os.path.abspath(os.path.expanduser(value))
 
 
@@ -97,35 +76,14 @@ def required(what: str) -> Check:
     return check
 
 
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise out_of_range(name, value, "a string")
-    return value
-
-
-def _switch(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise out_of_range(name, value, "true or false")
-    return value
-
-
-def _choice(allowed: tuple[object, ...], name: str, value: object) -> object:
-    if value is None:
-        raise ValueError(f"`{name}` is missing: specify one of {allowed}.")
-    if value not in allowed:
-        raise out_of_range(name, value, f"one of {allowed}")
-    return value
-
-
 # Field types shared by several records.
 FilePath = Annotated[str, absolute_path]
 CheckpointName = Annotated[str, checkpoint]
-Text = Annotated[str, _text]
-Switch = Annotated[bool, _switch]
-Positive = Annotated[float, in_range("above 0", lambda x: x > 0)]
-NotNegative = Annotated[float, in_range("at least 0", lambda x: x >= 0)]
-Share = Annotated[float, in_range("in (0, 1)", lambda x: 0 < x < 1)]
-Rate = Annotated[float, in_range("in [0, 1)", lambda x: 0 <= x < 1)]
+Text = Annotated[str, functools.partial(check_type, kind=str)]
+Positive = Annotated[float, check_positive, number]
+NotNegative = Annotated[float, check_not_negative, number]
+Share = Annotated[float, check_share, number]
+Rate = Annotated[float, functools.partial(check_not_negative, below=1), number]
 Precision = Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"]
 
 
@@ -163,8 +121,7 @@ class OptionRecord:
             ValueError: The option is unknown, or the value is invalid.
         """
         cls.check_known([name])
-        is_optional, check = _checks(cls)[name]  # type: ignore[arg-type]
-        return None if is_optional and value is None else check(name, value)
+        return check_field(name, value, _field_types(cls)[name])  # type: ignore[arg-type]
 
     def as_recorded(self, name: str, value: Any) -> Any:
         """Return what a record with these other options has as the value of an option.
@@ -274,30 +231,8 @@ class OptionRecord:
 
 
 @functools.cache
-def _checks(record: type[OptionRecord]) -> dict[str, tuple[bool, Check]]:
-    """Return for each field whether it may be `None`, and the check for other values."""
-    hints = typing.get_type_hints(record, include_extras=True)
-    return {field.name: _check(hints[field.name]) for field in dataclasses.fields(record)}
-
-
-def _check(hint: Any) -> tuple[bool, Check]:
-    kinds = (
-        typing.get_args(hint)
-        if typing.get_origin(hint) in (typing.Union, types.UnionType)
-        else (hint,)
-    )
-    [kind] = [kind for kind in kinds if kind is not types.NoneType]
-    if typing.get_origin(kind) is Literal:
-        checks = [functools.partial(_choice, typing.get_args(kind))]
-    else:
-        checks = kind.__metadata__[::-1]  # outermost first
-
-    def check(name: str, value: object) -> object:
-        for one in checks:
-            value = one(name, value)
-        return value
-
-    return len(kinds) > 1, check
+def _field_types(record: type[OptionRecord]) -> dict[str, Any]:
+    return typing.get_type_hints(record, include_extras=True)
 
 
 def read_options(path: PathLike) -> dict[str, Any]:
@@ -335,7 +270,7 @@ _LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS
 def _names(name: str, value: object) -> str:
     names = value if isinstance(value, list | tuple) else str(value).split(",")
     if not all(isinstance(one, str) and one.strip() for one in names):
-        raise out_of_range(name, value, "names, separated by commas")
+        raise wrong(name, "names, separated by commas", value)
     return ",".join(one.strip() for one in names)
 
 
@@ -352,8 +287,8 @@ def axis_sizes(devices: str) -> tuple[int | None, int]:
         axis, _, size = part.partition("=")
         is_new = axis in ("data", "model") and axis not in sizes
         if not is_new or not size.isdecimal() or int(size) < 1:
-            raise out_of_range(
-                "devices", devices, "'data', or sizes of these axes such as 'data=2,model=2'"
+            raise wrong(
+                "devices", "'data', or sizes of these axes such as 'data=2,model=2'", devices
             )
         sizes[axis] = int(size)
     return sizes.get("data", 1), sizes.get("model", 1)

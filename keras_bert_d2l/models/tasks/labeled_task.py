@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, check_range, check_type, shown
-from keras_bert_d2l.config import check_field
+from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.config import check_option
 from keras_bert_d2l.layers.heads import TextPooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel, dense_head
@@ -48,7 +48,7 @@ class LabeledTask(TaskModel):
         check_type("bert", bert, BERTModel)
         self.labels = check_labels(labels, self.min_labels)
         head = dense_head(bert, len(self.labels))
-        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
+        rate = check_option("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=head, dropout=rate, pooling=pooling, **options)
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
@@ -96,7 +96,6 @@ def label_ids(y: object, labels: Sequence[str]) -> Tensor:
     if y.dtype.kind in "USO":
         ids = {name: number for number, name in enumerate(labels)}
         return np.array([_id_of(name, ids) for name in y.tolist()], "int32")
-    check_range("labels", y, 0, len(labels) - 1, "Ids of labels count from 0.", ignored=IGNORED)
     return y
 
 

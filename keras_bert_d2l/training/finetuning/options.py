@@ -1,9 +1,11 @@
 """Options for fine-tuning on examples in memory and on files."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
+from keras_bert_d2l.checks import at_least, check_positive, wrong
 from keras_bert_d2l.tasks.task import check_option, task_named, tasks
 from keras_bert_d2l.training.options import (
     CheckpointName,
@@ -16,12 +18,8 @@ from keras_bert_d2l.training.options import (
     Rate,
     Share,
     StepOptions,
-    Switch,
     Text,
-    at_least,
-    in_range,
     number,
-    out_of_range,
     required,
 )
 
@@ -45,13 +43,13 @@ def _task(name: str, value: object) -> str:
 
 def _column(name: str, value: object) -> str | int:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise out_of_range(name, value, "the name of a column or its number, counted from 1")
+        raise wrong(name, "the name of a column or its number, counted from 1", value)
     return value
 
 
 def _weights(name: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
-        raise out_of_range(name, value, "a mapping from labels to weights")
+        raise wrong(name, "a mapping from labels to weights", value)
     return {str(label): number(name, weight) for label, weight in value.items()}
 
 
@@ -93,11 +91,9 @@ class FinetuningOptions(StepOptions):
 
     epochs: Annotated[int, at_least(1)] = 3
     learning_rate: Positive = 5e-5
-    warmup_ratio: Annotated[
-        float, in_range("a share of the steps, in [0, 1)", lambda x: 0 <= x < 1)
-    ] = 0.1
+    warmup_ratio: Rate = 0.1
     weight_decay: NotNegative = 0.01
-    layer_decay: Annotated[float, in_range("in (0, 1]", lambda x: 0 < x <= 1)] = 1.0
+    layer_decay: Annotated[float, functools.partial(check_positive, most=1), number] = 1.0
     batch_size: Annotated[int, at_least(1)] = 32
     micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(5)] | None = None
@@ -106,7 +102,7 @@ class FinetuningOptions(StepOptions):
     temperature: Positive | None = None
     monitor: Text | None = None
     patience: Annotated[int, at_least(1)] | None = None
-    jit: Switch = False
+    jit: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,16 +167,16 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     text_b: _Column | None = None
     negative: _Column | None = None
     choices: _Column | None = None
-    mine_negatives: Switch = False
+    mine_negatives: bool = False
     label: _Column | None = None
     id: _Column | None = None
-    header: Switch | None = None
-    multi_label: Switch = False
+    header: bool | None = None
+    multi_label: bool = False
     long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.text_inputs.LongTexts
     pooling: Literal["cls", "mean"] | None = None  # layers.heads.TextPooling
     separator: Text = ","
     dropout: Rate | None = None
-    freeze_encoder: Switch = False
+    freeze_encoder: bool = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None
     precision: Precision = "auto"
     devices: Devices | None = None

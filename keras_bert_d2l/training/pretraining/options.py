@@ -1,11 +1,13 @@
 """Options of a pretraining run."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
+from keras_bert_d2l.checks import at_least, check_positive, check_share, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.corpus import IN_MEMORY
 from keras_bert_d2l.training.options import (
@@ -19,13 +21,9 @@ from keras_bert_d2l.training.options import (
     Rate,
     Share,
     StepOptions,
-    Switch,
     Text,
     absolute_path,
-    at_least,
-    in_range,
     number,
-    out_of_range,
     required,
 )
 
@@ -81,13 +79,11 @@ def _sources(name: str, value: object) -> str | tuple[str, ...]:
 def _steps_or_share(name: str, value: object) -> int | float:
     found = number(name, value)
     if found < 0 or (found >= 1 and found % 1):
-        raise out_of_range(name, value, "a number of steps, or a share of the run below 1")
+        raise wrong(name, "a number of steps, or a share of the run below 1", value)
     return found if 0 < found < 1 else int(found)
 
 
-def _preset(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise out_of_range(name, value, "a name")
+def _preset(name: str, value: str) -> str:
     BERTConfig.preset(value)
     return value
 
@@ -219,7 +215,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     layout: Layout = "auto"
     vocab: FilePath | None = None
     vocab_size: Annotated[int, at_least(10)] | None = None
-    lowercase: Switch | None = None
+    lowercase: bool | None = None
     preset: Annotated[str, _preset] | None = None
     bert_config: FilePath | None = None
     init: CheckpointName | None = None
@@ -238,16 +234,16 @@ class PretrainingOptions(StepOptions, LoraOptions):
     masking: MaskingName = "token"
     mask_rate: Share = 0.15
     final_mask_rate: Share | None = None
-    mask_replace_prob: Annotated[float, in_range("in (0, 1]", lambda x: 0 < x <= 1)] = 0.8
+    mask_replace_prob: Annotated[float, functools.partial(check_positive, most=1), number] = 0.8
     rows: Rows = "auto"
-    short_seq_prob: Annotated[float, in_range("in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
+    short_seq_prob: Annotated[float, functools.partial(check_share, ends=True), number] = 0.0
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[float, _steps_or_share] = _WARMUP_SHARE
     decay_steps: Annotated[float, _steps_or_share] | None = None
     weight_decay: NotNegative = 0.01
     seed: Annotated[int, at_least(0)] = 0
     precision: Precision = "auto"
-    jit: Switch | None = None
+    jit: bool | None = None
     strategy: Strategy | None = None
     tpu: Text | None = None
     devices: Devices | None = None
