@@ -1,4 +1,4 @@
-"""Pretraining heads, and the pooling of token vectors into one vector per text.
+"""Pretraining heads, output layers of tasks, and the pooling of token vectors.
 
 B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 """
@@ -240,6 +240,22 @@ class NextSentencePred(keras.layers.Layer):
         return (*X_shape[:-1], 2)
 
 
+def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:
+    """Return a randomly initialized output layer for a task of a BERT."""
+    return Dense(
+        num_outputs,
+        kernel_initializer=output_initializer(),
+        dtype=precise_policy(bert),
+        name="head",
+    )
+
+
+def precise_policy(bert: keras.Model) -> str | keras.DTypePolicy:
+    """Return the dtype policy of the outputs: float32 instead of half precision."""
+    half = bert.dtype_policy.compute_dtype in ("float16", "bfloat16")
+    return "float32" if half else bert.dtype_policy
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class Pooling(keras.layers.Layer):
     """Pooling of the token vectors of each text into one vector, ignoring padding.
@@ -270,8 +286,7 @@ class Pooling(keras.layers.Layer):
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("pooling", pooling, POOLINGS)
-        self.pooling = pooling
+        self.pooling = check_choice("pooling", pooling, POOLINGS)
         self.normalize = normalize
 
     # Not named `mask`, which Keras would fill in by itself if it is `None`.

@@ -14,8 +14,9 @@ from keras_bert_d2l.data.tasks.encoding import encoded_texts
 from keras_bert_d2l.data.tasks.readers.texts import text_examples
 from keras_bert_d2l.inference.evaluation.evaluation import Mistake, evaluation_of
 from keras_bert_d2l.inference.texts import text_outputs
+from keras_bert_d2l.layers.heads import dense_head
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.task_model import TaskModel, Training, dense_head
+from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.serving.signatures.signature import TEXT, TEXT_B
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks import task

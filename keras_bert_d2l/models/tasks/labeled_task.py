@@ -10,9 +10,9 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.config import check_option
-from keras_bert_d2l.layers.heads import TextPooling
+from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.task_model import TaskModel, dense_head
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
 
 

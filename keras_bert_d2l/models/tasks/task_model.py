@@ -11,12 +11,10 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, shown
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.heads import Pooling, PoolingKind, TextPooling
-from keras_bert_d2l.layers.kernels.dense import Dense
+from keras_bert_d2l.layers.heads import Pooling, PoolingKind, TextPooling, precise_policy
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
-from keras_bert_d2l.layers.variants import output_initializer
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
@@ -37,8 +35,6 @@ from keras_bert_d2l.models.tasks.text_inputs import (
     over_windows,
 )
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
-
-_HALF_PRECISION = ("float16", "bfloat16")
 
 
 class Training(NamedTuple):
@@ -120,8 +116,7 @@ class TaskModel(BatchModel, abc.ABC):
         self.bert_config = bert.bert_config
         self.dropout_rate = dropout
         possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
-        check_choice("long_texts", long_texts, possible)
-        self.long_texts = long_texts
+        self.long_texts = check_choice("long_texts", long_texts, possible)
         self.encoder = bert.encoder
         self.hidden = self.mean = None
         if self.pools:
@@ -293,7 +288,7 @@ class TaskModel(BatchModel, abc.ABC):
                 "`class_weight` of Keras weights a text by one label. Received: class_weight="
                 f"{options['class_weight']!r}; pass class_weights={{label: weight}} to `compile`."
             )
-        _check_labels_given(x, y)
+        text_inputs.check_labels_given(x, y)
         shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
@@ -315,7 +310,7 @@ class TaskModel(BatchModel, abc.ABC):
         **options: Option,
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
-        _check_labels_given(x, y)
+        text_inputs.check_labels_given(x, y)
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
@@ -367,7 +362,7 @@ class TaskModel(BatchModel, abc.ABC):
         if text_inputs.is_dataset(validation_data):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-        _check_labels_given(x, y)
+        text_inputs.check_labels_given(x, y)
         data = self._data(x, y, weights, batch_size)
         if text_inputs.is_dataset(data["x"]):
             return data["x"]
@@ -375,17 +370,7 @@ class TaskModel(BatchModel, abc.ABC):
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
-        texts = text_inputs.as_tensors(x)
-        parts = texts if isinstance(texts, Mapping) else {"texts": texts}
-        are_pairs = parts.keys() == {"texts", "texts_b"}
-        if not (are_pairs or parts.keys() == {"texts"}) or any(
-            part.shape.rank != 1 for part in parts.values()
-        ):
-            raise ValueError(
-                'Texts must be a list of strings, or for pairs {"texts": [...], "texts_b": [...]}. '
-                f"Received: {shown(x)}."
-            )
-        return texts
+        return text_inputs.single_or_pairs(x)
 
     def text_batch(self, texts: text_inputs.Texts) -> Batch:
         """Tokenize a batch of strings, truncated to the maximum length of the model."""
@@ -419,8 +404,7 @@ class TaskModel(BatchModel, abc.ABC):
             ValueError: `num_blks` is out of range, or the encoder has LoRA.
         """
         total = self.bert_config.num_blks
-        frozen = total if num_blks is None else num_blks
-        check_choice("num_blks", frozen, range(total + 1))
+        frozen = check_choice("num_blks", total if num_blks is None else num_blks, range(total + 1))
         partial_training.freeze_lower_part(self.encoder, frozen)
 
     def task_config(self) -> ConfigDict:
@@ -453,35 +437,11 @@ class TaskModel(BatchModel, abc.ABC):
         return model
 
 
-def dense_head(bert: BERTModel, num_outputs: int) -> keras.layers.Dense:
-    """Return a randomly initialized output layer."""
-    return Dense(
-        num_outputs,
-        kernel_initializer=output_initializer(),
-        dtype=precise_policy(bert),
-        name="head",
-    )
-
-
-def precise_policy(bert: BERTModel) -> str | keras.DTypePolicy:
-    """Return the dtype policy of the outputs: float32 instead of half precision."""
-    half = bert.dtype_policy.compute_dtype in _HALF_PRECISION
-    return "float32" if half else bert.dtype_policy
-
-
-def _check_labels_given(x: object, y: object) -> None:
-    if y is not None or text_inputs.is_dataset(x):
-        return
-    if text_inputs.holds_text(text_inputs.without_pandas(x)):
-        raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
-
-
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:
     """Return what the head reads; raise `ValueError` if `bert` does not have it."""
     if pooling is None:
         return "cls" if "pooler" in bert.usable_heads else "mean"
-    check_choice("pooling", pooling, get_args(TextPooling))
-    if pooling == "cls" and bert.hidden is None:
+    if check_choice("pooling", pooling, get_args(TextPooling)) == "cls" and bert.hidden is None:
         raise ValueError(
             '`pooling="cls"` needs a BERT with a pooler. Received: a model with pooler=False. Use '
             '`pooling="mean"`.'

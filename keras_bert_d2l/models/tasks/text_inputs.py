@@ -97,6 +97,25 @@ def as_tensors(x: Texts, name: str = "texts") -> Texts:
     return tf.convert_to_tensor(list(x), tf.string)
 
 
+def check_labels_given(x: object, y: object) -> None:
+    """Raise `ValueError` if texts have no labels."""
+    if y is None and not is_dataset(x) and holds_text(without_pandas(x)):
+        raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
+
+
+def single_or_pairs(x: Texts) -> Texts:
+    """Convert texts, or pairs of texts, to tensors; raise `ValueError` for anything else."""
+    texts = as_tensors(x)
+    parts = texts if isinstance(texts, Mapping) else {"texts": texts}
+    is_known = parts.keys() in ({"texts"}, {"texts", "texts_b"})
+    if not is_known or any(part.shape.rank != 1 for part in parts.values()):
+        raise ValueError(
+            'Texts must be a list of strings, or for pairs {"texts": [...], "texts_b": [...]}. '
+            f"Received: {shown(x)}."
+        )
+    return texts
+
+
 def batched(
     x: Texts, y: Tensor | None, sample_weight: Tensor | None, batch_size: int, shuffle: bool
 ) -> "tf.data.Dataset":

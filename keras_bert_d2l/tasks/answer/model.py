@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import keras
 
 from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.layers.heads import dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     Training,
-    dense_head,
 )
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.tasks.answer import WINDOW_LEN

@@ -10,13 +10,12 @@ import numpy as np
 
 from keras_bert_d2l.checks import IGNORED, check_range, check_type, is_in_graph, shown
 from keras_bert_d2l.config import check_option
-from keras_bert_d2l.layers.heads import TextPooling
+from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import (
     TaskModel,
     Training,
-    dense_head,
 )
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.types import Option, Tensor
