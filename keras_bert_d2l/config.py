@@ -19,6 +19,7 @@ from keras_bert_d2l.checks import (
     check_field,
     check_not_negative,
     check_positive,
+    check_that,
     shown,
 )
 from keras_bert_d2l.files import write_json
@@ -140,11 +141,9 @@ def check_option(name: str, value: _Value) -> _Value:
 
 def check_heads(num_hiddens: int, num_heads: int) -> None:
     """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
-    if check_option("num_hiddens", num_hiddens) % check_option("num_heads", num_heads):
-        raise ValueError(
-            "`num_hiddens` must be a multiple of `num_heads`, so that each head gets the same "
-            f"width. Received: num_hiddens={num_hiddens}, num_heads={num_heads}."
-        )
+    is_right = check_option("num_hiddens", num_hiddens) % check_option("num_heads", num_heads) == 0
+    expected = f"a multiple of num_heads={num_heads}, so that each head gets the same width"
+    check_that(is_right, "num_hiddens", expected, num_hiddens)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,11 +196,9 @@ class BlockConfig(_BlockFields):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_heads(self.num_hiddens, self.num_heads)
-        if self.layer_norm == "unbiased" and self.num_hiddens == 1:
-            raise ValueError(
-                "`num_hiddens` must be at least 2 with layer_norm='unbiased', which divides by "
-                "num_hiddens - 1. Received: num_hiddens=1."
-            )
+        is_right = self.layer_norm != "unbiased" or self.num_hiddens > 1
+        expected = "at least 2 with layer_norm='unbiased', which divides by num_hiddens - 1"
+        check_that(is_right, "num_hiddens", expected, self.num_hiddens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,16 +286,15 @@ class BERTConfig(_BlockFields):
     def __post_init__(self) -> None:
         super().__post_init__()
         BlockConfig(**self.of_block())
-        if self.first_segment_id >= self.num_segments:
-            raise ValueError(
-                f"`first_segment_id` must be below num_segments={self.num_segments}. "
-                f"Received: first_segment_id={self.first_segment_id}."
-            )
-        if self.positions == "sinusoidal" and self.num_hiddens % 2:
-            raise ValueError(
-                "`num_hiddens` must be even with positions='sinusoidal', which uses a sine and "
-                f"a cosine per frequency. Received: num_hiddens={self.num_hiddens}."
-            )
+        check_that(
+            self.first_segment_id < self.num_segments,
+            "first_segment_id",
+            f"below num_segments={self.num_segments}",
+            self.first_segment_id,
+        )
+        is_right = self.positions != "sinusoidal" or self.num_hiddens % 2 == 0
+        expected = "even with positions='sinusoidal', a sine and a cosine per frequency"
+        check_that(is_right, "num_hiddens", expected, self.num_hiddens)
         if self.final_norm and not self.norm_first:
             raise ValueError(
                 "`final_norm` requires norm_first=True: without it, each block already ends in a "
@@ -363,8 +359,7 @@ class BERTConfig(_BlockFields):
             ValueError: `fields` is not a dictionary, or a field is unknown, missing, or out of
                 range.
         """
-        if not isinstance(fields, Mapping):
-            raise ValueError(f"`fields` must be a dictionary. Received: {shown(fields)}.")
+        check_that(isinstance(fields, Mapping), "fields", "a dictionary", fields)
         known = {field.name: field for field in dataclasses.fields(cls)}
         unknown = sorted(set(fields) - set(known))
         if unknown:

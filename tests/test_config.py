@@ -80,7 +80,7 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_hiddens": 9}, "num_hiddens=9, num_heads=2"),
+        ({"num_hiddens": 9}, "num_heads=2.*num_hiddens=9"),
         ({"vocab_size": 0}, "vocab_size=0"),
         ({"num_blks": 1.5}, "num_blks=1.5"),
         ({"max_len": True}, "max_len=True"),

@@ -8,7 +8,7 @@ bias by default.
 
 from typing import Any, Unpack
 
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.config import Initializer, LayerNorm
 from keras_bert_d2l.layers import attention, masks, transformer
 from keras_bert_d2l.types import LayerOptions, Option, Tensor
@@ -33,8 +33,7 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
         >>> np.asarray(weights).tolist()
         [[[0.5, 0.5, 0.0, 0.0]]]
     """
-    if not hasattr(X, "shape"):
-        raise ValueError(f"`X` must be a tensor of shape (B, Q, K). Received: {shown(X)}.")
+    check_that(hasattr(X, "shape"), "X", "a tensor of shape (B, Q, K)", X)
     return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
@@ -154,12 +153,9 @@ def _block_in_long_order(
         "value_size": value_size,
         "norm_shape": _width_of(norm_shape),
     }
+    expected = f"num_hiddens={num_hiddens}, because an encoder block adds its output to its input"
     for name, width in widths.items():
-        if width != num_hiddens:
-            raise ValueError(
-                f"`{name}` must be equal to `num_hiddens`, because an encoder block adds its "
-                f"output to its input. Received: {name}={width}, num_hiddens={num_hiddens}."
-            )
+        check_that(width == num_hiddens, name, expected, width)
     return transformer.TransformerEncoderBlock(
         num_hiddens, ffn_num_hiddens, num_heads, dropout, bias, **options
     )
@@ -170,9 +166,10 @@ def _width_of(norm_shape: int | list[int]) -> int:
     axes = norm_shape if isinstance(norm_shape, list | tuple) else [norm_shape]
     for axis in axes:
         check_integer("norm_shape", axis, 1)
-    if len(axes) != 1:
-        raise ValueError(
-            "`norm_shape` must be the width of the last axis only, as in [num_hiddens]. "
-            f"Received: norm_shape={norm_shape!r}."
-        )
+    check_that(
+        len(axes) == 1,
+        "norm_shape",
+        "the width of the last axis only, as in [num_hiddens]",
+        norm_shape,
+    )
     return axes[0]

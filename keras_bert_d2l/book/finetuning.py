@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_bert_d2l.book.pretraining_data import PAD, padded
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checks import check_integer, check_path, check_type, shown
+from keras_bert_d2l.checks import check_integer, check_path, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
@@ -100,11 +100,8 @@ def load_pretrained_model(
         "max_len": max_len,
     }
     for name, size in sizes.items():
-        if size != getattr(pretrained.config, name):
-            raise ValueError(
-                f"`{name}` must match the model in {str(folder)!r}, which has {name}="
-                f"{getattr(pretrained.config, name)}. Received: {name}={size}."
-            )
+        found = getattr(pretrained.config, name)
+        check_that(size == found, name, f"{found}, as in the model in {str(folder)!r}", size)
     bert = BERTModel.from_bert_config(dataclasses.replace(pretrained.config, dropout=dropout))
     bert.set_weights(pretrained.model.get_weights())
     vocab = Vocab()
@@ -214,11 +211,9 @@ class SNLIBERTDataset:
             raise ValueError("`vocab` is missing. Pass the vocabulary of the pretrained model.")
         check_vocab(vocab)
         check_integer("max_len", max_len, 3)
-        if not isinstance(dataset, list | tuple) or len(dataset) != 3:
-            raise ValueError(
-                "`dataset` must be a tuple of premises, hypotheses and labels, as `read_snli` "
-                f"returns them. Received: {shown(dataset)}."
-            )
+        is_right = isinstance(dataset, list | tuple) and len(dataset) == 3
+        expected = "a tuple of premises, hypotheses and labels, as `read_snli` returns them"
+        check_that(is_right, "dataset", expected, dataset)
         premises, hypotheses, labels = dataset
         lengths = (len(premises), len(hypotheses), len(labels))
         if len(set(lengths)) > 1:

@@ -159,9 +159,6 @@ def _get_nsp_data_from_paragraph(
         >>> segments
         [0, 0, 0, 1, 1]
     """
-    check_list("paragraph", paragraph, "sentences")
-    check_list("paragraphs", paragraphs, "paragraphs")
-    check_integer("max_len", max_len, 1)
     examples = []
     for sentence, next_sentence in itertools.pairwise(paragraph):
         tokens_a, tokens_b, is_next = _get_next_sentence(
@@ -204,10 +201,6 @@ def _replace_mlm_tokens(
         >>> predictions
         [(1, 'a')]
     """
-    check_list("tokens", tokens, "tokens")
-    check_list("candidate_pred_positions", candidate_pred_positions, "positions")
-    check_integer("num_mlm_preds", num_mlm_preds, 0)
-    check_vocab(vocab)
     corrupted = list(tokens)
     rng.shuffle(candidate_pred_positions)
     chosen = candidate_pred_positions[:num_mlm_preds]
@@ -252,8 +245,6 @@ def _get_mlm_data_from_tokens(
         >>> positions, vocab.to_tokens(labels)
         ([1], ['a'])
     """
-    check_list("tokens", tokens, "tokens")
-    check_vocab(vocab)
     candidates = [position for position, token in enumerate(tokens) if token not in (CLS, SEP)]
     num_mlm_preds = max(1, round(len(tokens) * PREDICTION_RATE))
     corrupted, predictions = _replace_mlm_tokens(tokens, candidates, num_mlm_preds, vocab, rng=rng)
@@ -290,9 +281,6 @@ def _pad_bert_inputs(
         >>> tokens.tolist()
         [[3, 5, 4, 1, 1, 1, 1, 1]]
     """
-    check_list("examples", examples, "examples")
-    check_integer("max_len", max_len, 1)
-    check_vocab(vocab)
     token_ids, pred_positions, mlm_labels, segments, is_next = (
         zip(*examples, strict=True) if examples else ((),) * 5
     )
@@ -379,15 +367,8 @@ class _WikiTextDataset:
             for tokens, segments, is_next in pairs
         ]
         self.arrays = _pad_bert_inputs(examples, max_len, vocab)
-        (
-            self.all_token_ids,
-            self.all_segments,
-            self.valid_lens,
-            self.all_pred_positions,
-            self.all_mlm_weights,
-            self.all_mlm_labels,
-            self.nsp_labels,
-        ) = self.arrays
+        self.all_token_ids, self.all_segments, self.valid_lens, *others = self.arrays
+        self.all_pred_positions, self.all_mlm_weights, self.all_mlm_labels, self.nsp_labels = others
 
     def __getitem__(self, idx: int) -> tuple[np.ndarray, ...]:
         return tuple(array[idx] for array in self.arrays)

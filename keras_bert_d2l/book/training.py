@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_integer, check_that, check_type
 from keras_bert_d2l.data.pretraining.repacking import Repacking
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
@@ -136,10 +136,8 @@ def _get_batch_loss_bert(
 
 
 def _check_vocab_size(vocab_size: int, num_logits: int) -> None:
-    if vocab_size != num_logits:
-        raise ValueError(
-            f"`vocab_size` must match the model's, {num_logits}. Received: {vocab_size}."
-        )
+    is_same = vocab_size == num_logits
+    check_that(is_same, "vocab_size", f"that of the model, {num_logits}", vocab_size)
 
 
 def train_bert(

@@ -6,7 +6,14 @@ import operator
 from collections.abc import Collection, Iterable, Sequence, Sized
 from typing import SupportsInt, overload
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
+from keras_bert_d2l.checks import (
+    check_choice,
+    check_integer,
+    check_list,
+    check_that,
+    check_type,
+    wrong,
+)
 from keras_bert_d2l.text import vocab as text_vocab
 
 UNK = "<unk>"
@@ -31,13 +38,9 @@ def tokenize(lines: Iterable[str], token: str = "word") -> list[list[str]]:
         [['the', 'cat', 'sat']]
     """
     check_choice("token", token, ("word", "char"))
-    if isinstance(lines, str):
-        raise ValueError(f"`lines` must be a list of lines. Received: the string {lines!r}.")
-    if not isinstance(lines, Iterable):
-        raise ValueError(f"`lines` must be a list of lines. Received: {shown(lines)}.")
-    lines = list(lines)
-    for line in lines:
-        check_type("lines", line, str, "Every line must be a string.")
+    if isinstance(lines, str) or not isinstance(lines, Iterable):
+        raise wrong("lines", "a list of lines", lines)
+    lines = [check_type("lines", line, str, "Every line must be a string.") for line in lines]
     return [line.split() if token == "word" else list(line) for line in lines]
 
 
@@ -119,10 +122,8 @@ class Vocab:
 
 def check_vocab(vocab: object) -> None:
     """Raise a `ValueError` unless `vocab` is a vocabulary of the book or of the package."""
-    if not isinstance(vocab, Vocab | text_vocab.Vocab):
-        raise ValueError(
-            f"`vocab` must be a Vocab, such as `load_data_wiki` returns. Received: {shown(vocab)}."
-        )
+    is_vocab = isinstance(vocab, Vocab | text_vocab.Vocab)
+    check_that(is_vocab, "vocab", "a Vocab, such as `load_data_wiki` returns", vocab)
 
 
 def _flat(tokens: Sequence[str] | Sequence[Sequence[str]]) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.inference.asked_model import AskOptions
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -33,11 +33,12 @@ def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
     if max_len is None:
         return most
     check_integer("max_len", max_len, 1)
-    if not at_least <= max_len <= most:
-        raise ValueError(
-            f"`max_len` must be from {at_least} to {most}, the model's maximum. "
-            f"Received: max_len={max_len!r}."
-        )
+    check_that(
+        at_least <= max_len <= most,
+        "max_len",
+        f"from {at_least} to {most}, the model's maximum",
+        max_len,
+    )
     return max_len
 
 

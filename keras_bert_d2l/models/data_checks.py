@@ -9,7 +9,7 @@ from types import GeneratorType
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, check_range, is_in_graph, shown, value_errors
+from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, value_errors
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values
 from keras_bert_d2l.models.losses import (
@@ -182,8 +182,7 @@ def check_finite(name: str, values: object) -> None:
     if not isinstance(values, list | tuple | np.ndarray):
         return
     array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"`{name}` must be numbers. Received: {shown(array.tolist())}.")
+    check_that(array.dtype.kind in "biuf", name, "numbers", array.tolist())
     for index in np.argwhere(~np.isfinite(array))[:1]:
         raise ValueError(
             f"`{name}` must be finite. Received: {array[tuple(index)]} at index {index[0]}. "

@@ -9,7 +9,13 @@ from typing import Any, TypeAlias, get_args
 
 import keras
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_positive, shown
+from keras_bert_d2l.checks import (
+    check_choice,
+    check_integer,
+    check_list,
+    check_positive,
+    check_that,
+)
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
@@ -45,11 +51,8 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
 
 def check_tokenizer(tokenizer: object) -> None:
     """Raise `ValueError` if an object is not a tokenizer."""
-    if not callable(tokenizer) or not hasattr(tokenizer, "vocab"):
-        raise ValueError(
-            f"`tokenizer` must be a Tokenizer. Received: {shown(tokenizer)}. Create one with "
-            "`Tokenizer(vocab)`."
-        )
+    is_right = callable(tokenizer) and hasattr(tokenizer, "vocab")
+    check_that(is_right, "tokenizer", "a Tokenizer", tokenizer, "See `Tokenizer(vocab)`.")
 
 
 def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:

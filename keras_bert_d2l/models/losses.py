@@ -3,14 +3,13 @@
 B batch, C classes, K scores.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_list
+from keras_bert_d2l.checks import check_list, check_not_negative
 from keras_bert_d2l.layers.kernels import fusion
 from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
 
@@ -213,11 +212,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         if class_weights is not None:
             check_list("class_weights", class_weights, "one weight per class")
             for weight in class_weights:
-                if not 0 <= weight < math.inf:
-                    raise ValueError(
-                        "`class_weights` must be finite and not negative. Received: "
-                        f"{list(class_weights)}."
-                    )
+                check_not_negative("class_weights", weight)
         self.class_weights = None if class_weights is None else list(class_weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ import tensorflow as tf
 from keras_bert_d2l import book as d2l
 
 VOCAB = d2l.Vocab([["a", "b", "c"]], 0, ["<pad>", "<mask>", "<cls>", "<sep>"])
-PARAGRAPHS = [[["a"], ["b"]], [["c"], ["a"]]]
-TOKENS = ["<cls>", "a", "b", "<sep>"]
 PAIRS = (["a"], ["b"], [0])
 
 
@@ -40,18 +38,6 @@ def net():
         ("dropout", lambda: d2l.PositionWiseFFN(8, 8, dropout=1.5)),
         ("data_dir", lambda: d2l._read_wiki(3)),
         ("split", lambda: d2l._read_wiki(".", split="dev")),
-        ("paragraph", lambda: d2l._get_nsp_data_from_paragraph(3, PARAGRAPHS, VOCAB, 8)),
-        ("paragraphs", lambda: d2l._get_nsp_data_from_paragraph([["a"]], None, VOCAB, 8)),
-        ("max_len", lambda: d2l._get_nsp_data_from_paragraph([["a"]], PARAGRAPHS, VOCAB, "8")),
-        ("tokens", lambda: d2l._replace_mlm_tokens("a b", [1], 1, VOCAB)),
-        ("candidate_pred_positions", lambda: d2l._replace_mlm_tokens(TOKENS, 1, 1, VOCAB)),
-        ("num_mlm_preds", lambda: d2l._replace_mlm_tokens(TOKENS, [1], None, VOCAB)),
-        ("vocab", lambda: d2l._replace_mlm_tokens(TOKENS, [1], 1, TOKENS)),
-        ("tokens", lambda: d2l._get_mlm_data_from_tokens(None, VOCAB)),
-        ("vocab", lambda: d2l._get_mlm_data_from_tokens(TOKENS, {"a": 1})),
-        ("examples", lambda: d2l._pad_bert_inputs(None, 8, VOCAB)),
-        ("max_len", lambda: d2l._pad_bert_inputs([], "8", VOCAB)),
-        ("vocab", lambda: d2l._pad_bert_inputs([], 8, None)),
         ("paragraphs", lambda: d2l._WikiTextDataset("a b", 8)),
         ("max_len", lambda: d2l._WikiTextDataset([["a", "b"]], None)),
         ("vocab", lambda: d2l._WikiTextDataset([["a", "b"]], 8, ["a"])),

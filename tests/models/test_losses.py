@@ -124,7 +124,7 @@ def test_a_loss_of_an_earlier_version_loads_if_it_had_no_z_loss():
     ("class_weights", "message"),
     [
         ({0: 5.0, 1: 1.0}, "a list of one weight per class"),
-        ([1.0, -1.0], "finite and not negative"),
+        ([1.0, -1.0], "finite number of at least 0"),
         ([1.0], "one weight for each of the 2 classes"),
     ],
 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_integer
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that
 from keras_bert_d2l.data.pretraining.causal import causal_mask, next_tokens
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
@@ -328,11 +328,9 @@ def _check(
     check_integer("epochs", 1 if epochs is None else epochs, 1)
     check_integer("first_step", first_step, 0)
     check_integer("num_predictions", num_predictions, 1)
-    if num_predictions > max_len:
-        raise ValueError(
-            f"`num_predictions` must be at most max_len={max_len}. Received: "
-            f"num_predictions={num_predictions}."
-        )
+    check_that(
+        num_predictions <= max_len, "num_predictions", f"at most max_len={max_len}", num_predictions
+    )
     check_choice("rows", rows, ROWS)
     are_integers = isinstance(shard, tuple | list) and [type(n) for n in shard] == [int, int]
     if not are_integers or not 0 <= shard[0] < shard[1]:

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_integer, is_integer, shown
+from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
 from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, text_list
 from keras_bert_d2l.inference.results import Result, ResultList
@@ -146,11 +146,12 @@ def top_predictions(
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
     """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
-    if not (is_integer(top_k) and 1 <= top_k <= vocab_size):
-        raise ValueError(
-            f"`top_k` must be from 1 to the vocabulary size, {vocab_size}. "
-            f"Received: top_k={top_k!r}."
-        )
+    check_that(
+        is_integer(top_k) and 1 <= top_k <= vocab_size,
+        "top_k",
+        f"from 1 to the vocabulary size, {vocab_size}",
+        top_k,
+    )
 
 
 def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:

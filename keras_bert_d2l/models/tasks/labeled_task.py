@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.checks import check_that, check_type, shown
 from keras_bert_d2l.config import check_option
 from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
@@ -72,11 +72,8 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
     # A set has no fixed order, so the ids of its names would differ between processes.
     names = tuple(labels) if isinstance(labels, list | tuple | np.ndarray) else ()
     is_name = all(isinstance(name, str) and name for name in names)
-    if not is_name or len(set(names)) < len(names) or len(names) < at_least:
-        raise ValueError(
-            f"`labels` must be a list of at least {at_least} different names. "
-            f"Received: {shown(labels)}."
-        )
+    is_right = is_name and len(set(names)) == len(names) >= at_least
+    check_that(is_right, "labels", f"a list of at least {at_least} different names", labels)
     return names
 
 

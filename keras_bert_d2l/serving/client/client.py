@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, cast, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_integer, shown
+from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown
 from keras_bert_d2l.inference.pretraining.fill_mask import Prediction
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
@@ -96,8 +96,7 @@ class ServingClient:
         check_choice("transport", transport, ("rest", "grpc"))
         if not model:
             raise ValueError("`model` must be the name of the model on the server. Received: ''.")
-        if not timeout > 0:
-            raise ValueError(f"`timeout` must be above 0. Received: timeout={timeout!r}.")
+        check_that(timeout > 0, "timeout", "above 0", timeout)
         check_integer("batch_size", batch_size, 1)
         self._transport: Transport
         if transport == "rest":

@@ -27,6 +27,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     JSONObject,
@@ -247,8 +248,7 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
         ValueError: The port is out of range.
         OSError: The port is already in use, or the host is not this machine.
     """
-    if not 0 <= port <= _MAX_PORT:
-        raise ValueError(f"`port` must be from 0 to {_MAX_PORT}. Received: port={port!r}.")
+    check_that(0 <= port <= _MAX_PORT, "port", f"from 0 to {_MAX_PORT}", port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         found = socket.create_server((host, port), family=family)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.batching import predict_batch, text_list
 from keras_bert_d2l.models.bert import BERTModel
@@ -84,11 +84,12 @@ def distill_static(
     width = model.bert_config.num_hiddens
     num_hiddens = min(_WIDTH, width) if num_hiddens is None else num_hiddens
     check_integer("num_hiddens", num_hiddens, 1)
-    if num_hiddens > width:
-        raise ValueError(
-            f"`num_hiddens` must be at most {width}, the width of the teacher. Received: "
-            f"num_hiddens={num_hiddens}."
-        )
+    check_that(
+        num_hiddens <= width,
+        "num_hiddens",
+        f"at most {width}, the width of the teacher",
+        num_hiddens,
+    )
     table = _token_vectors(model)
     if texts is None:
         table = table @ _principal_axes(table, num_hiddens)

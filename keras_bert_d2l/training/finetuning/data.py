@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.memory import InMemory
@@ -234,11 +235,12 @@ def row_len(
     longest = longest_row(config.max_len, long_texts)
     if max_len is None:
         return min(longest, task_named(task).most_tokens or longest)
-    if max_len > longest:
-        raise ValueError(
-            f"`max_len` must be at most {longest}, the model's maximum sequence length. "
-            f"Received: max_len={max_len}."
-        )
+    check_that(
+        max_len <= longest,
+        "max_len",
+        f"at most {longest}, the model's maximum sequence length",
+        max_len,
+    )
     return max_len
 
 

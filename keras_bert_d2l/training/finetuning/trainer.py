@@ -12,7 +12,7 @@ import keras
 
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights import load_weights
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -264,11 +264,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         monitor = self.options.monitor
         if monitor is None:
             return next(name for name in (*self.data.monitors, "val_loss") if name in known)
-        if monitor not in known:
-            raise ValueError(
-                f"`monitor` must be one of {', '.join(sorted(known))}. Received: "
-                f"monitor={monitor!r}."
-            )
+        check_that(monitor in known, "monitor", f"one of {', '.join(sorted(known))}", monitor)
         return monitor
 
     def _write_metrics(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice, check_not_negative, shown
+from keras_bert_d2l.checks import check_choice, check_not_negative, check_positive, shown
 from keras_bert_d2l.training.optimization import schedules
 from keras_bert_d2l.types import Option, Tensor
 
@@ -87,10 +87,9 @@ class BERTAdamW(keras.optimizers.Optimizer):
         check_not_negative("beta_1", beta_1, below=1)
         check_not_negative("beta_2", beta_2, below=1)
         check_not_negative("epsilon", epsilon)
-        if clip_norm is not None and clip_norm <= 0:
-            raise ValueError(f"`clip_norm` must be positive or None. Received: {clip_norm}.")
-        if not 0 < layer_decay <= 1:
-            raise ValueError(f"`layer_decay` must be in (0, 1]. Received: {layer_decay}.")
+        if clip_norm is not None:
+            check_positive("clip_norm", clip_norm)
+        check_positive("layer_decay", layer_decay, most=1)
         for option in _CLIPPING_OF_KERAS:
             if (value := options.get(option)) is not None:
                 raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.types import Tensor
 
 _NO_SHARE = ", a number of steps and not a share of them"
@@ -161,11 +161,12 @@ class WarmupStableDecay(WarmupSchedule):
             check_integer("decay_steps", decay_steps, 0, _NO_SHARE)
         most = total_steps - warmup_steps
         self.decay_steps = min(total_steps // 5, most) if decay_steps is None else decay_steps
-        if self.decay_steps > most:
-            raise ValueError(
-                f"`decay_steps` must be from 0 to {most}, the number of steps after the warm-up. "
-                f"Received: decay_steps={decay_steps}."
-            )
+        check_that(
+            self.decay_steps <= most,
+            "decay_steps",
+            f"from 0 to {most}, the number of steps after the warm-up",
+            decay_steps,
+        )
 
     def share_of_peak(self, step: Tensor) -> Tensor:
         if not self.decay_steps:

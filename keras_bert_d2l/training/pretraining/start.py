@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.checks import check_bert
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
@@ -175,11 +176,12 @@ def _vocab(
 
 def adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     """Return the architecture with the dropout rates and the heads that the options ask for."""
-    if options.max_len > config.max_len:
-        raise ValueError(
-            f"`max_len` must be at most {config.max_len}, the model's maximum sequence length. "
-            f"Received: max_len={options.max_len}."
-        )
+    check_that(
+        options.max_len <= config.max_len,
+        "max_len",
+        f"at most {config.max_len}, the model's maximum sequence length",
+        options.max_len,
+    )
     if options.dropout is not None:
         config = config.with_dropout(options.dropout)
     if options.attention_dropout is not None:
