@@ -6,6 +6,8 @@ A block consists of the section, the code and, if the book prints a value, the e
 value. (Sample code of Dive into Deep Learning, modified MIT license.)
 """
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -253,11 +255,12 @@ PAGES = {
 }
 
 
-def run_page(definitions):
+@functools.cache
+def run_page(page):
     """Run the imports, definitions and uses; return all names and the values shown."""
     names, shown = {"__name__": "notebook"}, []
     exec(IMPORTS, names)
-    for _, code in definitions:
+    for _, code in PAGES[page]:
         exec(code, names)
     for _, code, expression, _ in USES:
         exec(code, names)
@@ -267,7 +270,7 @@ def run_page(definitions):
 
 @pytest.fixture(scope="module", params=PAGES)
 def page(request):
-    return run_page(PAGES[request.param])
+    return run_page(request.param)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +307,8 @@ def test_15_8_6_the_model_returns_the_books_tuple(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["slides", "web page"])
 def test_our_model_gives_the_same_outputs_as_the_printed_model(name):
-    printed = run_page(PAGES[name])[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
-    ours = run_page(OURS)[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
+    printed = run_page(name)[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
+    ours = run_page("our names")[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
     rng = np.random.default_rng(0)
     arguments = (
         tf.constant(rng.integers(0, 100, (2, 8)), tf.int32),

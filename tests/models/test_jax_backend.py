@@ -1,10 +1,11 @@
-"""The same model with the JAX backend, in a separate process."""
+"""The same model with the JAX backend, in one separate process."""
 
 import importlib.util
 
 import numpy as np
 import pytest
 
+import keras_bert_d2l
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
 
 pytestmark = [
@@ -15,7 +16,6 @@ pytestmark = [
     ),
 ]
 
-JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 VOCAB_SIZE = 50
 
 
@@ -34,87 +34,83 @@ def batch(batch_size=4, num_tokens=12, num_predictions=3):
     return {name: array.astype("int32") for name, array in arrays.items()}
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Write config, weights, a batch, its outputs and the losses of three TensorFlow steps."""
-    config = BERTConfig.preset(
-        "tiny", vocab_size=VOCAB_SIZE, max_len=16, dropout=0.0, embedding_dropout=0.0
-    )
-    config.to_json(tmp_path / "config.json")
-    model = BERTModel.from_bert_config(config)
-    model.save_weights(tmp_path / "model.weights.h5")
-    arrays = batch()
-    features = {
-        name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")
-    }
-    outputs = model.predict(features, verbose=0)
-    model.compile(BERTAdamW(1e-3))
-    labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
-    weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
-    history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
-    losses = history.history["loss"]
-    np.savez(
-        tmp_path / "batch.npz", **arrays, mlm=outputs["mlm"], nsp=outputs["nsp"], losses=losses
-    )
-    return tmp_path
+ASK = """
+from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
+from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
+from keras_bert_d2l.tasks.embed.predictions import embed
 
-
-LOAD = """
+specials = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+words = [f"w{number}" for number in range(45)]
+tokenizer = keras_bert_d2l.Tokenizer(keras_bert_d2l.Vocab([*specials, *words]))
+texts = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1"]
+perplexities = pseudo_perplexity(model, texts, tokenizer=tokenizer)
+answers = {
+    "vectors": embed(model, texts, tokenizer=tokenizer),
+    "next": next_sentence_score(model, texts, texts[::-1], tokenizer=tokenizer),
+    "perplexities": [one.perplexity for one in perplexities],
+}
+"""
+UNDER_JAX = (
+    """
 import sys
+
 import keras
 import numpy as np
+import tensorflow as tf
+
 import keras_bert_d2l
+from tests.models.test_remat import check_same
 
-folder = sys.argv[1]
-arrays = dict(np.load(f"{folder}/batch.npz"))
-features = {name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")}
-config = keras_bert_d2l.BERTConfig.from_json(f"{folder}/config.json")
-model = keras_bert_d2l.BERTModel.from_bert_config(config)
-model.load_weights(f"{folder}/model.weights.h5")
 assert keras.backend.backend() == "jax"
-"""
+arrays = dict(np.load("batch.npz"))
+features = {name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")}
+labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
+weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
+config = keras_bert_d2l.BERTConfig.from_json("config.json")
 
 
-def test_outputs_are_the_same_under_jax_and_tensorflow(files, fresh_process):
-    fresh_process(
-        LOAD
-        + """
+def load():
+    model = keras_bert_d2l.BERTModel.from_bert_config(config)
+    model.load_weights("model.weights.h5")
+    return model
+
+
+model = load()
 outputs = model.predict(features, verbose=0)
 for name in ("mlm", "nsp"):
     np.testing.assert_allclose(outputs[name], arrays[name], atol=1e-5, err_msg=name)
-""",
-        files,
-        **JAX,
-    )
+"""
+    + ASK
+    + """
+for name, expected in np.load("answers.npz").items():
+    np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
+# Three steps are those of TensorFlow, whether a batch is split or not.
+for micro_batches in (1, 3):
+    trained = load()
+    trained.compile(keras_bert_d2l.BERTAdamW(1e-3), micro_batches=micro_batches)
+    options = {"sample_weight": weights, "batch_size": 4, "epochs": 3, "verbose": 0}
+    losses = trained.fit(features, labels, **options).history["loss"]
+    assert losses[2] < losses[1] < losses[0], losses
+    np.testing.assert_allclose(losses, arrays["losses"], rtol=1e-5, err_msg=str(micro_batches))
 
-@pytest.mark.parametrize("micro_batches", [1, 3])
-def test_three_training_steps_are_the_same_under_jax_and_tensorflow(
-    files, fresh_process, micro_batches
-):
-    fresh_process(
-        LOAD
-        + """
-labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
-weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
-model.compile(keras_bert_d2l.BERTAdamW(1e-3), micro_batches=int(sys.argv[2]))
-history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
-losses = history.history["loss"]
-assert losses[2] < losses[1] < losses[0], losses
-np.testing.assert_allclose(losses, arrays["losses"], rtol=1e-5)
-""",
-        files,
-        micro_batches,
-        **JAX,
-    )
+task = keras_bert_d2l.TokenClassifier(model, ["a", "b"], dropout=0.0, tokenizer=tokenizer)
+task.compile(keras_bert_d2l.BERTAdamW(1e-3))
+of_words = [["a", "b", "a"], ["b"], ["a"] * 6]
+history = task.fit([text.split() for text in texts], of_words, epochs=3, verbose=0)
+assert history.history["loss"][2] < history.history["loss"][0]
 
+# Activation checkpointing does not change a step.
+tokens = np.arange(48).reshape(3, 16)
+data = (
+    {"tokens": tokens, "segments": 0 * tokens, "pred_positions": tokens[:, :4] % 16},
+    {"mlm": tokens[:, 4:8], "nsp": np.array([0, 1, 1])},
+    {"mlm": np.ones((3, 4), "float32"), "nsp": np.ones(3, "float32")},
+)
+check_same(data)
+check_same(data, jit_compile=True)
 
-def test_values_out_of_range_are_named_under_jax(files, fresh_process):
-    said = fresh_process(
-        LOAD
-        + """
-import tensorflow as tf
-labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
+# Values out of range are named.
 model.compile("sgd")
 features["tokens"][0, 0] = 50
 dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(4)
@@ -127,55 +123,31 @@ for call in (
     try:
         call()
     except ValueError as error:
-        print(str(error).count("`tokens` must be from 0 to 49. Received: 50."))
-""",
-        files,
-        **JAX,
-    )
-    assert said.split() == ["1"] * 4
-
-
-ASK = """
-specials = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
-words = [f"w{number}" for number in range(VOCAB_SIZE - 5)]
-tokenizer = keras_bert_d2l.Tokenizer(keras_bert_d2l.Vocab([*specials, *words]))
-texts = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w1"]
-answers = {
-    "vectors": embed(model, texts, tokenizer=tokenizer),
-    "next": next_sentence_score(model, texts, texts[::-1], tokenizer=tokenizer),
-    "perplexities": [
-        one.perplexity for one in pseudo_perplexity(model, texts, tokenizer=tokenizer)
-    ],
-}
+        assert str(error).count("`tokens` must be from 0 to 49. Received: 50.") == 1
+    else:
+        raise AssertionError("no error")
 """
-IMPORTS = """
-import keras_bert_d2l
-from keras_bert_d2l.tasks.embed.predictions import embed
-from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
-from keras_bert_d2l.inference.pretraining.sentence_pairs import next_sentence_score
-"""
+)
 
 
-def test_inference_on_strings_and_task_training_work_under_jax(files, fresh_process):
-    names = {"model": BERTModel.from_bert_config(BERTConfig.from_json(files / "config.json"))}
-    names["model"].load_weights(files / "model.weights.h5")
-    names["VOCAB_SIZE"] = VOCAB_SIZE
-    exec(IMPORTS + ASK, names)  # with TensorFlow
-    np.savez(files / "answers.npz", **names["answers"])
-    fresh_process(
-        f"VOCAB_SIZE = {VOCAB_SIZE}"
-        + LOAD
-        + IMPORTS
-        + ASK
-        + """
-for name, expected in np.load(f"{folder}/answers.npz").items():
-    np.testing.assert_allclose(answers[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
-task = keras_bert_d2l.TokenClassifier(model, ["a", "b"], dropout=0.0, tokenizer=tokenizer)
-task.compile(keras_bert_d2l.BERTAdamW(1e-3))
-labels = [["a", "b", "a"], ["b"], ["a"] * 6]
-history = task.fit([text.split() for text in texts], labels, epochs=3, verbose=0)
-assert history.history["loss"][2] < history.history["loss"][0]
-""",
-        files,
-        **JAX,
+def test_outputs_and_steps_are_the_same_under_jax_and_tensorflow(tmp_path, fresh_process):
+    config = BERTConfig.preset(
+        "tiny", vocab_size=VOCAB_SIZE, max_len=16, dropout=0.0, embedding_dropout=0.0
     )
+    config.to_json(tmp_path / "config.json")
+    model = BERTModel.from_bert_config(config)
+    model.save_weights(tmp_path / "model.weights.h5")
+    arrays = batch()
+    features = {
+        name: arrays[name] for name in ("tokens", "segments", "valid_lens", "pred_positions")
+    }
+    outputs = {name: np.asarray(x) for name, x in model(features).items()}
+    names = {"model": model, "keras_bert_d2l": keras_bert_d2l}
+    exec(ASK, names)  # with TensorFlow
+    np.savez(tmp_path / "answers.npz", **names["answers"])
+    model.compile(BERTAdamW(1e-3), run_eagerly=True)
+    labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
+    weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
+    history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
+    np.savez(tmp_path / "batch.npz", **arrays, **outputs, losses=history.history["loss"])
+    fresh_process(UNDER_JAX, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")

@@ -1,7 +1,5 @@
 """Activation checkpointing does not change a training step, including the dropout."""
 
-import importlib.util
-
 import keras
 import numpy as np
 import pytest
@@ -69,22 +67,3 @@ def test_a_step_is_the_same_with_fused_functions(make_batch):
 def test_a_step_is_the_same_on_two_devices(make_batch):
     with make_strategy("mirrored").scope():
         check_same(make_batch(6))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-def test_a_step_is_the_same_with_the_jax_backend(fresh_process):
-    fresh_process(
-        """
-        import numpy as np
-        from tests.models.test_remat import check_same
-        tokens = np.arange(48).reshape(3, 16)
-        features = {"tokens": tokens, "segments": 0 * tokens, "pred_positions": tokens[:, :4] % 16}
-        labels = {"mlm": tokens[:, 4:8], "nsp": np.array([0, 1, 1])}
-        weights = {"mlm": np.ones((3, 4), "float32"), "nsp": np.ones(3, "float32")}
-        check_same((features, labels, weights))
-        check_same((features, labels, weights), jit_compile=True)
-        """,
-        KERAS_BACKEND="jax",
-        JAX_PLATFORMS="cpu",
-    )

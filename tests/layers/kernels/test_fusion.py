@@ -1,4 +1,4 @@
-"""The fused functions and their gradients, compared with TensorFlow's automatic differentiation."""
+"""Fused functions and their gradients: those of TensorFlow and NumPy; dropout; training."""
 
 import keras
 import numpy as np
@@ -6,15 +6,21 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
+from keras_bert_d2l.layers.kernels import fusion
 from keras_bert_d2l.layers.kernels.dense import biased_activation
 from keras_bert_d2l.layers.kernels.fusion import (
+    Dropout,
     cross_entropy,
     dropped,
     dropped_added_normalized,
     fused,
+    hits,
     is_fusible,
+    random_bits,
 )
 from keras_bert_d2l.layers.variants import gelu, gelu_tanh, unbiased_layer_normalization
+from keras_bert_d2l.training.devices.distribution import make_strategy
 
 SEED = np.array([7, 3], "int64")
 WIDTH = 24
@@ -94,3 +100,123 @@ def test_large_tensors_of_known_shape_are_fused():
         return is_fusible(x)
 
     assert not of_unknown_shape(tf.zeros((1, 2**20)))
+
+
+FUSED, PLAIN = 1, 10**9  # smallest tensors that are fused
+FUSED_AND_PLAIN = pytest.mark.parametrize("min_size", [FUSED, PLAIN])
+
+
+@FUSED_AND_PLAIN
+def test_only_the_first_of_equal_logits_is_a_hit(min_size, monkeypatch):
+    monkeypatch.setattr(fusion, "_MIN_SIZE", min_size)
+    logits = tf.constant([[0.0, 3.0, 3.0], [0.0, 3.0, 3.0], [5.0, 3.0, 3.0]])
+    assert hits(tf.constant([1, 2, 0]), logits).numpy().tolist() == [1, 0, 1]
+
+
+def test_extreme_logits_have_finite_losses(fuse_small_tensors):
+    logits = tf.constant([[1e4, 0.0], [1e4, 0.0], [-1e4, -1e4]])
+    losses = cross_entropy(tf.constant([0, 1, 1]), logits)
+    np.testing.assert_allclose(losses, [0, 1e4, np.log(2)], rtol=1e-6)
+
+
+@FUSED_AND_PLAIN
+def test_the_loss_and_its_gradient_equal_those_of_numpy(min_size, monkeypatch):
+    monkeypatch.setattr(fusion, "_MIN_SIZE", min_size)
+    rng = np.random.default_rng(0)
+    logits, upstream, labels = rng.normal(2, 3, (4, 7)), rng.normal(size=4), np.array([0, 6, 3, 3])
+    exponentials = np.exp(logits)
+    totals = exponentials.sum(-1)
+    softmax, one_hot, log_totals = exponentials / totals[:, None], np.eye(7)[labels], np.log(totals)
+    variable = tf.Variable(logits, dtype=tf.float32)
+    with tf.GradientTape() as tape:
+        losses = cross_entropy(tf.constant(labels, tf.int32), variable)
+        total = tf.reduce_sum(losses * tf.cast(upstream, tf.float32))
+    expected = log_totals - logits[range(4), labels]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    slope = (softmax - one_hot) * upstream[:, None]
+    np.testing.assert_allclose(tape.gradient(total, variable), slope, atol=1e-5)
+
+
+SHAPE = (256, 1024)
+
+
+def masks(num_steps, rate=0.1):
+    layer = Dropout(rate, seed=1)
+    return [layer(tf.ones(SHAPE), training=True).numpy() for _ in range(num_steps)]
+
+
+def test_the_rate_and_the_mean_are_kept():
+    for rate in (0.1, 0.5):
+        (x,) = masks(1, rate)
+        np.testing.assert_allclose(np.unique(x), [0, 1 / (1 - rate)], rtol=1e-6)
+        assert abs((x == 0).mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / x.size)
+
+
+def test_decisions_are_independent_of_those_of_neighbors_and_of_other_steps():
+    first, second = (x > 0 for x in masks(2))
+    standard_error = 1 / np.sqrt(first.size)
+    for one, other in [
+        (first, second),
+        (first[:, :-1], first[:, 1:]),
+        (first[:-1], first[1:]),
+        (first[:, :-1], second[:, 1:]),
+    ]:
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 4 * standard_error
+
+
+def test_every_bit_is_set_half_of_the_time():
+    bits = random_bits(SHAPE, np.array([5, 0])).numpy()
+    shares = [((bits >> bit) & 1).mean() for bit in range(32)]
+    np.testing.assert_allclose(shares, 0.5, atol=4 * 0.5 / np.sqrt(bits.size))
+    assert len(np.unique(bits)) == bits.size  # the hash of an index is a bijection
+
+
+def test_the_gradient_passes_where_the_value_does():
+    layer, x = Dropout(0.3, seed=1), tf.ones(SHAPE)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x, training=True)
+    np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+def test_without_training_and_at_rate_0_nothing_is_dropped():
+    x = tf.ones(SHAPE)
+    assert Dropout(0.1)(x, training=False) is x
+    assert Dropout(0.0)(x, training=True) is x
+
+
+def test_small_tensors_use_keras():
+    x = tf.ones((4, 8))
+    own, of_keras = (layer(0.5, seed=1) for layer in (Dropout, keras.layers.Dropout))
+    np.testing.assert_array_equal(own(x, training=True), of_keras(x, training=True))
+
+
+def losses(monkeypatch, min_size, strategy=None, jit=False):
+    """Train for 200 steps without dropout, and return the mean losses of 50 steps each."""
+    monkeypatch.setattr(fusion, "_MIN_SIZE", min_size)
+    keras.utils.set_random_seed(0)
+    config = BERTConfig(50, 16, 32, 2, 1, 0.0, 12, activation="gelu", tie_embeddings=True)
+    rng = np.random.default_rng(0)
+    batch = {
+        "tokens": rng.integers(0, 50, (4, 12)),
+        "segments": rng.integers(0, 2, (4, 12)),
+        "valid_lens": np.array([12, 7, 9, 10]),
+        "pred_positions": np.tile([1, 4, 5], (4, 1)),
+    }
+    labels = {"mlm": rng.integers(0, 50, (4, 3)), "nsp": rng.integers(0, 2, 4)}
+    with (strategy or tf.distribute.get_strategy()).scope():
+        model = BERTModel.from_bert_config(config)
+        model.compile(BERTAdamW(2e-4), jit_compile=jit)
+    data = tf.data.Dataset.from_tensor_slices((batch, labels)).batch(4, drop_remainder=True)
+    options = {"steps_per_epoch": 50, "epochs": 4, "shuffle": False, "verbose": 0}
+    return model.fit(data.repeat(), **options).history["loss"]
+
+
+@pytest.mark.long
+def test_the_losses_equal_those_without_fusion(monkeypatch):
+    plain = losses(monkeypatch, PLAIN)
+    assert plain[-1] < plain[0] - 0.5
+    for options in ({}, {"jit": True}, {"strategy": make_strategy("mirrored")}):
+        found = losses(monkeypatch, FUSED, **options)
+        np.testing.assert_allclose(found[0], plain[0], rtol=1e-5)
+        np.testing.assert_allclose(found, plain, rtol=1e-4)  # rounding grows

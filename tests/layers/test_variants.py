@@ -1,16 +1,78 @@
+"""Activations, layer normalization and initial weights."""
+
+import math
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l.layers.heads import MaskLM
 from keras_bert_d2l.layers.variants import (
+    UnbiasedLayerNormalization,
+    activation_function,
     dense_initializer,
     embedding_initializer,
+    gelu,
+    gelu_tanh,
     initialize,
+    layer_normalization,
     output_initializer,
     position_initializer,
     without_initialization,
 )
+
+POINTS = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], "float32")
+X = np.random.default_rng(0).normal(3, 2, (2, 4, 6)).astype("float32")
+
+
+def test_gelu_is_x_times_the_normal_cdf():
+    expected = [x * 0.5 * (1 + math.erf(x / math.sqrt(2))) for x in POINTS]
+    np.testing.assert_allclose(gelu(keras.ops.convert_to_tensor(POINTS)), expected, atol=1e-6)
+
+
+def test_gelu_tanh_matches_googles_approximation_and_differs_from_the_exact_gelu():
+    inner = np.sqrt(2 / np.pi) * (POINTS + 0.044715 * POINTS**3)
+    expected = 0.5 * POINTS * (1 + np.tanh(inner))
+    got = keras.ops.convert_to_numpy(gelu_tanh(keras.ops.convert_to_tensor(POINTS)))
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert np.abs(got - gelu(keras.ops.convert_to_tensor(POINTS))).max() > 1e-4
+
+
+def test_an_unknown_activation_is_named_in_the_error():
+    with pytest.raises(ValueError, match="swish"):
+        activation_function("swish")
+
+
+def test_unbiased_norm_divides_by_the_unbiased_standard_deviation_plus_epsilon():
+    layer = layer_normalization("unbiased", 0.5)
+    layer.build(X.shape)
+    layer.gamma.assign(np.arange(6))
+    layer.beta.assign(np.ones(6))
+    mean, std = X.mean(-1, keepdims=True), X.std(-1, ddof=1, keepdims=True)
+    np.testing.assert_allclose(layer(X), np.arange(6) * (X - mean) / (std + 0.5) + 1, atol=1e-5)
+
+
+def test_biased_norm_is_the_keras_layer():
+    layer = layer_normalization("biased", 0.5)
+    assert isinstance(layer, keras.layers.LayerNormalization)
+    expected = (X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 0.5)
+    np.testing.assert_allclose(layer(X), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_equal_inputs_give_zeros_and_a_finite_gradient(dtype):
+    layer, x = UnbiasedLayerNormalization(1e-6, dtype=dtype), tf.fill((1, 4), 300.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.cast(layer(x), "float32")
+    np.testing.assert_array_equal(y, np.zeros((1, 4)))
+    assert np.isfinite(tape.gradient(y, x)).all()
+
+
+def test_layer_is_restored_from_its_config():
+    layer = UnbiasedLayerNormalization(0.25, name="ln")
+    assert UnbiasedLayerNormalization.from_config(layer.get_config()).epsilon == 0.25
 
 
 def drawers():
