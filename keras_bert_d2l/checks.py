@@ -121,7 +121,7 @@ def at_least(least: int) -> Check:
     return functools.partial(check_integer, least=least)
 
 
-def check_field(name: str, value: Any, kind: Any) -> Any:
+def check_annotated(name: str, value: Any, kind: Any) -> Any:
     """Return the normalized value of a field whose annotation has its checks.
 
     Args:

@@ -15,8 +15,8 @@ import numpy as np
 
 from keras_bert_d2l.checks import (
     at_least,
+    check_annotated,
     check_choice,
-    check_field,
     check_not_negative,
     check_positive,
     check_that,
@@ -134,14 +134,14 @@ _PRESETS: dict[str, ConfigDict] = {
 }
 
 
-def check_option(name: str, value: _Value) -> _Value:
+def check_field(name: str, value: _Value) -> _Value:
     """Return `value`, or raise a `ValueError` if it is invalid for the field `name`."""
-    return check_field(name, value, BERTConfig.__dataclass_fields__[name].type)
+    return check_annotated(name, value, BERTConfig.__dataclass_fields__[name].type)
 
 
 def check_heads(num_hiddens: int, num_heads: int) -> None:
     """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
-    is_right = check_option("num_hiddens", num_hiddens) % check_option("num_heads", num_heads) == 0
+    is_right = check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads) == 0
     expected = f"a multiple of num_heads={num_heads}, so that each head gets the same width"
     check_that(is_right, "num_hiddens", expected, num_hiddens)
 
@@ -165,7 +165,7 @@ class _BlockFields:
             if isinstance(value, np.generic):  # as plain Python numbers, they fit into JSON
                 value = value.item()
                 object.__setattr__(self, field.name, value)
-            check_field(field.name, value, field.type)
+            check_annotated(field.name, value, field.type)
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_bool
-from keras_bert_d2l.config import Initializer, check_heads, check_option
+from keras_bert_d2l.config import Initializer, check_field, check_heads
 from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
@@ -81,7 +81,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.W_k = self._projection("W_k")
         self.W_v = self._projection("W_v")
         self.W_o = self._projection("W_o")
-        self.dropout = Dropout(check_option("dropout", dropout), dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
 
     def call(
         self,

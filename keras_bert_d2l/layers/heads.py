@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_type
-from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_option
+from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
 from keras_bert_d2l.layers.variants import (
@@ -90,12 +90,12 @@ class MaskLM(keras.layers.Layer):
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(autocast=False, **options)
-        self.vocab_size = check_option("vocab_size", vocab_size)
-        self.num_hiddens = check_option("num_hiddens", num_hiddens)
+        self.vocab_size = check_field("vocab_size", vocab_size)
+        self.num_hiddens = check_field("num_hiddens", num_hiddens)
         if token_embedding is not None:
             _check_embedding(token_embedding, vocab_size, num_hiddens)
         self.token_embedding = token_embedding
-        self.mlm_head = check_option("mlm_head", mlm_head)
+        self.mlm_head = check_field("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.layer_norm = layer_norm
         self.activation = activation

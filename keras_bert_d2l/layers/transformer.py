@@ -14,7 +14,7 @@ from keras_bert_d2l.config import (
     BlockConfig,
     Initializer,
     LayerNorm,
-    check_option,
+    check_field,
 )
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.inputs import gather_positions
@@ -194,7 +194,7 @@ class AddNorm(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.norm_first = norm_first
-        self.dropout = Dropout(check_option("dropout", dropout), dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         self.ln = layer_normalization(
             layer_norm, layer_norm_epsilon, dtype=self.dtype_policy, name="ln"
         )
@@ -251,7 +251,7 @@ class PositionWiseFFN(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         check_integer("ffn_num_outputs", ffn_num_outputs, 1)
-        self.ffn_num_hiddens = check_option("ffn_num_hiddens", ffn_num_hiddens)
+        self.ffn_num_hiddens = check_field("ffn_num_hiddens", ffn_num_hiddens)
         self.dense1 = Dense(
             ffn_num_hiddens,
             activation=activation_function(activation),
@@ -259,7 +259,7 @@ class PositionWiseFFN(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="dense1",
         )
-        self.dropout = Dropout(check_option("dropout", dropout), dtype=self.dtype_policy)
+        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         self.dense2 = Dense(
             ffn_num_outputs,
             kernel_initializer=dense_initializer(initializer),

@@ -9,7 +9,7 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import Activation, Initializer, LayerNorm, check_option
+from keras_bert_d2l.config import Activation, Initializer, LayerNorm, check_field
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 _is_off = contextvars.ContextVar("without_initialization", default=False)
@@ -33,7 +33,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
     """Return the activation function for the configuration's `activation`."""
     functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
-    return functions[check_option("activation", activation)]
+    return functions[check_field("activation", activation)]
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -91,8 +91,8 @@ def layer_normalization(
     kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
 ) -> keras.layers.Layer:
     """Create the layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
-    check_option("layer_norm_epsilon", epsilon)
-    if check_option("layer_norm", kind) == "unbiased":
+    check_field("layer_norm_epsilon", epsilon)
+    if check_field("layer_norm", kind) == "unbiased":
         return UnbiasedLayerNormalization(epsilon, **options)
     return keras.layers.LayerNormalization(epsilon=epsilon, **options)
 
@@ -177,5 +177,5 @@ def output_initializer() -> keras.initializers.Initializer:
 def _drawn(
     initializer: Initializer, of_book: keras.initializers.Initializer
 ) -> keras.initializers.Initializer:
-    is_book = check_option("initializer", initializer) == "book"
+    is_book = check_field("initializer", initializer) == "book"
     return _Drawn(of_book) if is_book else output_initializer()

@@ -17,7 +17,7 @@ from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
 from keras_bert_d2l.checks import (
     Check,
     at_least,
-    check_field,
+    check_annotated,
     check_not_negative,
     check_positive,
     check_share,
@@ -121,7 +121,7 @@ class OptionRecord:
             ValueError: The option is unknown, or the value is invalid.
         """
         cls.check_known([name])
-        return check_field(name, value, _field_types(cls)[name])  # type: ignore[arg-type]
+        return check_annotated(name, value, _field_types(cls)[name])  # type: ignore[arg-type]
 
     def as_recorded(self, name: str, value: Any) -> Any:
         """Return what a record with these other options has as the value of an option.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from keras_bert_d2l.checks import check_that, check_type, shown
-from keras_bert_d2l.config import check_option
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -48,7 +48,7 @@ class LabeledTask(TaskModel):
         check_type("bert", bert, BERTModel)
         self.labels = check_labels(labels, self.min_labels)
         head = dense_head(bert, len(self.labels))
-        rate = check_option("dropout", bert.bert_config.dropout if dropout is None else dropout)
+        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=head, dropout=rate, pooling=pooling, **options)
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import IGNORED, check_range, check_type, is_in_graph, shown
-from keras_bert_d2l.config import check_option
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
@@ -80,7 +80,7 @@ class MultipleChoice(TaskModel):
         **options: Option,
     ) -> None:
         check_type("bert", bert, BERTModel)
-        rate = check_option("dropout", bert.bert_config.dropout if dropout is None else dropout)
+        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
         super().__init__(bert, head=dense_head(bert, 1), dropout=rate, pooling=pooling, **options)
 
     def call(
