@@ -50,35 +50,35 @@ from .tasks.answer.examples import (
 )
 from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
 from .tasks.embed.examples import PairExamples as PairExamples
-from .data.tasks.examples import TextExamples as TextExamples
+from .tasks.classify.examples import TextExamples as TextExamples
 from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
 from .data.tasks.splitting import split_examples as split_examples
-from .inference.evaluation.evaluation import (
+from .inference.evaluation import (
     Evaluation as Evaluation,
     evaluate as evaluate,
 )
-from .inference.evaluation.tables import print_evaluation as print_evaluation
+from .inference.evaluation import print_evaluation as print_evaluation
 from .inference.features import (
     Features as Features,
     extract_features as extract_features,
 )
 from .inference.features import write_features as write_features
-from .inference.pretraining.fill_mask import (
+from .inference.fill_mask import (
     Prediction as Prediction,
     fill_mask as fill_mask,
 )
-from .inference.pretraining.minimal_pairs import (
+from .inference.perplexity import (
     MinimalPairs as MinimalPairs,
     minimal_pairs as minimal_pairs,
 )
-from .inference.pretraining.perplexity import (
+from .inference.perplexity import (
     Perplexity as Perplexity,
     pseudo_perplexity as pseudo_perplexity,
 )
-from .inference.pretraining.sentence_pairs import next_sentence_score as next_sentence_score
+from .inference.sentence_pairs import next_sentence_score as next_sentence_score
 from .tasks.answer.predictions import (
     FoundAnswer as FoundAnswer,
     answer as answer,

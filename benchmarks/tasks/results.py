@@ -37,14 +37,15 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
 from keras_bert_d2l.checkpoints.weights import with_config
-from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples
-from keras_bert_d2l.tasks.regress.evaluation import regression_scores
+from keras_bert_d2l.tasks.regress.predictions import regression_scores
 from keras_bert_d2l.training.devices.computation import choose_precision
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 

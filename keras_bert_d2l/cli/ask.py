@@ -141,7 +141,7 @@ def perplexity(
 
     print_answers({"text": found}, ask, _perplexity_line, json=json)
     if len(measured) > 1:
-        from keras_bert_d2l.inference.pretraining.perplexity import joint_perplexity
+        from keras_bert_d2l.inference.perplexity import joint_perplexity
 
         joint = joint_perplexity(measured)
         if json:

@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
-from keras_bert_d2l.tasks.task import Task, tasks, tasks_with
+from keras_bert_d2l.tasks.task import AnyTask, tasks, tasks_with
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def load_embedder(model: PathLike) -> Any:
     return load(model, as_embedder=True).model
 
 
-def load_task(model: PathLike) -> tuple[Any, Task[Any, Any]]:
+def load_task(model: PathLike) -> tuple[Any, AnyTask]:
     """Load a fine-tuned model and return it with its task.
 
     Raises:
@@ -290,7 +290,7 @@ def load_task(model: PathLike) -> tuple[Any, Task[Any, Any]]:
     )
 
 
-def check_taken(task: Task[Any, Any], model: PathLike, **options: object) -> None:
+def check_taken(task: AnyTask, model: PathLike, **options: object) -> None:
     """Raise `ValueError` if an option of a command has a value but is not for the task."""
     for name, value in options.items():
         if value is not None and name not in task.options:

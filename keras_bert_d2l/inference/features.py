@@ -17,7 +17,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.asking import asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind
 from keras_bert_d2l.layers.masks import valid_lens_mask

@@ -7,20 +7,19 @@ A task is a folder with its examples, its model, its predictions, its evaluation
 import abc
 import importlib
 import importlib.metadata
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from keras_bert_d2l.checks import check_choice, shown
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.examples import TaskExamples
     from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
     from keras_bert_d2l.data.tasks.readers.text_file import TextFile
     from keras_bert_d2l.data.tasks.rows import TaskRows
-    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
+    from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel
     from keras_bert_d2l.serving.signatures.texts import TextSignatures
@@ -29,10 +28,48 @@ if TYPE_CHECKING:
 
 Examples = TypeVar("Examples", bound="TaskExamples")
 Model = TypeVar("Model", bound="TaskModel")
+Found = TypeVar("Found")  # a prediction
+AnyTask: TypeAlias = "Task[Any, Any, Any]"
+Options: TypeAlias = Mapping[str, Any]
+"""Keyword arguments of the function that predicts."""
 
 BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed")
 _ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
-_TASKS: dict[str, "Task[Any, Any]"] = {}
+_TASKS: dict[str, AnyTask] = {}
+
+
+class _Lazy:
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, task: object, kind: type) -> object:
+        return self if task is None else pkgutil.resolve_name(self._place)
+
+
+def lazy(place: str) -> Any:
+    """Return an attribute of a task that is imported on first use, as what needs TensorFlow is.
+
+    Args:
+        place: The module and the name, such as `"keras_bert_d2l.tasks.tag.model:TokenClassifier"`.
+    """
+    return _Lazy(place)
+
+
+class HuggingFace(NamedTuple):
+    """What transformers calls a model for the task.
+
+    Attributes:
+        architecture: The class.
+        head: The name of the head; empty if it has no weights.
+        pipeline: The task on the Hub.
+        problems: The values of `problem_type` for models with a single label or score, and with
+            any number of labels.
+    """
+
+    architecture: str
+    head: str
+    pipeline: str
+    problems: tuple[str, ...] = ()
 
 
 class Sample(NamedTuple):
@@ -71,11 +108,13 @@ class EvaluationOptions(TypedDict):
     null_threshold: float | None
 
 
-class Task(abc.ABC, Generic[Examples, Model]):
+class Task(abc.ABC, Generic[Examples, Model, Found]):
     """What a task must define: its data, its model, its predictions and how they are shown.
 
     Attributes:
-        name: Its name for `read_examples` and `finetune`.
+        name: Its name for `read_examples` and `finetune`. The first line of the docstring says in
+            the help of `keras-bert-d2l finetune` what a model learns.
+        examples: The classes of its examples, first that which `read` returns.
         columns: Common names of the columns of a table by role, separated by spaces, the most
             common first. The roles are `text`, `text_b`, `negative`, `choices` and `label`. A role
             that is missing is rejected as an option.
@@ -101,6 +140,7 @@ class Task(abc.ABC, Generic[Examples, Model]):
         library: The library that the metrics need, if any.
         no_predictions: What to use instead of `keras-bert-d2l predict`, if that does not apply.
         counted: What a confusion matrix counts.
+        huggingface: What transformers calls a model for the task; `None` if it has none.
 
     Example:
 
@@ -113,6 +153,7 @@ class Task(abc.ABC, Generic[Examples, Model]):
     """
 
     name: ClassVar[str]
+    examples: ClassVar[tuple[type["TaskExamples"], ...]]
     columns: ClassVar[Mapping[str, str]]
     labels: ClassVar[str] = "labels"
     needs_text_b: ClassVar[bool] = False
@@ -132,6 +173,7 @@ class Task(abc.ABC, Generic[Examples, Model]):
     library: ClassVar[str | None] = None
     no_predictions: ClassVar[str] = ""
     counted: ClassVar[str] = "example"
+    huggingface: ClassVar[HuggingFace | None] = None
 
     # Reading.
 
@@ -161,15 +203,12 @@ class Task(abc.ABC, Generic[Examples, Model]):
         tabs = {line.count("\t") for line in file.lines() if line.strip()}
         return len(tabs) == 1 and tabs != {0}
 
-    def from_lines(
-        self, texts: tuple[str, ...], context: str | None, **fields: Any
-    ) -> "TaskExamples":
+    def from_lines(self, texts: tuple[str, ...], context: str | None) -> "TaskExamples":
         """Return one example for each line of text, without labels.
 
         Args:
             texts: The lines.
             context: The text that they are all about, if there is one.
-            **fields: Further fields of the examples.
         """
         raise ValueError(
             f"The task {self.name!r} needs several texts for each example. Received: one text per "
@@ -189,23 +228,24 @@ class Task(abc.ABC, Generic[Examples, Model]):
     ) -> "Fields":
         """Return token ids and label ids, as the fields of `TaskRows`; arguments as there."""
 
-    def label_lines(self, examples: Examples) -> "list[tuple[Any, str]] | None":
+    def label_lines(self, examples: Examples) -> Sequence[tuple[str, str]] | None:
         """Return what `peek` says about the labels; `None`: their counts."""
         return None
 
     def shown(
-        self, examples: Examples, rows: "TaskRows", number: int, own: "np.ndarray", vocab: "Vocab"
+        self, examples: Examples, rows: "TaskRows", number: int, vocab: "Vocab"
     ) -> tuple[str, Sequence[str]]:
         """Return the label of an example, and its tokens, as `peek` shows them.
 
         Args:
             examples: The examples.
-            rows: Their rows.
+            rows: Their rows, of which `peek` shows the first of the example, and those that stay
+                together with it.
             number: The place of the example.
-            own: The places of its rows, of which `peek` shows those that stay together.
             vocab: The vocabulary.
         """
-        return "", rows.shown(int(own[0]), int(own[0]) + rows.rows_together, vocab)
+        first = rows.of_example(number)[0]
+        return "", rows.shown(first, first + rows.rows_together, vocab)
 
     # The model, and what it learns from.
 
@@ -245,8 +285,8 @@ class Task(abc.ABC, Generic[Examples, Model]):
 
     @abc.abstractmethod
     def records(
-        self, model: Model, examples: Any, options: Mapping[str, Any]
-    ) -> Iterable[dict[str, Any]]:
+        self, model: Model, examples: Examples, options: Options
+    ) -> Iterable[dict[str, object]]:
         """Return what `keras-bert-d2l predict` writes for each example.
 
         Args:
@@ -268,7 +308,7 @@ class Task(abc.ABC, Generic[Examples, Model]):
         """
 
     @abc.abstractmethod
-    def prediction(self, example: Examples, found: Any) -> Sample:
+    def prediction(self, example: Examples, found: Found) -> Sample:
         """Return a prediction for the report of a run.
 
         Args:
@@ -293,7 +333,7 @@ class Task(abc.ABC, Generic[Examples, Model]):
         """The class of the signatures that take strings."""
 
 
-def register_task(task: Task[Any, Any]) -> None:
+def register_task(task: AnyTask) -> None:
     """Make a task known by its name.
 
     Args:
@@ -318,7 +358,7 @@ def register_task(task: Task[Any, Any]) -> None:
     _TASKS[task.name] = task
 
 
-def tasks() -> dict[str, Task[Any, Any]]:
+def tasks() -> dict[str, AnyTask]:
     """Return all tasks by name: those of this package first."""
     if not _TASKS.keys() >= set(BUILT_IN):
         others = dict(_TASKS)
@@ -331,7 +371,7 @@ def tasks() -> dict[str, Task[Any, Any]]:
     return dict(_TASKS)
 
 
-def task_named(name: object) -> Task[Any, Any]:
+def task_named(name: object) -> AnyTask:
     """Return the task with a name.
 
     Raises:
@@ -347,9 +387,20 @@ def task_kinds() -> "dict[str, type[TaskModel]]":
     return {task.model.__name__: task.model for task in tasks().values()}
 
 
-def tasks_with(option: str) -> list[Task[Any, Any]]:
+def task_of_kind(kind: str) -> AnyTask:
+    """Return the task whose model class has a name."""
+    return next(task for task in tasks().values() if task.model.__name__ == kind)
+
+
+def tasks_with(option: str) -> list[AnyTask]:
     """Return the tasks that have an option."""
     return [task for task in tasks().values() if option in task.options or option in task.columns]
+
+
+def check_task(examples: "TaskExamples") -> None:
+    """Raise `ValueError` if examples name a task that does not have examples of their class."""
+    known = [name for name, task in tasks().items() if type(examples) in task.examples]
+    check_choice("task", examples.task, known)
 
 
 def check_option(name: str, option: str, value: object) -> None:

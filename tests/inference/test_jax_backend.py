@@ -7,7 +7,7 @@ import json
 import pytest
 
 from keras_bert_d2l import QuestionAnswerer, SequenceClassifier, TokenClassifier, save_pretrained
-from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
+from keras_bert_d2l.inference.perplexity import pseudo_perplexity
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.tag.predictions import tag
@@ -73,7 +73,7 @@ def test_predictions_with_jax_match_tensorflow(
 
 PERPLEXITIES = """
 import json, sys
-from keras_bert_d2l.inference.pretraining.perplexity import pseudo_perplexity
+from keras_bert_d2l.inference.perplexity import pseudo_perplexity
 
 found = pseudo_perplexity(sys.argv[2], json.loads(sys.argv[1]), batch_size=2)
 print(json.dumps([one.perplexity for one in found]))

@@ -3,7 +3,7 @@
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.inference.results import ResultList
+from keras_bert_d2l.inference.asking import ResultList
 
 
 def test_numbers_are_rounded_and_long_texts_are_shortened():

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from keras_bert_d2l.tasks.tag.entities import spans
-from keras_bert_d2l.tasks.tag.evaluation import tagging_scores
+from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 
 seqeval = pytest.importorskip("seqeval.metrics", reason="needs seqeval: make test-peers")
 labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")

@@ -11,15 +11,15 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.data.tasks.encoding import encoded_texts
-from keras_bert_d2l.data.tasks.readers.texts import text_examples
-from keras_bert_d2l.inference.evaluation.evaluation import Mistake, evaluation_of
-from keras_bert_d2l.inference.texts import text_outputs
+from keras_bert_d2l.inference.asking import text_outputs
+from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of
 from keras_bert_d2l.layers.heads import dense_head
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.serving.signatures.signature import TEXT, TEXT_B
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks import task
+from keras_bert_d2l.tasks.classify.examples import text_examples
 
 ORDERS = ("right", "swapped")
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] he wakes sleeps up . then she eats and leaves".split()
@@ -27,7 +27,6 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] he wakes sleeps up . then she eats and l
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class SentencePairs(kb.TextExamples):
-    tasks = ("order",)
     task: str = "order"
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.evaluation.checks import library as metrics_library
+from keras_bert_d2l.inference.evaluation import library as metrics_library
 from keras_bert_d2l.tasks.answer.evaluation import (
     answer_f1,
     answer_scores,
@@ -13,10 +13,9 @@ from keras_bert_d2l.tasks.answer.evaluation import (
     exact_match,
     normalized_answer,
 )
-from keras_bert_d2l.tasks.classify.evaluation import classification_scores, multi_label_scores
-from keras_bert_d2l.tasks.regress.evaluation import regression_scores
-from keras_bert_d2l.tasks.tag.entities import has_scheme, span_scores, spans
-from keras_bert_d2l.tasks.tag.evaluation import tagging_scores
+from keras_bert_d2l.tasks.classify.predictions import classification_scores, multi_label_scores
+from keras_bert_d2l.tasks.regress.predictions import regression_scores
+from keras_bert_d2l.tasks.tag.entities import has_scheme, span_scores, spans, tagging_scores
 from keras_bert_d2l.tasks.task import task_named
 
 

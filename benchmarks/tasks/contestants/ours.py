@@ -6,7 +6,7 @@ import keras_bert_d2l as kb
 from benchmarks.tasks.contestants import turns as contest
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.evaluation.evaluation import evaluate
+from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 
 options = contest.arguments()

@@ -5,8 +5,8 @@ from typing import Any
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import BatchSize, File, Flag, Json, TaskModel, Texts
 from keras_bert_d2l.cli.input_output import load, print_answers, read_pairs, read_texts
+from keras_bert_d2l.tasks.classify.task import TextTask
 from keras_bert_d2l.tasks.task import tasks
-from keras_bert_d2l.tasks.texts import TextTask
 
 
 def classify(

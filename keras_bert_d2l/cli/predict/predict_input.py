@@ -1,5 +1,6 @@
 """Read the input of `predict`: a file or standard input with examples of a task."""
 
+import dataclasses
 import re
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
-from keras_bert_d2l.tasks.task import Task
+from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.text_files import bare_suffix
 
 _LINES = (".txt", ".text")  # extensions of files with one text per line
@@ -19,7 +20,7 @@ _BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # plain text may also start with
 
 
 def read_input(
-    task: Task[Any, Any],
+    task: AnyTask,
     source: str,
     columns: Mapping[str, Any],
     context: Path | None,
@@ -61,7 +62,7 @@ def _ending(content: bytes, *, is_table: bool) -> str:
 
 
 def _read_file(
-    task: Task[Any, Any],
+    task: AnyTask,
     path: Path,
     columns: Mapping[str, Any],
     context: Path | None,
@@ -74,7 +75,7 @@ def _read_file(
     return _line_examples(task, file, context)
 
 
-def _line_examples(task: Task[Any, Any], file: TextFile, context: Path | None) -> TaskExamples:
+def _line_examples(task: AnyTask, file: TextFile, context: Path | None) -> TaskExamples:
     """Return one example per line of a file, with the line number as its id."""
     lines = file.lines()
     filled = [number for number, line in enumerate(lines, 1) if line.strip()]
@@ -82,10 +83,10 @@ def _line_examples(task: Task[Any, Any], file: TextFile, context: Path | None) -
         raise ValueError(f"{str(file.path)!r} contains no text.")
     empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
     texts = tuple(lines[number - 1] for number in filled)
-    fields: dict[str, Any] = {"ids": tuple(map(str, filled))}
-    if empty:
-        fields["dropped"] = {"empty line": len(empty)}
-        fields["first_dropped"] = {"empty line": f"line {empty[0]:,}"}
     about = None if context is None else read_file(context).text
-    examples: TaskExamples = task.from_lines(texts, about, **fields)
-    return examples
+    return dataclasses.replace(
+        task.from_lines(texts, about),
+        ids=tuple(map(str, filled)),
+        dropped={"empty line": len(empty)} if empty else {},
+        first_dropped={"empty line": f"line {empty[0]:,}"} if empty else {},
+    )

@@ -5,16 +5,12 @@ N: number of examples.
 
 import dataclasses
 import hashlib
-import math
-import numbers
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self, TypeAlias
 
-import numpy as np
-
-from keras_bert_d2l.checks import check_choice, has_surrogate, is_integer, shown
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.checks import has_surrogate, is_integer, shown
+from keras_bert_d2l.tasks.task import check_task
 
 _OPTIONAL = ("texts_b", "negatives", "titles", "labels", "answers")
 
@@ -42,7 +38,6 @@ class TaskExamples:
     """
 
     sequences: ClassVar[tuple[str, ...]] = ()  # fields with N values each, besides `ids`
-    tasks: ClassVar[tuple[str, ...]] = ()
 
     task: str
     ids: tuple[str, ...] = ()
@@ -53,7 +48,7 @@ class TaskExamples:
     first_dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_choice("task", self.task, self.tasks)
+        check_task(self)
         lengths: dict[str, int] = {}
         for name in (*self.sequences, "ids"):
             values = getattr(self, name)
@@ -109,6 +104,11 @@ class TaskExamples:
     def label_counts(self) -> Counter[str]:
         """Return the number of occurrences of each label; empty for scores and answers."""
         return Counter()
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a text can have any number of labels."""
+        return False
 
     @property
     def are_scored(self) -> bool:
@@ -191,94 +191,6 @@ class TaskExamples:
         ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class TextExamples(TaskExamples):
-    """Texts or pairs of texts to classify or score.
-
-    Args:
-        texts: N texts.
-        texts_b: The second text of each pair; None for single texts.
-        labels: One name per text; for `"regress"`, one number per text; for multi-label texts, one
-            tuple of names per text. None if they are unknown.
-        task: `"classify"` or `"regress"`.
-        **kwargs: The fields of `TaskExamples`.
-
-    Raises:
-        ValueError: A label is not a string, or for `"regress"` not a finite number.
-
-    Example:
-
-        >>> import keras_bert_d2l as kb
-        >>> examples = kb.TextExamples(texts=["A joy.", "A bore."], labels=["good", "bad"])
-        >>> len(examples), examples.label_names
-        (2, ('bad', 'good'))
-    """
-
-    sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("classify", "regress")
-
-    texts: tuple[str, ...]
-    texts_b: tuple[str, ...] | None = None
-    labels: tuple[Label, ...] | None = None
-    task: str = "classify"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_each(self, "texts", is_string, "a string")
-        check_each(self, "texts_b", is_string, "a string")
-        if task_named(self.task).has_scores:
-            check_each(self, "labels", _is_number, "a finite number")
-        elif self.multi_label:
-            check_each(self, "labels", are_strings, "a tuple of strings (the label names)")
-        else:
-            check_each(self, "labels", is_string, "a string (the label name)")
-
-    @property
-    def multi_label(self) -> bool:
-        """Whether a text can have any number of labels."""
-        return bool(self.labels) and all(isinstance(x, tuple | list) for x in self.labels or ())
-
-    @property
-    def are_scored(self) -> bool:
-        return task_named(self.task).has_scores and self.labels is not None
-
-    @property
-    def have_pairs_in_rows(self) -> bool:
-        return self.texts_b is not None
-
-    @property
-    def shown_texts(self) -> Sequence[str]:
-        """Each text, or both texts of each pair."""
-        if self.texts_b is None:
-            return self.texts
-        return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
-
-    def shown_label(self, number: int) -> str:
-        """Return the label of an example as text; empty if it is unknown."""
-        if self.labels is None:
-            return ""
-        label = self.labels[number]
-        return str(label) if self.are_scored else ", ".join(names_of(label)) or "no label"
-
-    def remarks(self, columns: Mapping[str, object]) -> list[str]:
-        first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
-        if self.texts_b is None or "text" in columns or not first.isdecimal():
-            return []  # not a table without column names
-        return [
-            f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
-            f"specify the column of the texts, as in --text {first}"
-        ]
-
-    def in_order_of_labels(self) -> list[int]:
-        order = super().in_order_of_labels()
-        if self.labels is not None:
-            order.sort(key=cast(tuple[str, ...], self.labels).__getitem__)
-        return order
-
-    def label_counts(self) -> Counter[str]:
-        return Counter(name for label in self.labels or () for name in names_of(label))
-
-
 def names_of(label: Label) -> tuple[str, ...]:
     """Return the names in a label; empty for a score."""
     if isinstance(label, str):
@@ -294,11 +206,6 @@ def is_string(item: object) -> bool:
 def are_strings(items: object) -> bool:
     """Return whether something is a list or a tuple of strings."""
     return isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
-
-
-def _is_number(item: object) -> bool:
-    is_number = isinstance(item, numbers.Real) and not isinstance(item, bool)
-    return is_number and math.isfinite(cast(float, item))
 
 
 def check_each(
@@ -328,11 +235,3 @@ def how_many(count: int, noun: str) -> str:
 def share(count: int, total: int) -> str:
     """Format a count with its share of a total: `"5 (50.0%)"`."""
     return f"{count:,} ({count / max(1, total):.1%})"
-
-
-def score_lines(examples: TextExamples) -> list[tuple[Any, str]]:
-    """Return what `peek` says about scores."""
-    scores = np.array(examples.labels, np.float64)
-    lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
-    lines["standard deviation"] = scores.std()
-    return [(name, f"{value:,.3f}") for name, value in lines.items()]

@@ -1,8 +1,8 @@
 """Preview of task examples as the model sees them, as text for a terminal."""
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_bert_d2l.checks import check_integer, check_type
-from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples, how_many, share
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, share
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.tasks.task import Task, task_named
+from keras_bert_d2l.tasks.task import AnyTask, task_named
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_Lines: TypeAlias = list[tuple[str | Text, str]]
+_Lines: TypeAlias = Sequence[tuple[str | Text, str]]
 
 _MEASURED = 20_000  # maximum number of measured examples
 _SHOWN = 5
@@ -103,7 +103,7 @@ def grouped_table(
     return table
 
 
-def _labels(task: Task[Any, Any], examples: TaskExamples) -> _Lines:
+def _labels(task: AnyTask, examples: TaskExamples) -> _Lines:
     if not examples.has_labels:
         return [("none", "")]
     lines = task.label_lines(examples)
@@ -112,11 +112,11 @@ def _labels(task: Task[Any, Any], examples: TaskExamples) -> _Lines:
 
 def _label_counts(examples: TaskExamples) -> _Lines:
     counts = examples.label_counts()
-    is_multi = isinstance(examples, TextExamples) and examples.multi_label
+    is_multi = examples.multi_label
     total = len(examples) if is_multi else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
     width = max((cell_len(label) for label, _ in shown), default=0) + 2
-    lines: _Lines = []
+    lines: list[tuple[str | Text, str]] = []
     for label, count in shown:
         bar = "█" * max(1, round(_BAR * count / shown[0][1]))
         name = Text.assemble(set_cell_size(label, width), (bar, "cyan"))
@@ -138,7 +138,7 @@ def _lengths(
     examples: TaskExamples, rows: TaskRows, max_len: int, batch_size: int, num_all: int
 ) -> _Lines:
     lengths = rows.full_lengths[rows.full_lengths > 0]
-    lines: _Lines = []
+    lines: list[tuple[str | Text, str]] = []
     if len(examples) < num_all:
         lines.append(("measured on", f"{len(examples):,} of {num_all:,} examples"))
     lines += [
@@ -152,14 +152,14 @@ def _lengths(
     elif examples.have_pairs_in_rows:
         truncated += ", longer text first"
     lines.append((truncated, share(rows.num_truncated, len(examples))))
-    if not isinstance(examples, TextExamples):
+    if rows.is_grouped or task_named(examples.task).splits_long_texts:
         lines.append(("rows", f"{len(rows):,}"))
     lines.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
     return lines
 
 
 def _dropped(examples: TaskExamples, rows: TaskRows) -> _Lines:
-    lines: _Lines = []
+    lines: list[tuple[str | Text, str]] = []
     for reason, count in (*examples.dropped.items(), *rows.dropped.items()):
         place = examples.first_dropped.get(reason)
         lines.append((reason + (f" (first: {place})" if place else ""), f"{count:,}"))
@@ -172,8 +172,7 @@ def _shown_examples(
     task, owners = task_named(examples.task), np.unique(rows.examples)
     places = np.linspace(0, len(owners) - 1, min(_SHOWN, len(owners))).round().astype(int)
     for number in owners[places].tolist():
-        own = np.flatnonzero(rows.examples == number)
-        label, tokens = task.shown(examples, rows, number, own, tokenizer.vocab)
+        label, tokens = task.shown(examples, rows, number, tokenizer.vocab)
         more = len(tokens) - _SHOWN_TOKENS
         rest = [Text(f"… and {how_many(more, 'more token')}", _FAINT)] if more > 0 else []
         yield Text()

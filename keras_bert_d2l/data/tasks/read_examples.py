@@ -6,9 +6,8 @@ import pathlib
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
-from keras_bert_d2l.data.tasks.readers.memory import InMemory, memory_file
-from keras_bert_d2l.data.tasks.readers.text_file import read_file
-from keras_bert_d2l.data.tasks.readers.texts import folder_examples
+from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
+from keras_bert_d2l.tasks.classify.examples import folder_examples
 from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.types import PathLike
 

@@ -138,6 +138,11 @@ class TaskRows:
         """Number of tokens in each row, int64 `(R,)`."""
         return np.diff(self.splits)
 
+    def of_example(self, number: int) -> list[int]:
+        """Return the places of the rows of an example."""
+        places: list[int] = np.flatnonzero(self.examples == number).tolist()
+        return places
+
     def shown(self, first: int, stop: int, vocab: Vocab) -> list[str]:
         """Return the tokens of some rows."""
         ids = self.tokens[self.splits[first] : self.splits[stop]]

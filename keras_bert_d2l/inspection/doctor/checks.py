@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
+from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.inspection.doctor.evidence import Evidence, chance_of, weights_of
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 Severity = Literal["cannot learn", "learns less", "costs time"]

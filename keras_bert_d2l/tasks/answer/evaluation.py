@@ -8,8 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_bert_d2l.inference.evaluation.checks import check_same_number
-from keras_bert_d2l.inference.evaluation.evaluation import Evaluation, Mistake, evaluation_of
+from keras_bert_d2l.inference.evaluation import (
+    Evaluation,
+    Mistake,
+    check_same_number,
+    evaluation_of,
+)
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import (

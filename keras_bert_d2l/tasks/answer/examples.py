@@ -12,11 +12,17 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, is_string
-from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
+from keras_bert_d2l.data.tasks.readers.cells import (
+    Unusable,
+    as_string,
+    cell_string,
+    collect,
+    listed,
+    without_point,
+)
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.tables import Table, json_values, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +78,6 @@ class QuestionExamples(TaskExamples):
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("questions", "contexts", "titles", "answers")
-    tasks: ClassVar[tuple[str, ...]] = ("answer",)
 
     questions: tuple[str, ...]
     contexts: tuple[str, ...]

@@ -4,7 +4,7 @@ N: examples, R: rows, B: questions tokenized together, T: tokens per row.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -25,7 +25,11 @@ _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf
 
 
 def encoded_questions(
-    examples: QuestionExamples, tokenizer: Tokenizer, max_len: int, overlap: int | None
+    examples: QuestionExamples,
+    tokenizer: Tokenizer,
+    labels: Sequence[str] | None,
+    max_len: int,
+    overlap: int | None,
 ) -> Fields:
     """Encode questions with the windows of their contexts, one row per window."""
     overlap = max_len // 3 if overlap is None else overlap
@@ -50,9 +54,9 @@ def encoded_questions(
     alone = lengths - question_lengths[owners] - ADDED_TO_PAIR - overlap
     full_lengths = np.bincount(owners, alone, len(examples)).astype(np.int32)
     full_lengths += (num_rows > 0) * (question_lengths + ADDED_TO_PAIR + overlap)
-    labels = None
+    spans_of_rows = None
     if examples.answers is not None:
-        labels, num_lost = _without_lost_answers(examples, spans, owners)
+        spans_of_rows, num_lost = _without_lost_answers(examples, spans, owners)
         if num_lost:
             dropped["answer does not fit in any row, so it is not learned"] = num_lost
     return {
@@ -60,7 +64,7 @@ def encoded_questions(
         "tokens": tokens,
         "splits": splits(lengths),
         "seconds": seconds,
-        "labels": labels,
+        "labels": spans_of_rows,
         "examples": owners,
         "full_lengths": full_lengths,
         "num_truncated": int((num_rows > 1).sum()),

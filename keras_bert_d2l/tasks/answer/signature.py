@@ -17,9 +17,8 @@ from keras_bert_d2l.serving.signatures.signature import (
 from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
-from keras_bert_d2l.tasks.answer.best_spans import best_spans
-from keras_bert_d2l.tasks.answer.labels import longest_question
-from keras_bert_d2l.tasks.answer.predictions import N_BEST
+from keras_bert_d2l.tasks.answer.model import longest_question
+from keras_bert_d2l.tasks.answer.predictions import N_BEST, best_spans
 from keras_bert_d2l.text.tokenizer.framing import sliding_windows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

@@ -1,35 +1,30 @@
 """The record of the task `answer`; see `tasks/task.py`."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.data.tasks.examples import how_many, share
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples, question_examples
-from keras_bert_d2l.tasks.task import EvaluationOptions, Sample, Task
+from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.rows import TaskRows
-    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
-    from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
     from keras_bert_d2l.tasks.answer.predictions import FoundAnswer
-    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
     from keras_bert_d2l.text.vocab import Vocab
 
 _AROUND_ANSWER = 40  # tokens shown before and after an answer
 
 
-class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
+class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     """The part of a text that answers a question."""
 
     name = "answer"
+    examples = (QuestionExamples,)
     columns: ClassVar = {
         "text": "question",
         "text_b": "context passage paragraph text document",
@@ -42,33 +37,24 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
     most_tokens = WINDOW_LEN
     options = frozenset({"context", "null_threshold"})
     monitors = ("val_f1",)
+    huggingface = HuggingFace("BertForQuestionAnswering", "qa_outputs", "question-answering")
+    encode = lazy("keras_bert_d2l.tasks.answer.rows:encoded_questions")
+    model = lazy("keras_bert_d2l.tasks.answer.model:QuestionAnswerer")
+    evaluate = lazy("keras_bert_d2l.tasks.answer.evaluation:evaluate_answers")
+    signatures = lazy("keras_bert_d2l.tasks.answer.signature:AnswererSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> QuestionExamples:
         return question_examples(file, options)
 
-    def from_lines(
-        self, texts: tuple[str, ...], context: str | None, **fields: Any
-    ) -> QuestionExamples:
+    def from_lines(self, texts: tuple[str, ...], context: str | None) -> QuestionExamples:
         if context is None:
             raise ValueError(
                 "Questions need a text that contains the answers. Specify its file with "
                 "--context, or provide questions with contexts as JSONL, TSV or SQuAD JSON."
             )
-        return QuestionExamples(questions=texts, contexts=(context,) * len(texts), **fields)
+        return QuestionExamples(questions=texts, contexts=(context,) * len(texts))
 
-    def encode(
-        self,
-        examples: QuestionExamples,
-        tokenizer: "Tokenizer",
-        labels: Sequence[str] | None,
-        max_len: int,
-        overlap: int | None,
-    ) -> "Fields":
-        from keras_bert_d2l.tasks.answer.rows import encoded_questions
-
-        return encoded_questions(examples, tokenizer, max_len, overlap)
-
-    def label_lines(self, examples: QuestionExamples) -> list[tuple[Any, str]]:
+    def label_lines(self, examples: QuestionExamples) -> Sequence[tuple[str, str]]:
         counts, total = [len(answers) for answers in examples.answers or ()], len(examples)
         return [
             ("with an answer", share(sum(count > 0 for count in counts), total)),
@@ -77,19 +63,15 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
         ]
 
     def shown(
-        self,
-        examples: QuestionExamples,
-        rows: "TaskRows",
-        number: int,
-        own: "np.ndarray",
-        vocab: "Vocab",
+        self, examples: QuestionExamples, rows: "TaskRows", number: int, vocab: "Vocab"
     ) -> tuple[str, Sequence[str]]:
         """Return the question, and the part of the context around the answer."""
-        label, row = "", int(own[0])
+        own = rows.of_example(number)
+        label, row = "", own[0]
         if examples.answers is not None and rows.labels is not None:
             answers = examples.answers[number]
             label = f"answer: {answers[0].text}" if answers else "no answer"
-            row = int(own[(rows.labels[own, 0] > 0).argmax()])  # the first row with the answer
+            row = own[(rows.labels[own, 0] > 0).argmax()]  # the first row with the answer
         tokens, second = rows.shown(row, row + 1, vocab), int(rows.seconds[row])
         start, end = (0, 0) if rows.labels is None else rows.labels[row].tolist()
         if start > 0:
@@ -103,20 +85,14 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
         after = [f"… {how_many(rest, 'token')}"] if rest > 0 else []
         return label, [*tokens[:second], *before, *tokens[first:last], *after]
 
-    @property
-    def model(self) -> type["QuestionAnswerer"]:
-        from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-
-        return QuestionAnswerer
-
     def sample(self, examples: QuestionExamples, size: int) -> QuestionExamples:
         """Return one question with an answer and one without."""
         kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
         return examples.subset(kinds.values())
 
     def records(
-        self, model: "QuestionAnswerer", examples: QuestionExamples, options: Mapping[str, Any]
-    ) -> Iterator[dict[str, Any]]:
+        self, model: "QuestionAnswerer", examples: QuestionExamples, options: Options
+    ) -> Iterator[dict[str, object]]:
         """Yield the answers to questions, or null for questions that are too long for a row."""
         from keras_bert_d2l.tasks.answer.predictions import answer, fitting_questions
 
@@ -132,19 +108,12 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
         found = answer(model, read.questions, read.contexts, **options) if len(read) else []
         answers = iter(found)
         for one, question, is_read in zip(examples.ids, examples.questions, fits, strict=True):
-            said: dict[str, Any] = {"answer": None}
+            said: dict[str, object] = {"answer": None}
             if is_read:
                 [best] = next(answers)
                 place = {"score": best.score, "start": best.start, "end": best.end}
                 said = {"answer": best.text, **place}
             yield {"id": one, "question": question, **said}
-
-    def evaluate(
-        self, model: "QuestionAnswerer", examples: QuestionExamples, options: EvaluationOptions
-    ) -> "Evaluation":
-        from keras_bert_d2l.tasks.answer.evaluation import evaluate_answers
-
-        return evaluate_answers(model, examples, options)
 
     def prediction(self, example: QuestionExamples, found: "FoundAnswer") -> Sample:
         from keras_bert_d2l.tasks.answer.evaluation import exact_match
@@ -153,12 +122,6 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer"]):
         gold = [answer.text for answer in answers]
         listed = " | ".join(dict.fromkeys(gold))
         return Sample(text, listed, found.text, found.score, bool(exact_match(gold, found.text)))
-
-    @property
-    def signatures(self) -> type["TextSignatures"]:
-        from keras_bert_d2l.tasks.answer.signature import AnswererSignatures
-
-        return AnswererSignatures
 
 
 TASK = AnswerTask()

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 import numpy as np
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.data.tasks.examples import (
-    TaskExamples,
-    TextExamples,
-    are_strings,
-    check_each,
-    is_string,
+from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
+from keras_bert_d2l.data.tasks.readers.cells import (
+    Unusable,
+    as_string,
+    cell_string,
+    collect,
+    listed,
+    without_point,
 )
-from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
@@ -58,7 +59,6 @@ class ChoiceExamples(TaskExamples):
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("texts", "choices", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("choose",)
 
     texts: tuple[str, ...]
     choices: tuple[tuple[str, ...], ...]
@@ -214,7 +214,13 @@ def _position(label: str, choices: _Choices, first: int) -> int:
     return position
 
 
-def encoded_choices(examples: ChoiceExamples, tokenizer: "Tokenizer", max_len: int) -> "Fields":
+def encoded_choices(
+    examples: ChoiceExamples,
+    tokenizer: "Tokenizer",
+    labels: Sequence[str] | None,
+    max_len: int,
+    overlap: int | None,
+) -> "Fields":
     """Encode each text with each of its choices, one row after the other.
 
     A batch needs the same number of choices for all texts, so examples with another number than
@@ -235,12 +241,12 @@ def encoded_choices(examples: ChoiceExamples, tokenizer: "Tokenizer", max_len: i
     lengths = fields["full_lengths"].reshape(-1, number).max(axis=1)
     full_lengths = np.zeros(len(examples), np.int32)
     full_lengths[kept] = lengths
-    labels = examples.labels and np.repeat(np.array(examples.labels, np.int32)[kept], number)
+    positions = examples.labels and np.repeat(np.array(examples.labels, np.int32)[kept], number)
     num_dropped = len(examples) - len(kept)
     reason = f"not {number} choices, as most examples have"
     return {
         **fields,
-        "labels": labels,
+        "labels": positions,
         "examples": np.repeat(kept.astype(np.int32), number),
         "full_lengths": full_lengths,
         "num_truncated": int((lengths > max_len).sum()),

@@ -4,14 +4,43 @@ B: number of texts, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
-from typing import Unpack, overload
+import warnings
+from collections.abc import Sequence
+from typing import Unpack, cast, overload
 
 import numpy as np
+import tensorflow as tf
 
-from keras_bert_d2l.inference.asked_model import asked_model
-from keras_bert_d2l.inference.results import Result, ResultList
-from keras_bert_d2l.inference.texts import RowOptions, Texts, sigmoid, softmax, text_outputs
+from keras_bert_d2l.inference.asking import (
+    Result,
+    ResultList,
+    RowOptions,
+    Texts,
+    asked_model,
+    sigmoid,
+    softmax,
+    text_outputs,
+)
+from keras_bert_d2l.inference.evaluation import (
+    Confusion,
+    Evaluation,
+    Mistake,
+    check_same_number,
+    evaluation_of,
+    library,
+)
+from keras_bert_d2l.serving.signatures.signature import (
+    CLASSIFY,
+    TEXT,
+    TEXT_B,
+    Answer,
+    TextOptions,
+)
+from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -111,3 +140,160 @@ def classify(
             labels = tuple(name for name, score in scores.items() if score >= 0.5)
         found.append(Classification(label, scores[label], scores, labels))
     return found[0] if isinstance(texts, str) else found
+
+
+def classification_scores(
+    gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return the metrics for texts with one label each.
+
+    Args:
+        gold: The correct label of each text.
+        predicted: The predicted label of each text.
+        labels: The labels of the model, in the order of their ids.
+
+    Returns: `accuracy`; `macro_f1`, the mean F1 of the labels that occur in either sequence;
+        `matthews`, the correlation coefficient; and, if there are two labels, `f1` of the second.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: The sequences are empty or differ in length.
+    """
+    check_same_number(gold, predicted)
+    metrics = library("sklearn.metrics")
+    gold, predicted = list(gold), list(predicted)
+    with warnings.catch_warnings():  # about a single label, whose Matthews coefficient is 0
+        warnings.simplefilter("ignore")
+        scores = {
+            "accuracy": metrics.accuracy_score(gold, predicted),
+            "macro_f1": metrics.f1_score(gold, predicted, average="macro", zero_division=0.0),
+            "matthews": metrics.matthews_corrcoef(gold, predicted),
+        }
+        if len(labels) == 2:
+            scores["f1"] = metrics.f1_score(
+                gold, predicted, labels=labels[1:], average="macro", zero_division=0.0
+            )
+    return {name: float(score) for name, score in scores.items()}
+
+
+def multi_label_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return the metrics for texts with any number of labels.
+
+    Args:
+        gold: The correct labels of each text.
+        predicted: The predicted labels of each text.
+        labels: The labels of the model.
+
+    Returns: `subset_accuracy`, the share of texts whose labels are all correct; `micro_f1`, F1
+        over all decisions; `macro_f1`, the mean F1 of all labels (0 for unused ones).
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: The sequences are empty or differ in length.
+    """
+    check_same_number(gold, predicted)
+    metrics = library("sklearn.metrics")
+    decisions = [
+        np.array([[label in row for label in labels] for row in map(set, rows)], "int32")
+        for rows in (gold, predicted)
+    ]
+    # With a single column, scikit-learn would treat the label and its absence as two classes.
+    options = {"labels": [1] if len(labels) == 1 else None, "zero_division": 0.0}
+    scores = {
+        "subset_accuracy": (decisions[0] == decisions[1]).all(axis=1).mean(),
+        "micro_f1": metrics.f1_score(*decisions, average="micro", **options),
+        "macro_f1": metrics.f1_score(*decisions, average="macro", **options),
+    }
+    return {name: float(score) for name, score in scores.items()}
+
+
+def evaluate_labels(
+    model: SequenceClassifier, examples: TextExamples, options: EvaluationOptions
+) -> Evaluation:
+    """Evaluate the labels of texts."""
+    found = classify(
+        model,
+        examples.texts,
+        examples.texts_b,
+        batch_size=options["batch_size"],
+        max_len=options["max_len"],
+    )
+    gold: tuple[tuple[str, ...], ...]
+    confusion, mistakes = None, []
+    if examples.multi_label:
+        gold = cast("tuple[tuple[str, ...], ...]", examples.labels)
+        metrics = multi_label_scores(gold, [one.labels for one in found], model.labels)
+    else:
+        names, predicted = cast("tuple[str, ...]", examples.labels), [one.label for one in found]
+        gold = tuple((name,) for name in names)
+        metrics = classification_scores(names, predicted, model.labels)
+        confusion = Confusion.of(names, predicted, model.labels)
+    for name, text, right, one in zip(examples.ids, examples.shown_texts, gold, found, strict=True):
+        wrong = set(right) ^ set(one.labels)
+        if wrong:
+            confidences = [one.scores[x] if x in one.labels else 1 - one.scores[x] for x in wrong]
+            confidence = max(confidences) if examples.multi_label else one.score
+            listed = [", ".join(sorted(names)) for names in (right, one.labels)]
+            mistakes.append(Mistake(name, text, listed[0], listed[1], confidence))
+    return evaluation_of(examples, metrics, found, mistakes, confusion)
+
+
+_LIKELY = 0.5  # minimum probability of a label in multi-label classification
+
+
+class LabeledSignatures(TextSignatures):
+    """Base class of the signatures of models with one output per label.
+
+    Args:
+        run: The model.
+        tokenizer: The model's tokenizer.
+        options: With `pairs`, the inputs are pairs of texts.
+    """
+
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self.specs = (TEXT, TEXT_B) if options.pairs else (TEXT,)
+        self._labels = np.array(run.model.labels, object)
+
+    def labels_and_logits(self, *texts: tf.Tensor) -> tuple[Answer, tf.Tensor]:
+        """Return `labels`, strings `(B, C)`, and `truncated`, bool `(B,)`; and logits `(B, C)`."""
+        batch, truncated = self.batches(*texts)
+        logits = self.run(**batch)["logits"]
+        labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [tf.shape(logits)[0], 1])
+        return {"labels": labels, "truncated": truncated}, logits
+
+
+class ClassifierSignatures(LabeledSignatures):
+    """Signatures of a `SequenceClassifier`; arguments as for `LabeledSignatures`."""
+
+    method = CLASSIFY
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the labels of texts.
+
+        Args:
+            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
+
+        Returns: `labels`, strings `(B, C)` in the order of their ids; `scores`, float32 `(B, C)`,
+            their probabilities; and `truncated`, bool `(B,)`. A multi-label classifier also
+            returns `is_label`, bool `(B, C)`; other classifiers return the most likely `label`
+            (string), its `score` (float32) and its `id` (int32), each `(B,)`.
+        """
+        answer, logits = self.labels_and_logits(*texts)
+        if self.run.model.multi_label:
+            scores = tf.sigmoid(logits)
+            return {**answer, "scores": scores, "is_label": scores >= _LIKELY}
+        scores = tf.nn.softmax(logits)
+        best = tf.argmax(logits, axis=1, output_type=tf.int32)
+        return {
+            **answer,
+            "scores": scores,
+            "label": tf.gather(answer["labels"], best, batch_dims=1),
+            "score": tf.gather(scores, best, batch_dims=1),
+            "id": best,
+        }
+
+    def for_method(self, answer: Answer) -> Answer:
+        return {"classes": answer["labels"], "scores": answer["scores"]}

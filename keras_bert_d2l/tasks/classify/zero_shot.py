@@ -9,10 +9,15 @@ from typing import Unpack, overload
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_list, shown
-from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.asking import (
+    ResultList,
+    RowOptions,
+    Texts,
+    asked_model,
+    checked_max_len,
+    softmax,
+)
 from keras_bert_d2l.inference.batching import predict_texts, text_list
-from keras_bert_d2l.inference.results import ResultList
-from keras_bert_d2l.inference.texts import RowOptions, Texts, checked_max_len, softmax
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import Classification
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from keras_bert_d2l.data.tasks.examples import Label, TextExamples, check_each, is_string
+from keras_bert_d2l.data.tasks.examples import Label, check_each, is_string
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
@@ -41,7 +42,6 @@ class PairExamples(TextExamples):
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "negatives", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("embed",)
 
     negatives: tuple[str, ...] | None = None
     task: str = "embed"
@@ -65,7 +65,13 @@ class PairExamples(TextExamples):
         return False  # each text is a row of its own
 
 
-def encoded_pairs(examples: PairExamples, tokenizer: "Tokenizer", max_len: int) -> "Fields":
+def encoded_pairs(
+    examples: PairExamples,
+    tokenizer: "Tokenizer",
+    labels: Sequence[str] | None,
+    max_len: int,
+    overlap: int | None,
+) -> "Fields":
     """Encode each text of a pair, or of a triplet, as a row of its own, one after the other."""
     from keras_bert_d2l.data.tasks.encoding import encoded_texts
 

@@ -10,9 +10,8 @@ from typing import Unpack, overload
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
+from keras_bert_d2l.inference.asking import AskOptions, Result, ResultList, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
-from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

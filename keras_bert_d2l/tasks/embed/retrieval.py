@@ -5,15 +5,22 @@ N: examples, C: candidates, all different second texts and negatives of the exam
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_share, check_type, shown
-from keras_bert_d2l.tasks.embed.examples import PairExamples
+from keras_bert_d2l.inference.evaluation import (
+    Evaluation,
+    Mistake,
+    evaluation_of,
+)
+from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed, unit
+from keras_bert_d2l.tasks.regress.predictions import regression_scores
+from keras_bert_d2l.tasks.task import EvaluationOptions
 
 _TOGETHER = 256  # anchors that are compared with all candidates at once
 
@@ -135,3 +142,57 @@ def _vectors(model: TextEmbedder, texts: Sequence[str], batch_size: int) -> np.n
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     vectors = unit(embed(model, list(different), batch_size=batch_size, truncate=True))
     return vectors[[different[text] for text in texts]]
+
+
+def retrieval_scores(ranks: Sequence[int]) -> dict[str, float]:
+    """Return the metrics of a search.
+
+    Args:
+        ranks: The rank of the correct text of each query among all candidates, from 1.
+
+    Returns: `recall@1` and `recall@10`, the share of correct texts among the first 1 and 10; and
+        `mean_reciprocal_rank`.
+    """
+    found = np.asarray(ranks)
+    metrics = {f"recall@{k}": float((found <= k).mean()) for k in (1, 10)}
+    return {**metrics, "mean_reciprocal_rank": float((1 / found).mean())}
+
+
+def evaluate_pairs(
+    model: TextEmbedder, examples: PairExamples, options: EvaluationOptions
+) -> Evaluation:
+    """Evaluate the cosines of pairs with scores, or the search for the second text of each pair."""
+    evaluate = _evaluate_retrieval if examples.labels is None else _evaluate_cosines
+    return evaluate(model, examples, options["batch_size"])
+
+
+def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
+    cosines, gold = pair_cosines(model, examples, batch_size), examples.labels or ()
+    correlations = regression_scores(cast("tuple[float, ...]", gold), cosines.tolist())
+    mistakes = [
+        Mistake(name, text, f"{score:g}", f"{cosine:.4g}", error)
+        for name, text, score, cosine, error in zip(
+            *(examples.ids, examples.shown_texts, gold, cosines),
+            np.abs(cosines - as_cosines(gold)).tolist(),
+            strict=True,
+        )
+    ]
+    metrics = {name: correlations[name] for name in ("spearman", "pearson")}
+    return evaluation_of(examples, metrics, cosines.tolist(), mistakes)
+
+
+def _evaluate_retrieval(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
+    candidates, comparisons = compare(model, examples, batch_size)
+    ranks, cosines, mistakes = [], [], []
+    for name, anchor, right, (cosine, others) in zip(
+        examples.ids, examples.texts, examples.texts_b or (), comparisons, strict=True
+    ):
+        # Ties count as errors, so that a model whose vectors are all equal finds nothing.
+        # A model whose vectors are not numbers finds nothing, either.
+        ranks.append(1 + int((~(others < cosine)).sum()))
+        cosines.append(cosine)
+        if ranks[-1] > 1:
+            nearest = int(others.argmax())
+            score = float(others[nearest])
+            mistakes.append(Mistake(name, anchor, right, candidates[nearest], score))
+    return evaluation_of(examples, retrieval_scores(ranks), cosines, mistakes)

@@ -1,33 +1,27 @@
 """The record of the task `embed`; see `tasks/task.py`."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.data.tasks.examples import score_lines
 from keras_bert_d2l.data.tasks.readers.columns import NUMBER, Columns, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.data.tasks.readers.texts import text_examples
+from keras_bert_d2l.tasks.classify.examples import score_lines, text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
-from keras_bert_d2l.tasks.task import EvaluationOptions, Sample, Task
+from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.rows import TaskRows
-    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
-    from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
-    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
     from keras_bert_d2l.text.vocab import Vocab
 
 
-class EmbedTask(Task[PairExamples, "TextEmbedder"]):
+class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     """Vectors that are close for similar texts."""
 
     name = "embed"
+    examples = (PairExamples,)
     columns: ClassVar = {
         "text": "anchor query question",
         "text_b": "positive passage answer document context response",
@@ -48,6 +42,11 @@ class EmbedTask(Task[PairExamples, "TextEmbedder"]):
     }
     monitors = ("val_spearman", "val_recall@1")
     library = "scipy.stats"
+    huggingface = HuggingFace("BertModel", "", "feature-extraction")
+    encode = lazy("keras_bert_d2l.tasks.embed.examples:encoded_pairs")
+    model = lazy("keras_bert_d2l.tasks.embed.model:TextEmbedder")
+    evaluate = lazy("keras_bert_d2l.tasks.embed.retrieval:evaluate_pairs")
+    signatures = lazy("keras_bert_d2l.serving.signatures.texts:TextSignatures")
     no_predictions = "Use `keras-bert-d2l embed` for vectors, or `similar` for a search."
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
@@ -64,40 +63,17 @@ class EmbedTask(Task[PairExamples, "TextEmbedder"]):
         is_score = all(map(NUMBER.fullmatch, cells[2]))
         return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
 
-    def encode(
-        self,
-        examples: PairExamples,
-        tokenizer: "Tokenizer",
-        labels: Sequence[str] | None,
-        max_len: int,
-        overlap: int | None,
-    ) -> "Fields":
-        from keras_bert_d2l.tasks.embed.examples import encoded_pairs
-
-        return encoded_pairs(examples, tokenizer, max_len)
-
-    def label_lines(self, examples: PairExamples) -> list[tuple[Any, str]]:
+    def label_lines(self, examples: PairExamples) -> Sequence[tuple[str, str]]:
         if examples.labels is not None:
             return score_lines(examples)
         kind = "pairs" if examples.negatives is None else "triplets"
         return [(f"none, {kind} of similar texts", "")]
 
     def shown(
-        self,
-        examples: PairExamples,
-        rows: "TaskRows",
-        number: int,
-        own: "np.ndarray",
-        vocab: "Vocab",
+        self, examples: PairExamples, rows: "TaskRows", number: int, vocab: "Vocab"
     ) -> tuple[str, Sequence[str]]:
-        _, tokens = super().shown(examples, rows, number, own, vocab)
+        _, tokens = super().shown(examples, rows, number, vocab)
         return examples.shown_label(number), tokens
-
-    @property
-    def model(self) -> type["TextEmbedder"]:
-        from keras_bert_d2l.tasks.embed.model import TextEmbedder
-
-        return TextEmbedder
 
     def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
         from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
@@ -135,27 +111,13 @@ class EmbedTask(Task[PairExamples, "TextEmbedder"]):
         return dev.subset(similar).without_labels()
 
     def records(
-        self, model: "TextEmbedder", examples: Any, options: Mapping[str, Any]
-    ) -> Iterable[dict[str, Any]]:
+        self, model: "TextEmbedder", examples: PairExamples, options: Options
+    ) -> Iterator[dict[str, object]]:
         raise ValueError(self.no_predictions)
-
-    def evaluate(
-        self, model: "TextEmbedder", examples: PairExamples, options: EvaluationOptions
-    ) -> "Evaluation":
-        from keras_bert_d2l.tasks.embed.evaluation import evaluate_cosines, evaluate_retrieval
-
-        evaluate = evaluate_retrieval if examples.labels is None else evaluate_cosines
-        return evaluate(model, examples, options["batch_size"])
 
     def prediction(self, example: PairExamples, found: float) -> Sample:
         [text], label = example.shown_texts, (example.labels or (None,))[0]
         return Sample(text, None if label is None else f"{label:g}", f"{found:.3f}")
-
-    @property
-    def signatures(self) -> type["TextSignatures"]:
-        from keras_bert_d2l.serving.signatures.texts import TextSignatures
-
-        return TextSignatures
 
 
 TASK = EmbedTask()

@@ -4,12 +4,34 @@ B: number of texts, T: tokens per row, C: number of scores.
 """
 
 import dataclasses
-from typing import Unpack, overload
+import warnings
+from collections.abc import Sequence
+from typing import Unpack, cast, overload
 
-from keras_bert_d2l.inference.asked_model import asked_model
-from keras_bert_d2l.inference.results import Result, ResultList
-from keras_bert_d2l.inference.texts import RowOptions, Texts, text_outputs
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.inference.asking import (
+    Result,
+    ResultList,
+    RowOptions,
+    Texts,
+    asked_model,
+    text_outputs,
+)
+from keras_bert_d2l.inference.evaluation import (
+    Evaluation,
+    Mistake,
+    check_same_number,
+    evaluation_of,
+    library,
+)
+from keras_bert_d2l.serving.signatures.signature import PREDICT, REGRESS, Answer, TextOptions
+from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.tasks.classify.predictions import LabeledSignatures
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -96,3 +118,81 @@ def regress(
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
     return found[0] if isinstance(texts, str) else found
+
+
+def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """Return the metrics for texts with scores.
+
+    Args:
+        gold: The correct score of each text.
+        predicted: The predicted score of each text.
+
+    Returns: `pearson` and `spearman`, the correlations of values and of ranks, which are 0 if
+        either sequence is constant; and `mean_squared_error`.
+
+    Raises:
+        ImportError: scipy is not installed.
+        ValueError: The sequences are empty or differ in length, or a score is not finite.
+    """
+    check_same_number(gold, predicted)
+    stats = library("scipy.stats")
+    of_gold, of_predicted = np.asarray(gold, "float64"), np.asarray(predicted, "float64")
+    for name, values in (("gold", of_gold), ("predicted", of_predicted)):
+        for place in np.flatnonzero(~np.isfinite(values))[:1]:
+            raise ValueError(
+                f"`{name}` must contain finite numbers. Received: {values[place]} at index {place}."
+            )
+    scores = {"pearson": 0.0, "spearman": 0.0}
+    if min(np.ptp(of_gold), np.ptp(of_predicted)) > 0:
+        with warnings.catch_warnings():  # about values that are almost constant
+            warnings.simplefilter("ignore")
+            scores["pearson"] = float(stats.pearsonr(of_gold, of_predicted).statistic)
+            scores["spearman"] = float(stats.spearmanr(of_gold, of_predicted).statistic)
+    return {**scores, "mean_squared_error": float(np.square(of_gold - of_predicted).mean())}
+
+
+def evaluate_scores(
+    model: SequenceRegressor, examples: TextExamples, options: EvaluationOptions
+) -> Evaluation:
+    """Evaluate the scores of texts."""
+    found = regress(
+        model,
+        examples.texts,
+        examples.texts_b,
+        batch_size=options["batch_size"],
+        max_len=options["max_len"],
+    )
+    gold = cast("tuple[float, ...]", examples.labels)
+    mistakes = [
+        Mistake(name, text, f"{score:g}", f"{one.score:.4g}", abs(one.score - score))
+        for name, text, score, one in zip(
+            examples.ids, examples.shown_texts, gold, found, strict=True
+        )
+        if one.score != score
+    ]
+    metrics = regression_scores(gold, [one.score for one in found])
+    return evaluation_of(examples, metrics, found, mistakes)
+
+
+class RegressorSignatures(LabeledSignatures):
+    """Signatures of a `SequenceRegressor`; arguments as for `LabeledSignatures`."""
+
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        # `Regress` supports only one score per text.
+        self.method = REGRESS if len(run.model.labels) == 1 else PREDICT
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the scores of texts.
+
+        Args:
+            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
+
+        Returns: `labels`, strings `(B, C)`, the names of the scores; `scores`, float32 `(B, C)`;
+            and `truncated`, bool `(B,)`.
+        """
+        answer, logits = self.labels_and_logits(*texts)
+        return {**answer, "scores": logits}
+
+    def for_method(self, answer: Answer) -> Answer:
+        return answer if self.method == PREDICT else {"outputs": answer["scores"][:, 0]}

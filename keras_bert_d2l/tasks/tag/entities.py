@@ -1,9 +1,10 @@
-"""Entity spans: the words marked by tags such as `B-PER` and `I-PER`, and their F1."""
+"""Entity spans: the words marked by tags such as `B-PER` and `I-PER`. Metrics of tags and spans."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.inference.evaluation import check_same_number, library
 
 # The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
@@ -78,3 +79,35 @@ def span_scores(
         "recall": num_right / num_gold if num_gold else 0.0,
         "f1": 2 * num_right / (num_gold + num_predicted) if num_right else 0.0,
     }
+
+
+def tagging_scores(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
+) -> dict[str, float]:
+    """Return the metrics for texts with tagged words.
+
+    Args:
+        gold: The correct tags of each text's words.
+        predicted: The predicted tags, with the same lengths.
+        labels: The labels of the model. They determine whether tags mark spans (`B-PER`, `I-PER`,
+            `O`) or single words (`NOUN`).
+
+    Returns: `accuracy` over all words; if tags mark spans, also `precision`, `recall` and `f1` of
+        the spans, as seqeval computes them by default.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: The sequences are empty or differ in length.
+    """
+    check_same_number(gold, predicted)
+    for number, (wanted, found) in enumerate(zip(gold, predicted, strict=True)):
+        if len(wanted) != len(found):
+            raise ValueError(
+                f"Every word must have one tag. Received: {len(wanted)} gold and {len(found)} "
+                f"predicted tags for text {number}."
+            )
+    of_gold, of_predicted = ([tag for tags in texts for tag in tags] for texts in (gold, predicted))
+    if not of_gold:
+        raise ValueError("There must be at least one word. Received: texts without words.")
+    scores = {"accuracy": float(library("sklearn.metrics").accuracy_score(of_gold, of_predicted))}
+    return {**scores, **span_scores(gold, predicted)} if has_scheme(labels) else scores

@@ -13,7 +13,13 @@ from typing import ClassVar, NamedTuple
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, how_many
-from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed
+from keras_bert_d2l.data.tasks.readers.cells import (
+    Unusable,
+    as_string,
+    cell_string,
+    collect,
+    listed,
+)
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
 from keras_bert_d2l.data.tasks.readers.tables import (
@@ -24,7 +30,6 @@ from keras_bert_d2l.data.tasks.readers.tables import (
     read_table,
 )
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -48,7 +53,6 @@ class WordExamples(TaskExamples):
     """
 
     sequences: ClassVar[tuple[str, ...]] = ("words", "labels")
-    tasks: ClassVar[tuple[str, ...]] = ("tag",)
 
     words: tuple[tuple[str, ...], ...]
     labels: tuple[tuple[str, ...], ...] | None = None
@@ -80,7 +84,6 @@ class Lines(TaskExamples):
     """Texts to tag that are not yet split into words, unlike `WordExamples`."""
 
     sequences: ClassVar[tuple[str, ...]] = ("texts",)
-    tasks: ClassVar[tuple[str, ...]] = ("tag",)
 
     texts: tuple[str, ...]
     task: str = "tag"

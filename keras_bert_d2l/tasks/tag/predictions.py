@@ -12,14 +12,23 @@ from typing import Any, Literal, TypeAlias, Unpack, cast, get_args, overload
 import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_integer
-from keras_bert_d2l.inference.asked_model import asked_model
+from keras_bert_d2l.inference.asking import (
+    Result,
+    ResultList,
+    RowOptions,
+    Texts,
+    asked_model,
+    checked_max_len,
+    softmax,
+)
 from keras_bert_d2l.inference.batching import predict_texts
-from keras_bert_d2l.inference.results import Result, ResultList
-from keras_bert_d2l.inference.texts import RowOptions, Texts, checked_max_len, softmax
+from keras_bert_d2l.inference.evaluation import Confusion, Evaluation, Mistake, evaluation_of
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.tasks.tag.entities import spans
+from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.rows import SplitWords, TaggingRows, split_texts, split_words
+from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -28,6 +37,7 @@ Joining: TypeAlias = Literal["simple", "first", "average", "max"]
 """How the labels of tokens are joined to entities."""
 
 _PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
+_WORDS_AROUND = 8  # words of context on each side of an incorrectly tagged word
 _TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
 
 
@@ -281,3 +291,26 @@ def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> 
     if aggregate == "average":
         return np.array([word.mean(axis=0) for word in words])
     return np.array([word[word.max(axis=1).argmax()] for word in words])
+
+
+def evaluate_tags(
+    model: TokenClassifier, examples: WordExamples, options: EvaluationOptions
+) -> Evaluation:
+    """Evaluate the labels of words."""
+    found = tag(model, examples.words, batch_size=options["batch_size"], max_len=options["max_len"])
+    gold, predicted = examples.labels or (), [[one.label for one in tags] for tags in found]
+    mistakes = [
+        Mistake(name, _in_context(words, place), label, one.label, one.score)
+        for name, words, labels, tags in zip(examples.ids, examples.words, gold, found, strict=True)
+        for place, (label, one) in enumerate(zip(labels, tags, strict=True))
+        if one.label != label
+    ]
+    metrics = tagging_scores(gold, predicted, model.labels)
+    of_words = itertools.chain.from_iterable
+    confusion = Confusion.of(of_words(gold), of_words(predicted), model.labels)
+    return evaluation_of(examples, metrics, found, mistakes, confusion)
+
+
+def _in_context(words: Sequence[str], place: int) -> str:
+    before, after = words[max(0, place - _WORDS_AROUND) : place], words[place + 1 :]
+    return " ".join([*before, f"[{words[place]}]", *after[:_WORDS_AROUND]])

@@ -189,7 +189,11 @@ def _word(text: str, start: int, end: int) -> Word:
 
 
 def encoded_words(
-    examples: WordExamples, tokenizer: Tokenizer, labels: Sequence[str] | None, max_len: int
+    examples: WordExamples,
+    tokenizer: Tokenizer,
+    labels: Sequence[str] | None,
+    max_len: int,
+    overlap: int | None,
 ) -> Fields:
     """Encode texts split into words, in several rows if a text is long.
 

@@ -3,35 +3,30 @@
 import dataclasses
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
-from keras_bert_d2l.tasks.task import EvaluationOptions, Sample, Task
+from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.rows import TaskRows
-    from keras_bert_d2l.inference.evaluation.evaluation import Evaluation
-    from keras_bert_d2l.serving.signatures.texts import TextSignatures
     from keras_bert_d2l.tasks.tag.model import TokenClassifier
-    from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+    from keras_bert_d2l.tasks.tag.predictions import Entity, Tag
     from keras_bert_d2l.text.vocab import Vocab
 
 _MOST_CHARACTERS = 300  # of the labels of a text in a report
 _OUTSIDE = "O"  # the label of words that belong to no entity
 
 
-class TagTask(Task[WordExamples, "TokenClassifier"]):
+class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     """The label of every word."""
 
     name = "tag"
+    examples = (WordExamples, Lines)
     columns: ClassVar = {
         "text": "words tokens word token sentence form",
         "label": "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
@@ -43,6 +38,11 @@ class TagTask(Task[WordExamples, "TokenClassifier"]):
     monitors = ("val_f1", "val_accuracy")
     library = "sklearn.metrics"
     counted = "word"
+    huggingface = HuggingFace("BertForTokenClassification", "classifier", "token-classification")
+    encode = lazy("keras_bert_d2l.tasks.tag.rows:encoded_words")
+    model = lazy("keras_bert_d2l.tasks.tag.model:TokenClassifier")
+    evaluate = lazy("keras_bert_d2l.tasks.tag.predictions:evaluate_tags")
+    signatures = lazy("keras_bert_d2l.tasks.tag.signature:TaggerSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> WordExamples:
         return word_examples(file, options)
@@ -66,43 +66,20 @@ class TagTask(Task[WordExamples, "TokenClassifier"]):
         tagged = Counter(len(row) for row in rows if len(row) > 1 and row[-1] in tags)
         return 2 * max(tagged.values(), default=0) > len(lines)
 
-    def from_lines(self, texts: tuple[str, ...], context: str | None, **fields: Any) -> Lines:
-        return Lines(texts=texts, **fields)
-
-    def encode(
-        self,
-        examples: WordExamples,
-        tokenizer: "Tokenizer",
-        labels: Sequence[str] | None,
-        max_len: int,
-        overlap: int | None,
-    ) -> "Fields":
-        from keras_bert_d2l.tasks.tag.rows import encoded_words
-
-        return encoded_words(examples, tokenizer, labels, max_len)
+    def from_lines(self, texts: tuple[str, ...], context: str | None) -> Lines:
+        return Lines(texts=texts)
 
     def shown(
-        self,
-        examples: WordExamples,
-        rows: "TaskRows",
-        number: int,
-        own: "np.ndarray",
-        vocab: "Vocab",
+        self, examples: WordExamples, rows: "TaskRows", number: int, vocab: "Vocab"
     ) -> tuple[str, Sequence[str]]:
         """Return the tokens, and behind the first token of a word its label."""
-        _, tokens = super().shown(examples, rows, number, own, vocab)
+        _, tokens = super().shown(examples, rows, number, vocab)
         if examples.labels is None or rows.word_ids is None:
             return "", tokens
-        labels, first = examples.labels[number], rows.splits[own[0]]
+        labels, first = examples.labels[number], rows.splits[rows.of_example(number)[0]]
         words = rows.word_ids[first : first + len(tokens)].tolist()
         pairs = zip(tokens, words, strict=True)
         return "", [token if word < 0 else f"{token}/{labels[word]}" for token, word in pairs]
-
-    @property
-    def model(self) -> type["TokenClassifier"]:
-        from keras_bert_d2l.tasks.tag.model import TokenClassifier
-
-        return TokenClassifier
 
     def model_fields(
         self,
@@ -124,29 +101,22 @@ class TagTask(Task[WordExamples, "TokenClassifier"]):
         return {"labels": (*train.label_names, *further)}
 
     def check_fit(self, model: "TokenClassifier", examples: WordExamples, where: str) -> None:
-        from keras_bert_d2l.data.tasks.labels import check_label_names
+        from keras_bert_d2l.data.tasks.encoding import check_label_names
 
         check_label_names(examples, model.labels, at_least=1)
 
     def records(
-        self, model: "TokenClassifier", examples: TaskExamples, options: Mapping[str, Any]
-    ) -> Iterator[dict[str, Any]]:
+        self, model: "TokenClassifier", examples: WordExamples | Lines, options: Options
+    ) -> Iterator[dict[str, object]]:
         from keras_bert_d2l.tasks.tag.predictions import tag
 
         name = "text" if isinstance(examples, Lines) else "words"
-        texts: Any = getattr(examples, examples.sequences[0])
+        texts = examples.texts if isinstance(examples, Lines) else examples.words
         kind = "tags" if options["aggregate"] == "none" else "entities"
         for one, text, tags in zip(examples.ids, texts, tag(model, texts, **options), strict=True):
             yield {"id": one, name: text, kind: [_without_none(found) for found in tags]}
 
-    def evaluate(
-        self, model: "TokenClassifier", examples: WordExamples, options: EvaluationOptions
-    ) -> "Evaluation":
-        from keras_bert_d2l.tasks.tag.evaluation import evaluate_tags
-
-        return evaluate_tags(model, examples, options)
-
-    def prediction(self, example: WordExamples, found: Any) -> Sample:
+    def prediction(self, example: WordExamples, found: "list[Tag]") -> Sample:
         [words], [labels] = example.words, example.labels or ()
         predicted = [one.label for one in found]
 
@@ -158,14 +128,8 @@ class TagTask(Task[WordExamples, "TokenClassifier"]):
         is_right = predicted == list(labels)
         return Sample(" ".join(words), listed(labels), listed(predicted), is_right=is_right)
 
-    @property
-    def signatures(self) -> type["TextSignatures"]:
-        from keras_bert_d2l.tasks.tag.signature import TaggerSignatures
 
-        return TaggerSignatures
-
-
-def _without_none(found: Any) -> dict[str, Any]:
+def _without_none(found: "Tag | Entity") -> dict[str, object]:
     return {name: x for name, x in dataclasses.asdict(found).items() if x is not None}
 
 

@@ -24,11 +24,11 @@ from keras_bert_d2l.checks import (
 )
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.tasks.examples import TaskExamples, TextExamples
-from keras_bert_d2l.data.tasks.readers.memory import InMemory
+from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.asked_model import model_at
-from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
+from keras_bert_d2l.inference.asking import model_at
+from keras_bert_d2l.inference.evaluation import as_examples, check_examples
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import (
@@ -42,6 +42,7 @@ from keras_bert_d2l.models.losses import (
 )
 from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.text.corpus import Corpus

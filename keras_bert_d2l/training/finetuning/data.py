@@ -13,11 +13,16 @@ import tensorflow as tf
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.readers.memory import InMemory
+from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.splitting import check_alike
-from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples
-from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation, evaluate
+from keras_bert_d2l.inference.evaluation import (
+    Confusion,
+    Evaluation,
+    as_examples,
+    check_examples,
+    evaluate,
+)
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import LongTexts, longest_row

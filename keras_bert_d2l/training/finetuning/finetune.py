@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.data.tasks.readers.memory import InMemory
+from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages

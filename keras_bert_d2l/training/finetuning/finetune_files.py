@@ -20,7 +20,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.inference.evaluation.checks import check_examples
+from keras_bert_d2l.inference.evaluation import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.tasks.embed.examples import PairExamples

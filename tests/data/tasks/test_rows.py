@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.checks import negative_of
-from keras_bert_d2l.data.tasks.examples import TextExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.rows import TaggingRows, split_words

@@ -5,21 +5,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from keras_bert_d2l.data.tasks.examples import TextExamples
-from keras_bert_d2l.inference.evaluation.evaluation import (
+from keras_bert_d2l.inference.evaluation import (
     NUM_MISTAKES,
     Confusion,
     Evaluation,
     Mistake,
     evaluate,
+    print_evaluation,
 )
-from keras_bert_d2l.inference.evaluation.tables import print_evaluation
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import answer
-from keras_bert_d2l.tasks.classify.evaluation import classification_scores
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.classify.predictions import classification_scores, classify
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, TextEmbedder, minimal_pairs
-from keras_bert_d2l.inference.pretraining.perplexity import pseudo_log_likelihoods
+from keras_bert_d2l.inference.perplexity import pseudo_log_likelihoods
 
 SENTENCES = [
     ("the cat sat on the mat", "the cat sat the on mat", "order"),

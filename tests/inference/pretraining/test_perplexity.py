@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, TextEmbedder
-from keras_bert_d2l.inference.pretraining.perplexity import (
+from keras_bert_d2l.inference.perplexity import (
     Perplexity,
     joint_perplexity,
     pseudo_perplexity,

@@ -4,9 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from keras_bert_d2l.tasks.answer.best_spans import best_spans
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-from keras_bert_d2l.tasks.answer.predictions import FoundAnswer, answer
+from keras_bert_d2l.tasks.answer.predictions import FoundAnswer, answer, best_spans
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 LONG = "the mat on rug sat ran good mat the rug on bad cat sat dog ran the mat on rug good"

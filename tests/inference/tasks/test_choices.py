@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import ChoiceExamples, MultipleChoice, choose, evaluate
-from keras_bert_d2l.inference.texts import softmax
+from keras_bert_d2l.inference.asking import softmax
 
 TEXTS = ["the cat", "the dog sat on the mat and the dog ran on and on"]
 CHOICES = [["sat", "the rug ran", "good"], ["ran " * 20, "on"]]

@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.tasks.answer.labels import (
+from keras_bert_d2l.tasks.answer.model import (
+    QuestionAnswerer,
     answer_tensors,
     character_spans,
     longest_question,
     window_labels,
 )
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.text.tokenizer.framing import answer_spans
 

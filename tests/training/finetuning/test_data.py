@@ -7,11 +7,16 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.data.tasks.examples import TextExamples
-from keras_bert_d2l.inference.evaluation.checks import check_examples
-from keras_bert_d2l.inference.evaluation.evaluation import Confusion, Evaluation, Mistake, evaluate
+from keras_bert_d2l.inference.evaluation import (
+    Confusion,
+    Evaluation,
+    Mistake,
+    check_examples,
+    evaluate,
+)
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss

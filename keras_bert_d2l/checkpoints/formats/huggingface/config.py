@@ -7,6 +7,7 @@ Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `m
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import cast
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments, TaskFields
@@ -15,6 +16,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import read_json, read_json_object
+from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "config.json"
@@ -59,22 +61,7 @@ _WITHOUT_EFFECT = frozenset(
     top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache
     """.split()
 )
-_HEADS = {  # name of the head in each architecture
-    "BertForSequenceClassification": "classifier",
-    "BertForTokenClassification": "classifier",
-    "BertForQuestionAnswering": "qa_outputs",
-    "BertForMultipleChoice": "classifier",
-}
-_ARCHITECTURES = {
-    "SequenceClassifier": "BertForSequenceClassification",
-    "SequenceRegressor": "BertForSequenceClassification",
-    "TokenClassifier": "BertForTokenClassification",
-    "QuestionAnswerer": "BertForQuestionAnswering",
-    "MultipleChoice": "BertForMultipleChoice",
-    "TextEmbedder": "BertModel",
-}
-_SINGLE, _MULTI = "single_label_classification", "multi_label_classification"
-_REGRESSION = "regression"
+_SINGLE, _REGRESSION = "single_label_classification", "regression"
 _DEFAULT_NUM_LABELS = 2
 
 
@@ -176,47 +163,61 @@ def task_of(
     Raises:
         ValueError: The task of the head is not supported, or a field is damaged.
     """
-    heads = [name for name in shapes if name.partition(".")[0] in _HEADS.values()]
+    known = [task for task in tasks().values() if task.huggingface and task.huggingface.head]
+    heads_of = {_names(task).architecture: _names(task).head for task in known}
+    heads = [name for name in shapes if name.partition(".")[0] in heads_of.values()]
     if not heads:
         return None
     match fields.get("architectures"):
         case [str(architecture), *_]:
-            head = _HEADS.get(architecture)
+            head = heads_of.get(architecture)
         case _:
             architecture, head = "", None
     if {name.partition(".")[0] for name in heads} != {head}:
         raise ValueError(
             f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
-            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(_HEADS)}. "
+            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(heads_of)}. "
             "To load the encoder alone, save it with transformers: "
             "`BertModel.from_pretrained(folder).save_pretrained(other_folder)`."
         )
-    if architecture == "BertForQuestionAnswering":
-        return {"kind": "QuestionAnswerer"}
+    shape = shapes.get(f"{head}.bias", ())
+    fitting = [task for task in known if _names(task).architecture == architecture]
+    problem = ""
+    if len(fitting) > 1:  # such as classification and regression
+        problems = tuple(one for task in fitting for one in _names(task).problems)
+        problem = _problem_type(fields, len(_labels(fields, shape)), problems)
+        fitting = [task for task in fitting if problem in _names(task).problems]
+    kind = fitting[0].model
     dropout = fields.get("classifier_dropout")
-    if dropout is None:
-        dropout = fields.get("hidden_dropout_prob", 0.1)
-    if architecture == "BertForMultipleChoice":
-        return {"kind": "MultipleChoice", "dropout": dropout, "pooling": "cls"}
-    labels = _labels(fields, shapes.get(f"{head}.bias", ()))
-    if architecture == "BertForTokenClassification":
-        return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
-    problem = _problem_type(fields, len(labels))
-    task: TaskFields = {
-        "labels": labels,
-        "dropout": dropout,
+    values = {
+        "multi_label": problem in _names(fitting[0]).problems[1:],
         "long_texts": fields.get("long_texts", "cut"),
+        "dropout": fields.get("hidden_dropout_prob", 0.1) if dropout is None else dropout,
         "pooling": "cls",
     }
-    if problem == _REGRESSION:
-        return {"kind": "SequenceRegressor", **task}
-    return {"kind": "SequenceClassifier", "multi_label": problem == _MULTI, **task}
+    if "labels" in kind.fields:
+        values["labels"] = _labels(fields, shape)
+    named = {name: values[name] for name in kind.fields}
+    return cast(TaskFields, {"kind": kind.__name__, **named})
+
+
+def _names(task: AnyTask) -> HuggingFace:
+    """Return what transformers calls a model for a task.
+
+    Raises:
+        ValueError: It has no such model.
+    """
+    if task.huggingface is None:
+        raise ValueError(
+            f"Hugging Face's format has no model for the task {task.name!r}. Choose another format."
+        )
+    return task.huggingface
 
 
 def config_fields(task: TaskFields) -> ConfigDict:
     """Return the fields of `config.json` that describe a task."""
-    kind = task["kind"]
-    fields: ConfigDict = {"architectures": [_ARCHITECTURES[kind]]}
+    names = _names(task_of_kind(task["kind"]))
+    fields: ConfigDict = {"architectures": [names.architecture]}
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
         fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
@@ -224,27 +225,22 @@ def config_fields(task: TaskFields) -> ConfigDict:
         fields["classifier_dropout"] = task["dropout"]
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
-    if kind == "SequenceRegressor":
-        fields["problem_type"] = _REGRESSION
-    if kind == "SequenceClassifier":
-        fields["problem_type"] = _MULTI if task["multi_label"] else _SINGLE
+    if names.problems:
+        fields["problem_type"] = names.problems[task.get("multi_label", False)]
     return fields
 
 
 def head_name(task: TaskFields) -> str | None:
     """Return Hugging Face's name for the head of a task, or `None` for a task without one."""
-    return _HEADS.get(_ARCHITECTURES[task["kind"]])
+    return _names(task_of_kind(task["kind"])).head or None
 
 
-def _problem_type(fields: ConfigDict, num_labels: int) -> str:
+def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -> str:
     problem = fields.get("problem_type")
     if problem is None:  # same rule as transformers for a first batch of integer labels
         return _REGRESSION if num_labels == 1 else _SINGLE
-    if problem not in (_SINGLE, _MULTI, _REGRESSION):
-        raise ValueError(
-            f"`problem_type` must be one of {(_SINGLE, _MULTI, _REGRESSION)}. Received: "
-            f"{shown(problem)}."
-        )
+    if problem not in known:
+        raise ValueError(f"`problem_type` must be one of {known}. Received: {shown(problem)}.")
     return str(problem)
 
 

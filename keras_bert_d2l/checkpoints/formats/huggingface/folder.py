@@ -20,6 +20,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     TaskArguments,
     TaskFields,
+    embedding_fields,
     parts_of,
     task_fields,
 )
@@ -315,8 +316,8 @@ def write(
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
-    if task is not None and task["kind"] == "TextEmbedder":
-        embedding = task
+    if task is not None:
+        embedding = embedding_fields(model)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, embedding)
         if embedding.get("long_texts", "cut") != "cut":
@@ -334,7 +335,7 @@ def _task(file: pathlib.Path, weights: Weights) -> TaskFields | None:
 
 
 def _check_expressible(task: TaskFields) -> None:
-    if task["kind"] != "TextEmbedder" and task.get("pooling") == "mean":
+    if head_name(task) and task.get("pooling") == "mean":
         raise ValueError(
             f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
             'pooling="mean". Save it in the native format, or export it as ONNX.'

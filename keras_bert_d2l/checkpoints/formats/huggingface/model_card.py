@@ -8,17 +8,10 @@ import pathlib
 
 from keras_bert_d2l.checkpoints.formats.huggingface.config import MODULES_FILE
 from keras_bert_d2l.files import CARD_FILE
+from keras_bert_d2l.tasks.task import tasks
 from keras_bert_d2l.types import ConfigDict
 
-_PIPELINES = {
-    "BertModel": "feature-extraction",
-    "BertForMaskedLM": "fill-mask",
-    "BertForPreTraining": "fill-mask",
-    "BertForSequenceClassification": "text-classification",
-    "BertForTokenClassification": "token-classification",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForMultipleChoice": "multiple-choice",
-}
+_PIPELINES = {"BertForMaskedLM": "fill-mask", "BertForPreTraining": "fill-mask"}
 _CARD = """\
 ---
 library_name: {library}
@@ -83,7 +76,9 @@ def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
     """
     embeds_texts = (folder / MODULES_FILE).is_file()
     [architecture] = fields["architectures"]
-    pipeline = "sentence-similarity" if embeds_texts else _PIPELINES.get(architecture)
+    named = filter(None, (task.huggingface for task in tasks().values()))
+    pipelines = _PIPELINES | {one.architecture: one.pipeline for one in named}
+    pipeline = "sentence-similarity" if embeds_texts else pipelines.get(architecture)
     in_keras, in_pytorch = _IN_KERAS, _IN_PYTORCH
     if embeds_texts:
         in_keras, in_pytorch = _EMBED_IN_KERAS, _EMBED_IN_PYTORCH

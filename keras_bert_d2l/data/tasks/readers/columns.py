@@ -12,13 +12,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import Table, is_json
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.task import Task, task_named
+from keras_bert_d2l.tasks.task import AnyTask, task_named
 
 Column: TypeAlias = str | int
 # Common names of columns of texts, the most common first.
@@ -187,7 +187,7 @@ class _Finder:
     options: ReadingOptions
 
     @property
-    def task(self) -> Task[Any, Any]:
+    def task(self) -> AnyTask:
         return task_named(self.options.task)
 
     def find(self) -> Columns:

@@ -1,11 +1,18 @@
 """A text file, decompressed and decoded, with its lines and its checksum."""
 
 import dataclasses
+import datetime
+import decimal
+import functools
 import hashlib
+import json
 import os
 import pathlib
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, cast
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.reading import sha256_of
 from keras_bert_d2l.text.text_files import bare_suffix, read_text
 
@@ -56,3 +63,153 @@ def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
     for path in paths:
         checksum.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return checksum.hexdigest()
+
+
+class DataFrame(Protocol):
+    """A data frame of pandas, or anything else that returns its rows in the same way."""
+
+    def to_dict(self, orient: str) -> list[dict[str, object]]: ...
+
+
+class HubDataset(Protocol):
+    """A data set of the library datasets, whose features give the names of the classes."""
+
+    features: Mapping[str, object]
+
+    def __iter__(self) -> Iterator[dict[str, object]]: ...
+
+
+InMemory: TypeAlias = (
+    DataFrame
+    | HubDataset
+    | Sequence[str]
+    | Sequence[Mapping[str, object]]
+    | Mapping[str, Sequence[object]]
+)
+_MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
+_WRITTEN = (  # types whose `str` is the usual text of a value
+    decimal.Decimal,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    uuid.UUID,
+    pathlib.PurePath,
+)
+
+
+def memory_file(data: InMemory, argument: str = "data") -> TextFile:
+    """Return the rows of a data set in memory as a file with one JSON object per line.
+
+    Args:
+        data: The data set.
+        argument: The argument that it was passed as, for messages.
+
+    Raises:
+        ValueError: `data` is not a data set, its columns have different lengths, or a value has a
+            type that is neither text, a number, a list nor a dictionary.
+    """
+    features = getattr(data, "features", None)
+    if not isinstance(features, Mapping):  # in a DataFrame, it may be a column
+        features = {}
+    names = {column: _class_names(feature) for column, feature in features.items()}
+
+    @functools.cache
+    def encoder(column: str) -> json.JSONEncoder:
+        return json.JSONEncoder(default=functools.partial(_plain, column))
+
+    def line(row: Mapping[str, object]) -> str:
+        cells = (
+            f"{json.dumps(str(column))}: {encoder(column).encode(_named(value, names.get(column)))}"
+            for column, value in row.items()
+        )
+        return f"{{{', '.join(cells)}}}\n"
+
+    text = "".join(map(line, _rows(data, argument)))
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return TextFile(pathlib.Path(f"the {type(data).__name__}"), text, sha256)
+
+
+def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
+    if hasattr(data, "to_dict") and hasattr(data, "columns"):
+        return data.to_dict("records")
+    if isinstance(data, Mapping):
+        columns = {name: _column(name, values, argument) for name, values in data.items()}
+        if len({len(values) for values in columns.values()}) > 1:
+            lengths = ", ".join(f"{len(values):,} in {n!r}" for n, values in columns.items())
+            raise ValueError(
+                f"The columns of `{argument}` must have equal lengths. Received: {lengths}."
+            )
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if isinstance(data, list | tuple) or hasattr(data, "features"):
+        rows = list(cast(Iterable[object], data))
+        texts = [row for row in rows if isinstance(row, str)]
+        objects = [row for row in rows if isinstance(row, Mapping)]
+        if len(rows) in (len(texts), len(objects)):
+            return objects or [{"text": text} for text in texts]
+    raise ValueError(
+        f"`{argument}` must be a path, a DataFrame, a Dataset, a list of dictionaries or of texts, "
+        "or a dictionary of lists, one per column. Received: "
+        f"{shown(data)} ({type(data).__name__})."
+    )
+
+
+def _column(name: str, values: object, argument: str) -> list[object]:
+    if hasattr(values, "features"):  # a DatasetDict
+        raise ValueError(
+            f"`{argument}` must be one data set. Received: several splits. Choose one: "
+            f"{argument}[{name!r}]."
+        )
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"Each column of `{argument}` must be a list. Received: {name}={shown(values)}."
+        )
+    return list(values)
+
+
+def _class_names(feature: object) -> Sequence[str] | None:
+    """Return the names of the classes in a column of datasets, or in its lists."""
+    feature = feature[0] if isinstance(feature, list) else feature
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
+def _named(value: object, names: Sequence[str] | None) -> object:
+    """Replace the number of a class with its name; negative numbers mean that it is unknown."""
+    value = _without_arrays(value)
+    if names is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if isinstance(value, int) and value >= 0 else None
+
+
+def _without_arrays(value: object) -> object:
+    """Convert arrays, tensors and their scalars to Python lists and values."""
+    if hasattr(value, "numpy") and not hasattr(value, "tolist"):  # a tensor of TensorFlow
+        value = value.numpy()
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _plain(column: str, value: object) -> object:
+    """Convert a value of a column that JSON does not have."""
+    if type(value).__name__ in _MISSING:
+        return None
+    plain = _without_arrays(value)
+    if plain is not value:
+        return plain
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Bytes in the column {column!r} must be UTF-8 text. Received: {shown(value)} "
+                f"({error}). Decode the texts first, or remove the column if it has no texts."
+            ) from error
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, _WRITTEN):
+        return str(value)
+    raise ValueError(
+        f"The values of the column {column!r} must be texts, numbers, lists or dictionaries. "
+        f"Received: {shown(value)} ({type(value).__name__}). Convert them first, or remove the "
+        "column if it is not needed."
+    )

@@ -3,19 +3,35 @@
 import dataclasses
 import functools
 import math
+import numbers
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, TypeVar, cast
 
-from keras_bert_d2l.data.tasks.examples import Label, TextExamples
-from keras_bert_d2l.data.tasks.readers.cells import as_string, cell_string, listed, without_point
+import numpy as np
+
+from keras_bert_d2l.data.tasks.examples import (
+    Label,
+    TaskExamples,
+    are_strings,
+    check_each,
+    is_string,
+    names_of,
+)
+from keras_bert_d2l.data.tasks.readers.cells import (
+    Unusable,
+    as_string,
+    cell_string,
+    collect,
+    listed,
+    without_point,
+)
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
-from keras_bert_d2l.data.tasks.readers.usable_examples import Unusable, collect
 from keras_bert_d2l.reading import visible_files
 from keras_bert_d2l.tasks.task import task_named
 
@@ -24,8 +40,109 @@ _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
-_Texts = TypeVar("_Texts", bound=TextExamples)
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class TextExamples(TaskExamples):
+    """Texts or pairs of texts to classify or score.
+
+    Args:
+        texts: N texts.
+        texts_b: The second text of each pair; None for single texts.
+        labels: One name per text; for `"regress"`, one number per text; for multi-label texts, one
+            tuple of names per text. None if they are unknown.
+        task: `"classify"` or `"regress"`.
+        **kwargs: The fields of `TaskExamples`.
+
+    Raises:
+        ValueError: A label is not a string, or for `"regress"` not a finite number.
+
+    Example:
+
+        >>> import keras_bert_d2l as kb
+        >>> examples = kb.TextExamples(texts=["A joy.", "A bore."], labels=["good", "bad"])
+        >>> len(examples), examples.label_names
+        (2, ('bad', 'good'))
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("texts", "texts_b", "labels")
+
+    texts: tuple[str, ...]
+    texts_b: tuple[str, ...] | None = None
+    labels: tuple[Label, ...] | None = None
+    task: str = "classify"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_each(self, "texts", is_string, "a string")
+        check_each(self, "texts_b", is_string, "a string")
+        if task_named(self.task).has_scores:
+            check_each(self, "labels", _is_number, "a finite number")
+        elif self.multi_label:
+            check_each(self, "labels", are_strings, "a tuple of strings (the label names)")
+        else:
+            check_each(self, "labels", is_string, "a string (the label name)")
+
+    @property
+    def multi_label(self) -> bool:
+        return bool(self.labels) and all(isinstance(x, tuple | list) for x in self.labels or ())
+
+    @property
+    def are_scored(self) -> bool:
+        return task_named(self.task).has_scores and self.labels is not None
+
+    @property
+    def have_pairs_in_rows(self) -> bool:
+        return self.texts_b is not None
+
+    @property
+    def shown_texts(self) -> Sequence[str]:
+        """Each text, or both texts of each pair."""
+        if self.texts_b is None:
+            return self.texts
+        return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
+
+    def shown_label(self, number: int) -> str:
+        """Return the label of an example as text; empty if it is unknown."""
+        if self.labels is None:
+            return ""
+        label = self.labels[number]
+        return str(label) if self.are_scored else ", ".join(names_of(label)) or "no label"
+
+    def remarks(self, columns: Mapping[str, object]) -> list[str]:
+        first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
+        if self.texts_b is None or "text" in columns or not first.isdecimal():
+            return []  # not a table without column names
+        return [
+            f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
+            f"specify the column of the texts, as in --text {first}"
+        ]
+
+    def in_order_of_labels(self) -> list[int]:
+        order = super().in_order_of_labels()
+        if self.labels is not None:
+            order.sort(key=cast(tuple[str, ...], self.labels).__getitem__)
+        return order
+
+    def label_counts(self) -> Counter[str]:
+        return Counter(name for label in self.labels or () for name in names_of(label))
+
+
+def _is_number(item: object) -> bool:
+    is_number = isinstance(item, numbers.Real) and not isinstance(item, bool)
+    return is_number and math.isfinite(cast(float, item))
+
+
+def score_lines(examples: TextExamples) -> list[tuple[str, str]]:
+    """Return what `peek` says about scores."""
+    scores = np.array(examples.labels, np.float64)
+    lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
+    lines["standard deviation"] = scores.std()
+    return [(name, f"{value:,.3f}") for name, value in lines.items()]
+
+
+_Texts = TypeVar("_Texts", bound=TextExamples)
 
 
 def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -> _Texts:

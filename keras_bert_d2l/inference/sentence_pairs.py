@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
+from keras_bert_d2l.inference.asking import AskOptions, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

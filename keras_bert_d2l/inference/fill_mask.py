@@ -13,9 +13,8 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
-from keras_bert_d2l.inference.asked_model import AskOptions, asked_model
+from keras_bert_d2l.inference.asking import AskOptions, Result, ResultList, asked_model
 from keras_bert_d2l.inference.batching import check_lengths, text_list
-from keras_bert_d2l.inference.results import Result, ResultList
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike, Tensor

@@ -1,15 +1,24 @@
 """`evaluate`: metrics, predictions and most confident errors of a model on labeled examples."""
 
 import dataclasses
+import importlib
+import textwrap
+import types
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.readers.memory import InMemory
-from keras_bert_d2l.inference.asked_model import model_at
-from keras_bert_d2l.inference.evaluation.checks import as_examples, check_examples, library
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.readers.text_file import InMemory
+from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.task import EvaluationOptions, task_named
 from keras_bert_d2l.types import PathLike
@@ -197,3 +206,130 @@ def evaluation_of(
     """Return an evaluation with the most confident mistakes."""
     worst = sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
     return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples))
+
+
+def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:
+    """Read data of any form that `read_examples` takes for the task of a model.
+
+    Examples, datasets of batches, functions and the data of unknown models are returned unchanged.
+    """
+    is_read = isinstance(data, TaskExamples | tf.data.Dataset) or callable(data)
+    if is_read or not getattr(model, "task", ""):
+        return data
+    several = getattr(model, "multi_label", False)
+    return read_examples(model.task, cast(InMemory, data), multi_label=several, labeled=labeled)
+
+
+def check_examples(model: TaskModel, examples: TaskExamples) -> None:
+    """Check that a model can be trained on the examples and evaluated with them.
+
+    Args:
+        model: The task model.
+        examples: The examples that `read_examples` returns.
+
+    Raises:
+        ImportError: A library that the task's metrics need is not installed.
+        ValueError: The model and the examples are not compatible.
+    """
+    check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
+    task = task_named(examples.task)
+    where = examples.source or "The examples"
+    remedy = f"use a model for the task of the examples, {examples.task!r}"
+    check_kind(model, task.model, remedy=remedy)
+    if not len(examples):
+        dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
+        raise ValueError(f"{where}: there are no examples. {dropped}")
+    if not examples.has_labels:
+        raise ValueError(f"{where}: the examples have no labels. Specify the label column.")
+    task.check_fit(model, examples, where)
+    check_vocabulary(model, model.tokenizer)
+    if task.library is not None:
+        library(task.library)
+
+
+def check_same_number(gold: Sequence[object], predicted: Sequence[object]) -> None:
+    """Raise `ValueError` unless there are as many predictions as gold values, and at least one."""
+    if not len(gold) or len(gold) != len(predicted):
+        raise ValueError(
+            "There must be the same number of predictions and gold values, and at least one. "
+            f"Received: {len(gold)} gold values and {len(predicted)} predictions."
+        )
+
+
+def library(name: str) -> types.ModuleType:
+    """Import a library of metrics on first use."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            "Task metrics require scikit-learn and scipy: "
+            f'`pip install "keras-bert-d2l[tasks]"`. The import failed: {error}'
+        ) from error
+
+
+_MAX_CHARACTERS = 300  # maximum number of displayed characters of an error's text
+_NOTHING = "(none)"  # displayed if there is no label or no answer
+_MAX_COLUMNS = 10  # maximum size of a confusion matrix that fits in a terminal
+
+
+def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> None:
+    """Print the metrics, the confusion matrix and the errors as tables.
+
+    Args:
+        evaluation: The result of `evaluate`.
+        console: The console to print to. `None` means the terminal.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.print_evaluation(kb.Evaluation("regress", {"pearson": 0.9}, [], [], None, num_examples=2))
+    ```
+    """
+    console = console or Console()
+    metrics = Table("metric", Column("value", justify="right"))
+    for name, value in evaluation.metrics.items():
+        metrics.add_row(Text(_display_name(name, evaluation)), f"{value:.4f}")
+    tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", metrics)]
+    if evaluation.confusion is not None:
+        tables.append(_confusion_table(evaluation.confusion))
+    if evaluation.errors:
+        tables.append(_mistakes_table(evaluation))
+    for heading, table in tables:  # a table's own title would be wrapped to the table's width
+        console.print(Text(heading, style="bold"), table, sep="\n")
+    if evaluation.warning:
+        console.print(Text(f"Warning: {evaluation.warning}"))
+
+
+def _display_name(metric: str, evaluation: Evaluation) -> str:
+    """Return the name of a metric. For two classes, the F1 names the class that it measures."""
+    labels = None if evaluation.confusion is None else evaluation.confusion.labels
+    return task_named(evaluation.task).metric_name(metric, labels)
+
+
+def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:
+    heading, last = "Most confident errors", "score"
+    if "pearson" in evaluation.metrics:
+        heading, last = "Largest errors", "error"
+    columns = [Column(name, overflow="fold") for name in ("id", "text", "gold", "predicted")]
+    table = Table(*columns, Column(last, justify="right"), show_lines=True)
+    for one in evaluation.errors:
+        text = textwrap.shorten(one.text, _MAX_CHARACTERS, placeholder=" ...")
+        # Use `Text`, because Rich would interpret brackets in a string as styles.
+        cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
+        table.add_row(*map(Text, cells))
+    return heading, table
+
+
+def _confusion_table(confusion: Confusion) -> tuple[str, Table]:
+    if len(confusion.labels) > _MAX_COLUMNS:
+        table = Table("gold", "predicted", Column("count", justify="right"))
+        for gold, predicted, count in confusion.most_frequent(_MAX_COLUMNS):
+            table.add_row(Text(gold), Text(predicted), f"{count:,}")
+        return "Most frequent confusions", table
+    columns = [Column(Text(label), justify="right") for label in confusion.labels]
+    table = Table("", *columns)
+    for label, row in zip(confusion.labels, confusion.counts, strict=True):
+        table.add_row(Text(label), *(f"{count:,}" for count in row))
+    return "Confusion matrix: gold labels (rows), predicted labels (columns)", table

@@ -1,0 +1,186 @@
+"""Find the model that a function asks, and its tokenizer."""
+
+import dataclasses
+import html
+import os
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict, TypeVar
+
+import numpy as np
+
+from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
+from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
+from keras_bert_d2l.checks import check_integer, check_that
+from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike, Tensor
+
+Model = TypeVar("Model", bound=BERTModel | TaskModel)
+
+
+class AskOptions(TypedDict, total=False):
+    """Keyword arguments of every function that asks a model."""
+
+    tokenizer: Tokenizer | None
+    batch_size: int
+
+
+def asked_model(
+    model: Model | PathLike, *kinds: type[Model], tokenizer: Tokenizer | None = None
+) -> tuple[Model, Tokenizer]:
+    """Return the model that a function asks, and its tokenizer.
+
+    Args:
+        model: The model, or the path or the name of its checkpoint, which is then loaded.
+        *kinds: The classes that the function takes. If `TextEmbedder` is one, the checkpoint of a
+            BERT without a task is loaded as that, with the pooling that its folder defines.
+        tokenizer: The tokenizer. `None` means `model.tokenizer`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: The model belongs to a different task, there is no tokenizer, or its vocabulary
+            does not have the model's size.
+    """
+    found: Any = model
+    if isinstance(model, str | os.PathLike):
+        if TextEmbedder in kinds:
+            found = load_task(TextEmbedder, model, verbose=False).model
+        else:
+            found = load_pretrained(model, heads=(), verbose=False).model
+    check_kind(found, *kinds, remedy=_remedy(found, *kinds))
+    return found, tokenizer_of(found, tokenizer)
+
+
+def model_at(model: Model | PathLike) -> Model:
+    """Return a model as it is, or load it from the path or the name of its checkpoint.
+
+    A folder that defines how to pool texts gives a `TextEmbedder`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return model
+    found: Any = load_as_defined(model, heads=()).model
+    return found
+
+
+def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:
+    """Return what to do with a model that is of none of the classes."""
+    if BERTModel in kinds:
+        return "it is for a different task, so use the checkpoint that it was fine-tuned from"
+    if isinstance(model, TaskModel):
+        return f"query it with `{model.task}`"  # the function has the name of the task
+    return f"fine-tune a {kinds[0].__name__}(bert, ...)"
+
+
+_MOST_ROWS = 100  # of a table in a notebook
+
+Item = TypeVar("Item")
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_float(self, value: float, level: int) -> str:
+        return f"{value:.4g}"
+
+
+_SHORT = _Short()
+
+
+class Result:
+    """Base class of results, which are dataclasses with `repr=False`.
+
+    Their `repr` rounds numbers to 4 digits and shortens long texts.
+    """
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_SHORT.repr(x)}" for name, x in _fields(self).items())
+        return f"{type(self).__name__}({shown})"
+
+
+class ResultList(list[Item]):
+    """A list of results, or of such lists, that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        results: list[Any] = self
+        if results and isinstance(results[0], list):
+            return "".join(ResultList(part)._repr_html_() for part in results[:_MOST_ROWS])
+        names = "".join(f"<th>{name}</th>" for one in self[:1] for name in _fields(one))
+        rows = ["".join(map(_cell, _fields(one).values())) for one in self[:_MOST_ROWS]]
+        body = "".join(f"<tr>{row}</tr>" for row in (names, *rows))
+        rest = len(self) - len(rows)
+        return f"<table>{body}</table>" + (f"<p>and {rest:,} more</p>" if rest else "")
+
+
+def _fields(result: Any) -> dict[str, Any]:
+    return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+
+
+def _cell(value: Any) -> str:
+    shown = value if isinstance(value, str) else "" if value is None else _SHORT.repr(value)
+    return f"<td>{html.escape(shown)}</td>"
+
+
+# Not `Sequence[str]`, because a single string would also match.
+Texts = list[str] | tuple[str, ...]
+
+
+class RowOptions(AskOptions, total=False):
+    """Keyword arguments of `classify`, `regress` and `tag`."""
+
+    max_len: int | None
+
+
+def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
+    """Return the maximum number of tokens in a row, for `None` that of the model, `most`.
+
+    Raises:
+        ValueError: `max_len` is below `at_least` or exceeds the model's maximum.
+    """
+    if max_len is None:
+        return most
+    check_integer("max_len", max_len, 1)
+    is_right = at_least <= max_len <= most
+    check_that(is_right, "max_len", f"from {at_least} to {most}, the model's maximum", max_len)
+    return max_len
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Convert logits `(..., C)` to probabilities in float64."""
+    logits = logits.astype("float64")
+    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponents / exponents.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Convert logits of independent binary decisions to probabilities in float64."""
+    return 0.5 + 0.5 * np.tanh(0.5 * logits.astype("float64"))
+
+
+def text_outputs(
+    model: TaskModel,
+    tokenizer: Tokenizer,
+    texts: str | Texts,
+    texts_b: str | Texts | None,
+    batch_size: int,
+    max_len: int | None,
+) -> Iterator[np.ndarray]:
+    """Yield the outputs `(C,)` of each text."""
+    first = text_list("texts", texts)
+    second = None if texts_b is None else text_pairs(("texts", "texts_b"), texts, texts_b)[1]
+    at_least, most = (3, model.max_row_len) if second is None else (5, model.bert_config.max_len)
+    limit = checked_max_len(max_len, at_least, most)
+
+    def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
+        some_b = None if second is None else second[start:stop]
+        return tokenizer(first[start:stop], some_b, max_len=limit)
+
+    return predict_texts(model, tokenize, len(first), batch_size)

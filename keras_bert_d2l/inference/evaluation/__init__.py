@@ -1,1 +1,0 @@
-"""Evaluate task models: metrics, confusion matrix and most confident errors."""

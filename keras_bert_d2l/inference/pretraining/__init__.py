@@ -1,1 +1,0 @@
-"""Predict masked tokens, next sentences and perplexity with a pretrained BERT."""
