@@ -153,7 +153,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     """
 
     name: ClassVar[str]
-    examples: ClassVar[tuple[type["TaskExamples"], ...]]
+    examples: ClassVar[tuple[type["TaskExamples"], ...]] = ()
     columns: ClassVar[Mapping[str, str]]
     labels: ClassVar[str] = "labels"
     needs_text_b: ClassVar[bool] = False

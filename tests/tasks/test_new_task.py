@@ -50,16 +50,14 @@ class OrderSignatures(TextSignatures):
 
 
 class OrderTask(kb.Task):
-    name, model, signatures = "order", SentenceOrderer, OrderSignatures
+    name, examples, model, signatures = "order", (SentencePairs,), SentenceOrderer, OrderSignatures
     columns = types.MappingProxyType({"text": "first", "text_b": "second", "label": "order"})
     needs_text_b = True
     monitors = ("val_share_in_order",)
+    encode = staticmethod(encoded_texts)
 
     def read(self, file, options):
         return text_examples(file, options, SentencePairs)
-
-    def encode(self, examples, tokenizer, labels, max_len, overlap):
-        return encoded_texts(examples, tokenizer, labels, max_len)
 
     def _orders(self, model, examples, batch_size, max_len):
         texts = examples.texts, examples.texts_b
@@ -79,9 +77,8 @@ class OrderTask(kb.Task):
             )
             if one != right
         ]
-        return evaluation_of(
-            examples, {"share_in_order": 1 - len(wrong) / len(found)}, found, wrong
-        )
+        share = 1 - len(wrong) / len(found)
+        return evaluation_of(examples, {"share_in_order": share}, found, wrong)
 
     def prediction(self, example, found):
         [text], [right] = example.shown_texts, example.labels

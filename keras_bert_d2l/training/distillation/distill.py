@@ -385,7 +385,7 @@ def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
         check_examples(model, examples)
         return examples
     is_text = task.takes_single_texts and isinstance(examples, TextExamples)
-    if examples.task != task.name and not is_text:
+    if task_named(examples.task) is not task and not is_text:
         raise ValueError(
             f"`data` must be examples for the task {task.name!r}, which the model has. Received: "
             f"examples for {examples.task!r}."
