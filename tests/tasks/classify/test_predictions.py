@@ -1,11 +1,22 @@
+import math
+
 import numpy as np
 import pytest
 
+from keras_bert_d2l.inference.evaluation import (
+    Mistake,
+    evaluate,
+)
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.classify.predictions import Classification, classify
+from keras_bert_d2l.tasks.classify.predictions import (
+    Classification,
+    classification_scores,
+    classify,
+    multi_label_scores,
+)
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import tag
@@ -15,6 +26,7 @@ from keras_bert_d2l.text.vocab import Vocab
 TEXTS = ["the cat is good", "a bad dog sat on the mat .", "good", "bad bad bad good rug"]
 ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
 TAGS = ["thing", "cat", "dog"]
+EVALUATED = ["good cat", "bad dog", "bad bad cat", "the good rug"]
 
 
 @pytest.fixture(scope="module")
@@ -85,20 +97,6 @@ def test_a_text_may_have_any_number_of_labels(open_task):
     assert found[1].scores["cat"] < 0.1
 
 
-def test_the_score_of_a_text_is_the_output_of_the_model(open_task, words_tokenizer):
-    model = open_task(
-        SequenceRegressor, {("good", 0): 1.0, ("bad", 1): 1.0}, labels=["joy", "grief"]
-    )
-    found = regress(model, TEXTS)
-    for text, one in zip(TEXTS, found, strict=True):
-        outputs = np.asarray(model(words_tokenizer(text)))[0]
-        assert list(one.scores) == ["joy", "grief"]
-        np.testing.assert_allclose(list(one.scores.values()), outputs, atol=1e-6)
-        assert one.score == one.scores["joy"]
-    assert found[2].score > found[0].score > found[1].score
-    assert regress(model, "good").score == pytest.approx(found[2].score)
-
-
 def test_long_texts_are_truncated_at_the_end(classifier):
     text = "good " * 3 + "bad " * 40
     assert classify(classifier, text).label == "bad"
@@ -139,3 +137,87 @@ def test_lists_of_texts_of_unequal_length_are_rejected(classifier):
         classify(classifier, ["cat", "dog"], ["rug"])
     with pytest.raises(ValueError, match="Received: a list of 2 and one text"):
         classify(classifier, ["cat", "dog"], "rug")
+
+
+def test_metrics_for_two_labels_match_hand_calculation():
+    gold, predicted = list("ppnnp"), list("pnnpp")
+    # label p: 2 true positives, 1 false positive, 1 false negative; label n: 1, 1, 1
+    assert classification_scores(gold, predicted, ["n", "p"]) == {
+        "accuracy": pytest.approx(3 / 5),
+        "macro_f1": pytest.approx((2 / 3 + 1 / 2) / 2),
+        "matthews": pytest.approx((2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2)),
+        "f1": pytest.approx(2 / 3),
+    }
+
+
+def test_f1_measures_the_second_of_two_labels_and_is_0_if_it_never_occurs():
+    assert classification_scores(list("nnn"), list("nnn"), ["n", "p"]) == {
+        "accuracy": 1,
+        "macro_f1": 1,
+        "matthews": 0,
+        "f1": 0,
+    }
+    assert classification_scores(list("nnn"), list("nnn"), ["p", "n"])["f1"] == 1
+
+
+def test_three_labels_have_no_single_f1_and_labels_that_never_occur_are_ignored():
+    scores = classification_scores(list("aabb"), list("aaba"), ["a", "b", "c"])
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
+    assert set(scores) == {"accuracy", "macro_f1", "matthews"}
+
+
+def test_multi_label_metrics_match_hand_calculation():
+    scores = multi_label_scores([("a",), ("a", "b"), ()], [("a",), ("b",), ("c",)], list("abc"))
+    assert scores == {
+        "subset_accuracy": pytest.approx(1 / 3),
+        "micro_f1": pytest.approx(2 * 2 / (2 * 2 + 1 + 1)),
+        "macro_f1": pytest.approx((2 / 3 + 1 + 0) / 3),
+    }
+
+
+def test_f1_of_a_single_optional_label_measures_its_presence():
+    scores = multi_label_scores([("a",), ("a",), (), ()], [("a",), (), ("a",), ()], ["a"])
+    # 1 true positive, 1 false negative, 1 false positive
+    assert scores == {
+        "subset_accuracy": pytest.approx(1 / 2),
+        "micro_f1": pytest.approx(1 / 2),
+        "macro_f1": pytest.approx(1 / 2),
+    }
+    assert multi_label_scores([("a",), ()], [(), ()], ["a"])["micro_f1"] == 0
+
+
+@pytest.mark.slow
+def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
+    labels = ("good", "bad", "good", "good")
+    examples = TextExamples(texts=tuple(EVALUATED), labels=labels, ids=tuple("abcd"))
+    evaluation = evaluate(classifier, examples)
+    assert evaluation.task == "classify"
+    assert evaluation.num_examples == 4
+    assert evaluation.metrics == classification_scores(
+        labels, ["good", "bad", "bad", "good"], classifier.labels
+    )
+    assert evaluation.metrics["accuracy"] == 0.75
+    assert evaluation.predictions == classify(classifier, EVALUATED)
+    surely_bad = evaluation.predictions[2].score
+    assert evaluation.errors == [Mistake("c", "bad bad cat", "good", "bad", surely_bad)]
+    assert evaluation.confusion.labels == ("bad", "good")
+    assert evaluation.confusion.counts.tolist() == [[1, 0], [1, 2]]
+
+
+def test_both_texts_of_a_pair_are_shown(classifier):
+    examples = TextExamples(texts=("cat",), texts_b=("good dog",), labels=("bad",))
+    [mistake] = evaluate(classifier, examples).errors
+    assert mistake.text == "cat | good dog"
+
+
+def test_multiple_labels_are_evaluated_as_sets(open_task):
+    weights = {("cat", 0): 50.0, ("dog", 1): 50.0, (None, 0): 8.0, (None, 1): 8.0}
+    model = open_task(SequenceClassifier, weights, labels=["cat", "dog"], multi_label=True)
+    labels = (("dog", "cat"), ("dog",), ("cat",))
+    examples = TextExamples(texts=("cat and dog", "dog on rug", "rug"), labels=labels)
+    evaluation = evaluate(model, examples)
+    assert evaluation.metrics["subset_accuracy"] == pytest.approx(2 / 3)
+    assert evaluation.metrics["micro_f1"] == pytest.approx(6 / 7)
+    assert evaluation.confusion is None
+    not_cat = 1 - evaluation.predictions[2].scores["cat"]
+    assert evaluation.errors == [Mistake("2", "rug", "cat", "", pytest.approx(not_cat))]

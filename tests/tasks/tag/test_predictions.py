@@ -1,11 +1,17 @@
 import numpy as np
 import pytest
 
+from keras_bert_d2l.inference.evaluation import (
+    Mistake,
+    evaluate,
+)
+from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities, tag
 
 ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
 TAGS = ["thing", "cat", "dog"]
+SPAN_TAGS = ["O", "B-PET", "I-PET"]
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +187,31 @@ def test_unknown_strategies_and_parts_of_given_words_are_rejected(tagger):
         tag(tagger, "cat", aggregate="mean")
     with pytest.raises(ValueError, match="'simple'` requires texts.*lists of words"):
         tag(tagger, [["cat"]], aggregate="simple")
+
+
+@pytest.fixture(scope="module")
+def span_tagger(open_task):
+    weights = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
+    return open_task(TokenClassifier, weights, labels=SPAN_TAGS)
+
+
+def test_a_span_tagger_is_evaluated_on_words_and_on_spans(span_tagger):
+    words = (("the", "cat", "dog", "sat"), (), ("a", "dog", "ran"))
+    labels = (("O", "B-PET", "I-PET", "O"), (), ("O", "O", "O"))
+    evaluation = evaluate(span_tagger, WordExamples(words=words, labels=labels))
+    assert evaluation.metrics == {
+        "accuracy": pytest.approx(6 / 7),
+        "precision": 0.5,
+        "recall": 1,
+        "f1": pytest.approx(2 / 3),
+    }
+    score = evaluation.predictions[2][1].score
+    assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score)]
+    assert evaluation.confusion.counts.tolist() == [[4, 0, 1], [0, 1, 0], [0, 0, 1]]
+
+
+def test_every_word_of_a_long_text_is_evaluated(span_tagger):
+    words = tuple(["cat"] * 40)
+    evaluation = evaluate(span_tagger, WordExamples(words=(words,), labels=(("B-PET",) * 40,)))
+    assert evaluation.metrics["accuracy"] == 1
+    assert len(evaluation.predictions[0]) == 40

@@ -1,9 +1,19 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from keras_bert_d2l import QuestionAnswerer, TextEmbedder, Tokenizer, Vocab, load_pretrained
+from keras_bert_d2l import (
+    PairExamples,
+    QuestionAnswerer,
+    TextEmbedder,
+    Tokenizer,
+    Vocab,
+    evaluate,
+    load_pretrained,
+    mine_negatives,
+)
 from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
@@ -116,3 +126,72 @@ def test_embeddings_with_real_weights_match_sentence_transformers(minilm_dir, da
     model, tokenizer, _ = load_pretrained(minilm_dir, verbose=False)
     vectors = embed(model, sentences, tokenizer=tokenizer)
     np.testing.assert_allclose(vectors, golden["sentence_embedding"], rtol=0, atol=1e-5)
+
+
+PAIRS = PairExamples(
+    texts=["the cat sat", "good dog", "the cat sat", "bad rug", "on"],
+    texts_b=["the cat", "dog ran", "good cat", "the cat", "bad rug"],
+)
+
+
+def cosine(embedder, one, other):
+    one, other = embed(embedder, [one, other]).astype("float64")
+    return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+
+
+def others(anchor):
+    """Return the candidates that do not belong to an anchor."""
+    own = {b for a, b in zip(PAIRS.texts, PAIRS.texts_b, strict=True) if a == anchor}
+    return sorted(set(PAIRS.texts_b) - own - {anchor})
+
+
+@pytest.mark.slow
+def test_recall_is_the_share_of_pairs_that_are_found_among_all_second_texts(embedder):
+    ranks = [
+        1 + sum(cosine(embedder, a, x) >= cosine(embedder, a, b) for x in others(a))
+        for a, b in zip(PAIRS.texts, PAIRS.texts_b, strict=True)
+    ]
+    assert len(set(ranks)) > 1
+    found = evaluate(embedder, PAIRS)
+    assert found.metrics == {
+        "recall@1": pytest.approx(np.mean(np.equal(ranks, 1))),
+        "recall@10": 1.0,
+        "mean_reciprocal_rank": pytest.approx(np.mean(1 / np.array(ranks))),
+    }
+    assert len(found.errors) == sum(rank > 1 for rank in ranks)
+    expected = [cosine(embedder, *pair) for pair in zip(PAIRS.texts, PAIRS.texts_b, strict=True)]
+    np.testing.assert_allclose(found.predictions, expected, atol=1e-5)
+
+
+def test_equal_vectors_find_nothing(words_bert, words_tokenizer):
+    embedder = TextEmbedder(words_bert, tokenizer=words_tokenizer)
+    same = PairExamples(texts=["the", "cat", "dog"], texts_b=["  the", "the ", "the\t"])
+    assert evaluate(embedder, same).metrics["recall@1"] == 0
+
+
+@pytest.mark.slow
+def test_pairs_with_scores_are_evaluated_by_rank_correlation(embedder):
+    cosines = [cosine(embedder, *pair) for pair in zip(PAIRS.texts, PAIRS.texts_b, strict=True)]
+    scored = dataclasses.replace(PAIRS, labels=tuple(np.argsort(np.argsort(cosines)) ** 3.0))
+    found = evaluate(embedder, scored)
+    assert found.metrics["spearman"] == pytest.approx(1)
+    assert 0 < found.metrics["pearson"] < 1
+    assert found.errors[0].score == max(one.score for one in found.errors)
+    assert {one.gold for one in found.errors} == {f"{score:g}" for score in scored.labels}
+
+
+@pytest.mark.slow
+def test_a_mined_negative_is_the_most_similar_text_that_is_less_similar_than_the_pair(embedder):
+    mined = mine_negatives(embedder, PAIRS, max_share=0.99)
+    for anchor, second, negative in zip(mined.texts, mined.texts_b, mined.negatives, strict=True):
+        pair = cosine(embedder, anchor, second)
+        cosines = {x: cosine(embedder, anchor, x) for x in others(anchor)}
+        allowed = [x for x in cosines if cosines[x] <= 0.99 * pair]
+        if allowed:
+            assert negative == max(allowed, key=cosines.get)
+        else:
+            assert negative == min(cosines, key=cosines.get)
+    with pytest.raises(ValueError, match="pairs without negatives"):
+        mine_negatives(embedder, mined)
+    with pytest.raises(ValueError, match="Each text needs a negative.*'the cat sat'"):
+        mine_negatives(embedder, PAIRS.subset([0, 2]))

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l import ChoiceExamples, MultipleChoice, choose, evaluate
 from keras_bert_d2l.inference.asking import softmax
+from keras_bert_d2l.serving.signatures.signature import TextOptions
+from keras_bert_d2l.serving.signatures.signatures import model_signatures
 
 TEXTS = ["the cat", "the dog sat on the mat and the dog ran on and on"]
 CHOICES = [["sat", "the rug ran", "good"], ["ran " * 20, "on"]]
@@ -49,3 +52,20 @@ def test_evaluation_reports_accuracy_and_errors(model):
     assert found.metrics == {"accuracy": 0.5}
     [mistake] = found.errors
     assert (mistake.gold, mistake.predicted) == (CHOICES[1][1 - right[1]], CHOICES[1][right[1]])
+
+
+@pytest.mark.slow
+def test_the_signature_gives_the_same_choices(model):
+    signatures = model_signatures(model, model.tokenizer, TextOptions(False, 1, None))
+    assert set(signatures) == {"serving_default", "tokens"}
+    serve, padded = signatures["serving_default"].function, [CHOICES[0], [*CHOICES[1], ""]]
+    found = serve(tf.constant(TEXTS), tf.constant(padded))
+    for row, one in enumerate(choose(model, TEXTS, CHOICES)):
+        number = len(one.scores)
+        np.testing.assert_allclose(found["scores"][row, :number], one.scores, rtol=0, atol=1e-5)
+        assert not found["scores"][row, number:].numpy().any()
+        assert found["index"][row] == one.index
+        assert found["choice"][row] == one.choice.encode()
+    assert found["truncated"].numpy().tolist() == [False, True]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one row per text"):
+        serve(tf.constant(TEXTS), tf.constant([["a", "b"]]))

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.tasks.answer.predictions import answer
+
+pytestmark = pytest.mark.slow
+
+MAX_QUESTION_LEN = 12  # of 24 tokens
+LONG = " ".join(np.random.default_rng(0).choice(["red", "green", "blueish", ","], 500))
+ACCENTS = "gre\u0301en red\u0301 blue\u0301\u0308"
+CUT = "red " * MAX_QUESTION_LEN
+ROWS = [  # questions and contexts
+    *(("green", LONG), ("red", "blue"), ("red", ACCENTS)),
+    *(("red " * 50, "green blue red"), (CUT, "green blue red")),
+    *(("red", ""), ("", " \x7f"), ("red", b"\xff")),
+]
+
+
+@pytest.fixture(scope="module")
+def answers(ask_signature):
+    questions, contexts = zip(*ROWS, strict=True)
+    return ask_signature("answerer", question=questions, context=contexts)
+
+
+def check_row(answers, row, found):
+    """Compare a row with the results of `answer`, which may be fewer."""
+    missing = [0] * (answers["answers"].shape[1] - len(found))
+    texts = [text.decode() for text in answers["answers"][row]]
+    assert texts == [one.text for one in found] + [""] * len(missing)
+    for name in ("start", "end"):
+        places = [getattr(one, name) for one in found] + missing
+        assert answers[f"{name}s"][row].tolist() == places
+    scores = [one.score for one in found] + missing
+    np.testing.assert_allclose(answers["scores"][row], scores, atol=1e-5)
+    assert answers["answer"][row].decode() == found[0].text
+
+
+def test_a_long_context_is_searched_completely_and_accents_belong_to_an_answer(
+    answers, task_models
+):
+    found = answer(task_models["answerer"], ["green", "red"], [LONG, ACCENTS], top_k=3)
+    for row, expected in zip((0, 2), found, strict=True):
+        check_row(answers, row, expected)
+    assert all(one.text.endswith(("\u0301", "\u0308")) for one in found[1])
+    assert answers["answers"][1].tolist() == [b"blue", b"", b""]
+
+
+def test_a_question_that_is_too_long_is_truncated(answers):
+    assert answers["truncated"].tolist() == [row == 3 for row in range(len(ROWS))]
+    for name in set(answers) - {"truncated"}:
+        np.testing.assert_array_equal(answers[name][3], answers[name][4])
+
+
+def test_a_context_without_words_has_no_answer_and_wrong_bytes_are_replaced(answers):
+    assert answers["answer"][5:7].tolist() == [b"", b""]
+    for name in ("score", "start", "end", "null_score"):
+        assert answers[name][5:7].tolist() == [0, 0]
+    assert answers["answer"][7].decode() == "\ufffd"
+
+
+def test_no_answer_is_the_best_answer_above_the_threshold(ask_signature, task_models):
+    model, words = task_models["answerer"], ["red", "green", "blueish", ","]
+    rng = np.random.default_rng(0)
+    contexts = ["red", "blue red", *(" ".join(rng.choice(words, 3 * n)) for n in range(1, 25))]
+    questions = [str(rng.choice(words[:3])) for _ in contexts]
+    margins = [best.null_margin for [best] in answer(model, questions, contexts)]
+    threshold = float(np.median(margins))
+    found = ask_signature(
+        "answerer", null_threshold=threshold, question=questions, context=contexts
+    )
+    expected = answer(model, questions, contexts, top_k=3, null_threshold=threshold)
+    assert 5 < sum(not one[0].text for one in expected) < len(contexts) - 5
+    for row, one in enumerate(expected):
+        check_row(found, row, one)
+    np.testing.assert_allclose(found["null_score"], margins, atol=1e-5)
+
+
+def test_questions_need_a_context_each(ask_signature):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same number of texts, one pair per"):
+        ask_signature("answerer", question=["red"], context=["blue", "red"])

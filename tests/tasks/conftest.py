@@ -1,0 +1,34 @@
+"""Models whose outputs depend on single words, files, and signatures that are not exported."""
+
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.serving.signatures.signature import TextOptions
+from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from tests.data.conftest import write  # noqa: F401
+from tests.inference.conftest import (  # noqa: F401
+    open_bert,
+    open_task,
+    words_bert,
+    words_tokenizer,
+)
+from tests.serving.conftest import PAIRS, TOP_K, make_model, task_models, tokenizer  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def ask_signature(task_models):  # noqa: F811
+    """A function that calls a signature of one of the `task_models` with lists of strings.
+
+    Exporting and loading the models takes several times as long; tests/serving does.
+    """
+    found = {}
+
+    def ask(name, signature="serving_default", null_threshold=None, **arguments):
+        if (name, null_threshold) not in found:
+            model, options = task_models[name], TextOptions(name == PAIRS, TOP_K, null_threshold)
+            found[name, null_threshold] = model_signatures(model, model.tokenizer, options)
+        function = found[name, null_threshold][signature].function
+        outputs = function(*(tf.constant(strings, tf.string) for strings in arguments.values()))
+        return {key: tensor.numpy() for key, tensor in outputs.items()}
+
+    return ask
