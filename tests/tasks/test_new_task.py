@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import main
+from keras_bert_d2l.cli.train.finetune import _tasks_in_words
 from keras_bert_d2l.data.tasks.encoding import encoded_texts
 from keras_bert_d2l.inference.asking import text_outputs
 from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of
@@ -50,6 +51,8 @@ class OrderSignatures(TextSignatures):
 
 
 class OrderTask(kb.Task):
+    """The order of two sentences."""
+
     name, examples, model, signatures = "order", (SentencePairs,), SentenceOrderer, OrderSignatures
     columns = types.MappingProxyType({"text": "first", "text_b": "second", "label": "order"})
     needs_text_b = True
@@ -70,13 +73,8 @@ class OrderTask(kb.Task):
 
     def evaluate(self, model, examples, options):
         found = self._orders(model, examples, options["batch_size"], options["max_len"])
-        wrong = [
-            Mistake(name, text, right, one, 1.0)
-            for name, text, right, one in zip(
-                examples.ids, examples.shown_texts, examples.labels, found, strict=True
-            )
-            if one != right
-        ]
+        rows = zip(examples.ids, examples.shown_texts, examples.labels, found, strict=True)
+        wrong = [Mistake(name, *texts, 1.0) for name, *texts in rows if texts[1] != texts[2]]
         share = 1 - len(wrong) / len(found)
         return evaluation_of(examples, {"share_in_order": share}, found, wrong)
 
@@ -95,6 +93,7 @@ def test_a_task_of_another_module_is_trained_evaluated_reported_exported_and_ask
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
+    assert _tasks_in_words().endswith("similar texts), order (the order of two sentences).")
     texts = ("he wakes up .", "then she eats ."), ("then she leaves .", "he wakes .")
     rows = list(zip(*texts, ORDERS, strict=True)) * 16
     lines = map("\t".join, [("first", "second", "order"), *rows])

@@ -14,16 +14,25 @@ from keras_bert_d2l.cli.arguments import (
     Resume,
     RunDir,
     check_not_resumed,
-    help_text,
     panel,
     run_folder,
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.cli.train.learning_rate import LrFind, report_learning_rate
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.task import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option
+
+
+def _tasks_in_words() -> str:
+    """Return what the known tasks learn, also those of installed packages."""
+    named = []
+    for name, task in tasks().items():
+        first_line = (type(task).__doc__ or "").partition("\n")[0].rstrip(".")
+        learned = first_line[:1].lower() + first_line[1:]
+        named.append(f"{name} ({learned})" if learned else name)
+    return f"What to learn: {', '.join(named)}."
 
 
 @takes_options(
@@ -40,7 +49,7 @@ from keras_bert_d2l.types import Option
     },
 )
 def finetune(
-    task: Annotated[str | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
+    task: Annotated[str | None, Parameter(help=_tasks_in_words())] = None,
     /,
     *,
     run_dir: RunDir = None,
