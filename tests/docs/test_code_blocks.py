@@ -14,6 +14,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
+from keras_bert_d2l.tasks import task
 from keras_bert_d2l.training.devices.distribution import make_strategy
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -111,6 +112,8 @@ def test_the_code_of_a_page_runs(page, workplace, monkeypatch):
             use_small_dataset(monkeypatch)
         if "kb.distill(" in text:
             use_small_teacher(monkeypatch)
+        if "register_task" in text:
+            monkeypatch.setattr(task, "_TASKS", task.tasks())  # the page changes a copy
         if "plot_model" in text:
             use_pictures_as_text(monkeypatch)
         use_own_server(monkeypatch, stack)
