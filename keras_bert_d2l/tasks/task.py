@@ -98,6 +98,14 @@ class Sample(NamedTuple):
     is_right: bool | None = None
 
 
+class EncodingOptions(NamedTuple):
+    """The arguments of `TaskRows.encode` besides the examples and the tokenizer."""
+
+    labels: Sequence[str] | None
+    max_len: int
+    overlap: int | None
+
+
 class EvaluationOptions(TypedDict):
     """The options of `evaluate`."""
 
@@ -219,12 +227,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
 
     @abc.abstractmethod
     def encode(
-        self,
-        examples: Examples,
-        tokenizer: "Tokenizer",
-        labels: Sequence[str] | None,
-        max_len: int,
-        overlap: int | None,
+        self, examples: Examples, tokenizer: "Tokenizer", options: EncodingOptions
     ) -> "Fields":
         """Return token ids and label ids, as the fields of `TaskRows`; arguments as there."""
 

@@ -28,10 +28,10 @@ from keras_bert_d2l.types import Option
 def _tasks_in_words() -> str:
     """Return what the known tasks learn, also those of installed packages."""
     named = []
-    for name, task in tasks().items():
-        first_line = (type(task).__doc__ or "").partition("\n")[0].rstrip(".")
+    for one in tasks().values():
+        first_line = (type(one).__doc__ or "").partition("\n")[0].rstrip(".")
         learned = first_line[:1].lower() + first_line[1:]
-        named.append(f"{name} ({learned})" if learned else name)
+        named.append(f"{one.name} ({learned})" if learned else one.name)
     return f"What to learn: {', '.join(named)}."
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.task import EncodingOptions, task_named
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -25,20 +25,16 @@ TEXTS_TOGETHER = 4096
 
 
 def encoded_texts(
-    examples: "TextExamples",
-    tokenizer: Tokenizer,
-    labels: Sequence[str] | None,
-    max_len: int,
-    overlap: int | None = None,
+    examples: "TextExamples", tokenizer: Tokenizer, options: EncodingOptions
 ) -> Fields:
     """Encode texts or pairs, one row each."""
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
-    check_max_len(max_len, len(sides))
-    names, ids = names_and_ids(examples, labels)
+    check_max_len(options.max_len, len(sides))
+    names, ids = names_and_ids(examples, options.labels)
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = frame(*texts, vocab=tokenizer.vocab, max_len=max_len)
+        batch = frame(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
         full_lengths = tf.add_n([side.row_lengths() for side in texts])
         return (*unpadded(batch), full_lengths)
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED, check_integer, check_type, shown
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.task import EncodingOptions, task_named
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -123,7 +123,8 @@ class TaskRows:
         if not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
         task = task_named(examples.task)
-        fields = task.encode(examples, tokenizer, labels, max_len, overlap)
+        options = EncodingOptions(labels, max_len, overlap)
+        fields = task.encode(examples, tokenizer, options)
         return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ N: examples, R: rows, B: questions tokenized together, T: tokens per row.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
+from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_PAIR
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -25,14 +26,11 @@ _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf
 
 
 def encoded_questions(
-    examples: QuestionExamples,
-    tokenizer: Tokenizer,
-    labels: Sequence[str] | None,
-    max_len: int,
-    overlap: int | None,
+    examples: QuestionExamples, tokenizer: Tokenizer, options: EncodingOptions
 ) -> Fields:
     """Encode questions with the windows of their contexts, one row per window."""
-    overlap = max_len // 3 if overlap is None else overlap
+    max_len = options.max_len
+    overlap = max_len // 3 if options.overlap is None else options.overlap
     question_lengths, fitting, dropped = _question_lengths(examples, tokenizer, max_len, overlap)
     rows_of_windows: _RowsOfWindows
     rows_of_windows = functools.partial(_rows_of_windows, tokenizer, max_len, overlap)

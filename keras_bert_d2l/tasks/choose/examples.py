@@ -29,6 +29,7 @@ from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, f
 from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.tasks.task import EncodingOptions
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
@@ -215,11 +216,7 @@ def _position(label: str, choices: _Choices, first: int) -> int:
 
 
 def encoded_choices(
-    examples: ChoiceExamples,
-    tokenizer: "Tokenizer",
-    labels: Sequence[str] | None,
-    max_len: int,
-    overlap: int | None,
+    examples: ChoiceExamples, tokenizer: "Tokenizer", options: EncodingOptions
 ) -> "Fields":
     """Encode each text with each of its choices, one row after the other.
 
@@ -236,7 +233,7 @@ def encoded_choices(
             texts=tuple(examples.texts[n] for n in kept for _ in range(number)),
             texts_b=tuple(choice for n in kept for choice in examples.choices[n]),
         ),
-        *(tokenizer, None, max_len),
+        *(tokenizer, options),
     )
     lengths = fields["full_lengths"].reshape(-1, number).max(axis=1)
     full_lengths = np.zeros(len(examples), np.int32)
@@ -249,7 +246,7 @@ def encoded_choices(
         "labels": positions,
         "examples": np.repeat(kept.astype(np.int32), number),
         "full_lengths": full_lengths,
-        "num_truncated": int((lengths > max_len).sum()),
+        "num_truncated": int((lengths > options.max_len).sum()),
         "rows_together": number,
         "is_grouped": True,
         "dropped": {reason: num_dropped} if num_dropped else {},

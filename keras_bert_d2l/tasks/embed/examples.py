@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_bert_d2l.data.tasks.examples import Label, check_each, is_string
 from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.tasks.task import EncodingOptions
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
@@ -66,11 +67,7 @@ class PairExamples(TextExamples):
 
 
 def encoded_pairs(
-    examples: PairExamples,
-    tokenizer: "Tokenizer",
-    labels: Sequence[str] | None,
-    max_len: int,
-    overlap: int | None,
+    examples: PairExamples, tokenizer: "Tokenizer", options: EncodingOptions
 ) -> "Fields":
     """Encode each text of a pair, or of a triplet, as a row of its own, one after the other."""
     from keras_bert_d2l.data.tasks.encoding import encoded_texts
@@ -79,14 +76,14 @@ def encoded_pairs(
     together = list(zip(*filter(None, sides), strict=True))
     number = len(together[0])
     texts = TextExamples(texts=tuple(itertools.chain.from_iterable(together)))
-    fields = encoded_texts(texts, tokenizer, None, max_len)
+    fields = encoded_texts(texts, tokenizer, options)
     full_lengths = fields["full_lengths"].reshape(-1, number)
     return {
         **fields,
         "labels": _cosines_or_groups(examples, number),
         "examples": np.arange(len(texts), dtype=np.int32) // number,
         "full_lengths": full_lengths.max(axis=1),
-        "num_truncated": int((full_lengths > max_len).any(axis=1).sum()),
+        "num_truncated": int((full_lengths > options.max_len).any(axis=1).sum()),
         "rows_together": number,
     }
 

@@ -5,7 +5,7 @@ N: examples, C: candidates, all different second texts and negatives of the exam
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
@@ -25,19 +25,6 @@ from keras_bert_d2l.tasks.task import EvaluationOptions
 _TOGETHER = 256  # anchors that are compared with all candidates at once
 
 
-class Comparison(NamedTuple):
-    """The similarities of one anchor.
-
-    Attributes:
-        pair: The cosine of the anchor and its own second text.
-        others: The cosines of the anchor and the candidates, float32 `(C,)`; -inf for the anchor
-            itself and the texts that belong to it.
-    """
-
-    pair: float
-    others: np.ndarray
-
-
 def pair_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> np.ndarray:
     """Return the cosine of the two texts of each pair, float32 `(N,)`."""
     first, second = (
@@ -48,7 +35,7 @@ def pair_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -
 
 def compare(
     model: TextEmbedder, examples: PairExamples, batch_size: int
-) -> tuple[list[str], Iterator[Comparison]]:
+) -> tuple[list[str], Iterator[tuple[float, np.ndarray]]]:
     """Compare the anchor of each example with all candidates.
 
     Args:
@@ -56,7 +43,9 @@ def compare(
         examples: The examples.
         batch_size: Texts per batch.
 
-    Returns: the C candidates, and the comparisons of the N anchors.
+    Returns: the C candidates, and for each of the N anchors the cosine of its own second text, and
+        those of the candidates, float32 `(C,)`; -inf for the anchor itself and the texts that
+        belong to it.
     """
     candidates = list(dict.fromkeys((*(examples.texts_b or ()), *(examples.negatives or ()))))
     place = {text: number for number, text in enumerate(candidates)}
@@ -67,14 +56,14 @@ def compare(
     anchors = _vectors(model, examples.texts, batch_size)
     vectors = _vectors(model, candidates, batch_size)
 
-    def comparisons() -> Iterator[Comparison]:
+    def comparisons() -> Iterator[tuple[float, np.ndarray]]:
         pairs = zip(examples.texts, examples.texts_b or (), strict=True)
         for start in range(0, len(anchors), _TOGETHER):
             for row in anchors[start : start + _TOGETHER] @ vectors.T:
                 anchor, second = next(pairs)
                 pair = float(row[place[second]])
                 row[own[anchor]] = -np.inf
-                yield Comparison(pair, row)
+                yield pair, row
 
     return candidates, comparisons()
 

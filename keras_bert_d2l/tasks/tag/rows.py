@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.encoding import Fields, in_parts, names_and_ids, splits
 from keras_bert_d2l.tasks.tag.examples import WordExamples
+from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
@@ -188,19 +189,14 @@ def _word(text: str, start: int, end: int) -> Word:
     return Word(text[start:end], start, end)
 
 
-def encoded_words(
-    examples: WordExamples,
-    tokenizer: Tokenizer,
-    labels: Sequence[str] | None,
-    max_len: int,
-    overlap: int | None,
-) -> Fields:
+def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: EncodingOptions) -> Fields:
     """Encode texts split into words, in several rows if a text is long.
 
     The first token of a word gets its label, in one of the rows.
     """
+    max_len = options.max_len
     check_max_len(max_len, 1)
-    names, ids = names_and_ids(examples, labels)
+    names, ids = names_and_ids(examples, options.labels)
     words = [word for text in examples.words for word in text]
     pieces, sizes = in_parts(
         lambda chosen: word_tokens(words[chosen], tokenizer), len(words), _WORDS_TOGETHER

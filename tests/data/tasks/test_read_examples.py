@@ -66,10 +66,8 @@ def test_files_that_cannot_be_read_are_rejected(write):
 
 @pytest.mark.slow
 def test_real_files_are_read_completely(data_dir):
-    train = read_examples("classify", data_dir / "sst2/train.tsv.gz")
     dev = read_examples("classify", data_dir / "sst2/dev.tsv.gz")
-    assert (len(train), len(dev), train.label_names) == (67_349, 872, ("0", "1"))
-    assert dict(train.dropped) == dict(dev.dropped) == {}
+    assert (len(dev), dev.label_names, dict(dev.dropped)) == (872, ("0", "1"), {})
     snli = read_examples("classify", data_dir / "nli/snli_dev.jsonl.gz")
     assert len(snli) == 9_842
     assert snli.label_names == ("contradiction", "entailment", "neutral")

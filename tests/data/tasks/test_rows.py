@@ -43,8 +43,10 @@ def ids(tokenizer, text):
     return [tokenizer.vocab.tokens.index(token) for token in text.split()]
 
 
-def one_batch(rows, **options):
-    return next(iter(rows.batches(len(rows), **options)))
+def one_batch(rows, number=None):
+    """Return the first rows, or all, as a batch, without building a pipeline."""
+    places = range(len(rows) if number is None else number * rows.rows_together)
+    return rows._batch_function()(tf.constant(places))
 
 
 def test_choices_form_rows_with_their_text(tokenizer):
@@ -55,7 +57,7 @@ def test_choices_form_rows_with_their_text(tokenizer):
     assert rows.dropped == {"not 2 choices, as most examples have": 1}
     assert rows.examples.tolist() == [0, 0, 1, 1, 3, 3]
     assert (rows.num_truncated, rows.full_lengths.tolist()) == (2, [8, 6, 0, 8])
-    features, labels = next(iter(rows.batches(3)))
+    features, labels = one_batch(rows)
     assert labels.numpy().tolist() == [1, 0, 1]
     kept = [0, 1, 3]
     flat = tokenizer(
@@ -67,7 +69,7 @@ def test_choices_form_rows_with_their_text(tokenizer):
     shuffled = [labels.numpy().tolist() for _, labels in rows.batches(1, epoch=0)]
     assert sorted(shuffled) == [[0], [1], [1]]
     unlabeled = TaskRows.encode(examples.without_labels(), tokenizer, max_len=6)
-    assert next(iter(unlabeled.batches(2)))["tokens"].shape == (2, 2, 6)
+    assert one_batch(unlabeled, 2)["tokens"].shape == (2, 2, 6)
 
 
 def test_batches_equal_the_output_of_the_tokenizer(tokenizer):
@@ -338,7 +340,7 @@ def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):
     rows = TaskRows.encode(pairs, tokenizer, max_len=4)
     assert (len(rows), rows.num_truncated) == (8, 1)
     assert rows.full_lengths.tolist() == [4, 4, 5, 4]
-    features, labels = next(iter(rows.batches(4)))
+    features, labels = one_batch(rows)
     together = [text for pair in zip(texts, texts_b, strict=True) for text in pair]
     np.testing.assert_array_equal(features["tokens"], tokenizer(together, max_len=4)["tokens"])
     assert labels.numpy().tolist() == [0, 0, 1, 1, 0, 0, 3, 3]  # an anchor is a group
@@ -346,7 +348,7 @@ def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):
         assert len(features["tokens"]) == 4
         np.testing.assert_array_equal(labels[::2], labels[1::2])
     triplets = dataclasses.replace(pairs, negatives=texts_b[::-1])
-    _, labels = next(iter(TaskRows.encode(triplets, tokenizer, max_len=4).batches(4)))
+    _, labels = one_batch(TaskRows.encode(triplets, tokenizer, max_len=4))
     # The second texts of pairs 3, 2, 1 and 0 are the negatives.
     others = [negative_of(group) for group in (3, 0, 1, 0)]
     expected = [[0, 0, others[0]], [1, 1, others[1]], [0, 0, others[2]], [3, 3, others[3]]]

@@ -28,6 +28,21 @@ def tokenizer():
     return Tokenizer(Vocab(WORDS))
 
 
+@pytest.fixture(scope="module")
+def classifier(tokenizer):
+    """A classifier for tests that do not train it."""
+    model = make_task("SequenceClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def tagger(tokenizer):
+    model = make_task("TokenClassifier", tokenizer=tokenizer)
+    compile_eagerly(model)
+    return model
+
+
 def make_bert(num_blks=1, **options):
     return BERTModel(len(WORDS), 16, 24, 2, num_blks, 0.0, 12, **options)
 
@@ -136,7 +151,7 @@ def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(kind=kind), make_labels(kind)
-    model.compile(BERTAdamW(1e-2))
+    compile_eagerly(model)
     before = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
     # Use more steps instead of more epochs, because each epoch adds overhead.
     model.fit(tf.data.Dataset.from_tensors((batch, labels)).repeat(25), verbose=0)
@@ -144,7 +159,7 @@ def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everythin
     loaded = keras.models.load_model(tmp_path / "task.keras")
     np.testing.assert_array_equal(first_output(loaded(batch)), first_output(model(batch)))
     assert int(loaded.optimizer.iterations) == 25
-    assert loaded.get_config() == model.get_config()
+    assert loaded.get_config() == model.get_config() == json.loads(json.dumps(model.get_config()))
     metrics = [m.evaluate(batch, labels, verbose=0, return_dict=True) for m in (model, loaded)]
     assert metrics[0] == metrics[1]
     assert metrics[0]["loss"] < 0.3 * before
@@ -176,25 +191,13 @@ def test_a_new_process_loads_the_keras_file_and_continues_training(tmp_path, fre
     )
 
 
-def test_configs_are_json_serializable():
-    for kind in TASKS:
-        config = make_task(kind).get_config()
-        assert json.loads(json.dumps(config)) == config
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("kind", TASKS)
-def test_mixed_precision_returns_float32_outputs(kind, policy):
-    keras.config.set_dtype_policy(policy)
-    outputs = first_output(make_task(kind)(make_batch()))
-    assert outputs.dtype == "float32"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
-def test_mixed_precision_trains(kind):
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    model, batch = make_task(kind), make_batch(kind=kind)
+def test_mixed_precision_returns_float32_outputs_and_trains(kind):
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        keras.config.set_dtype_policy(policy)
+        model, batch = make_task(kind), make_batch(kind=kind)
+        assert first_output(model(batch)).dtype == "float32"
     compile_eagerly(model)
     assert model.train_on_batch(batch, make_labels(kind), return_dict=True)["loss"] > 0
 
@@ -320,9 +323,7 @@ def test_tasks_share_the_encoder_with_their_bert():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("num_blks", "is_trained"), [(None, (0, 0, 0)), (0, (0, 1, 1)), (1, (0, 0, 1))]
-)
+@pytest.mark.parametrize(("num_blks", "is_trained"), [(None, (0, 0, 0)), (1, (0, 0, 1))])
 def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(
     num_blks, is_trained, tmp_path
 ):
@@ -513,14 +514,12 @@ def test_sample_weights_of_texts_may_be_a_list(tokenizer):
 
 
 @pytest.mark.slow
-def test_invalid_strings_raise(tokenizer):
+def test_invalid_strings_raise(tagger, tokenizer):
     model = make_task("SequenceClassifier", tokenizer=tokenizer)
     compile_eagerly(model)
     for call in (model.predict, model.evaluate, model.fit):
         with pytest.raises(ValueError, match=r"at least one text and one word.*Received: \[\]"):
             call([])
-    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
-    compile_eagerly(tagger)
     for texts in ([], [[], []]):
         with pytest.raises(ValueError, match="at least one text"):
             tagger.predict(texts)
@@ -533,9 +532,7 @@ def test_invalid_strings_raise(tokenizer):
             call(TEXTS)
 
 
-def test_invalid_labels_are_named_in_the_error(tokenizer):
-    classifier = make_task("SequenceClassifier", tokenizer=tokenizer)
-    compile_eagerly(classifier)
+def test_invalid_labels_are_named_in_the_error(classifier, tagger):
     with pytest.raises(ValueError, match=r"\['a', 'b', 'c'\].*'x'"):
         classifier.fit(TEXTS[:2], ["a", "x"])
     with pytest.raises(ValueError, match="`labels` must be from 0 to 2, or -100. Received: 3"):
@@ -544,7 +541,6 @@ def test_invalid_labels_are_named_in_the_error(tokenizer):
         classifier.fit(TEXTS[:2], ["a"])
     with pytest.raises(ValueError, match="of a dataset must be ids, as from .*StringLookup"):
         classifier.fit(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
-    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
 
@@ -608,9 +604,8 @@ def test_invalid_arguments_raise(call, message):
 
 
 @pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
-def test_class_weight_of_keras_is_refused(kind):
-    model, batch = make_task(kind), make_batch()
-    compile_eagerly(model)
+def test_class_weight_of_keras_is_refused(kind, classifier, tagger):
+    model, batch = classifier if kind == "SequenceClassifier" else tagger, make_batch()
     with pytest.raises(ValueError, match="pass class_weights=.*to `compile`"):
         model.fit(batch, make_labels(kind), class_weight={0: 2.0})
 
@@ -646,9 +641,9 @@ def test_labels_of_another_kind_are_rejected(kind, labels, message):
 @pytest.mark.parametrize(
     "texts", [{"text": ["a"]}, {"texts": ["a"], "text_b": ["b"]}, [["a", "b"], ["c", "d"]]]
 )
-def test_texts_of_another_form_are_rejected(texts):
+def test_texts_of_another_form_are_rejected(classifier, texts):
     with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
-        make_task("SequenceClassifier").checked_texts(texts)
+        classifier.checked_texts(texts)
 
 
 def test_only_named_classes_can_be_looked_up_in_the_labels_of_the_model(tokenizer):
@@ -694,19 +689,17 @@ def test_scores_and_weights_must_be_finite(tokenizer):
 @pytest.mark.parametrize(
     "labels", [np.array([[0, 1], [1, 0]]), np.array([["a", "b"], ["b", "a"]]), "pandas"]
 )
-def test_labels_of_words_may_be_an_array_or_a_column_of_lists(tokenizer, labels):
+def test_labels_of_words_may_be_an_array_or_a_column_of_lists(tagger, labels):
     words = [["it", "is"], ["films", "good"]]
     if isinstance(labels, str):
         pandas = pytest.importorskip("pandas")
         words, labels = pandas.Series(words), pandas.Series([["a", "b"], ["b", "a"]])
-    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
     ((_, ids),) = tagger._data(words, labels)["x"]
     assert ids.numpy().tolist() == [[-100, 0, 1, -100, -100], [-100, 1, -100, 0, -100]]
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], np.array(["a", "b"], object), np.array([0, 1])])
-def test_labels_of_words_without_a_list_for_each_text_are_rejected(tokenizer, labels):
-    tagger = make_task("TokenClassifier", tokenizer=tokenizer)
+def test_labels_of_words_without_a_list_for_each_text_are_rejected(tagger, labels):
     with pytest.raises(ValueError, match="a list of labels for each text.*Received: "):
         tagger.evaluate([["it"], ["good"]], labels)
 
@@ -724,16 +717,13 @@ def test_labels_of_words_without_a_list_for_each_text_are_rejected(tokenizer, la
         ([["a"], "bc"], "`texts` must be lists of strings. Received: 'bc' at index 1"),
     ],
 )
-def test_texts_that_are_not_strings_are_named_in_the_error(tokenizer, texts, received):
-    model = make_task("SequenceClassifier", tokenizer=tokenizer)
-    compile_eagerly(model)
+def test_texts_that_are_not_strings_are_named_in_the_error(classifier, texts, received):
     with pytest.raises(ValueError, match=received):
-        model.evaluate(texts, [0, 1])
+        classifier.evaluate(texts, [0, 1])
 
 
-def test_texts_without_labels_are_rejected(tokenizer):
-    model = make_task("SequenceClassifier", tokenizer=tokenizer)
-    compile_eagerly(model)
+def test_texts_without_labels_are_rejected(classifier):
+    model = classifier
     for call in (
         lambda: model.fit(TEXTS),
         lambda: model.evaluate(np.array(TEXTS)),

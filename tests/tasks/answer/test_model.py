@@ -35,17 +35,17 @@ def tokenizer():
     return Tokenizer(Vocab(WORDS))
 
 
-@pytest.fixture
-def make_answerer(tokenizer):
-    """Return a function that builds a small eager model, because tracing takes long."""
+def make_answerer(tokenizer, run_eagerly=True):
+    bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
+    model = QuestionAnswerer(bert, tokenizer=tokenizer)
+    model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=run_eagerly)
+    return model
 
-    def make(run_eagerly=True):
-        bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
-        model = QuestionAnswerer(bert, tokenizer=tokenizer)
-        model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=run_eagerly)
-        return model
 
-    return make
+@pytest.fixture(scope="module")
+def untrained(tokenizer):
+    """An eager model, because tracing takes long."""
+    return make_answerer(tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def spans_by_characters(windows, answers):
 
 
 @pytest.mark.long
-def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
-    model = make_answerer(run_eagerly=False)
+def test_a_model_learns_questions_given_as_strings(tokenizer, windows):
+    model = make_answerer(tokenizer, run_eagerly=False)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
     before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
     # Use many questions in one epoch, because every epoch restarts the tokenizer's pipeline.
@@ -92,8 +92,8 @@ def test_a_model_learns_questions_given_as_strings(make_answerer, windows):
 
 
 @pytest.mark.slow
-def test_strings_give_the_same_results_as_their_windows(make_answerer, windows):
-    model, rows = make_answerer(), windows["rows"].numpy()
+def test_strings_give_the_same_results_as_their_windows(untrained, windows):
+    model, rows = untrained, windows["rows"].numpy()
     assert len(rows) > len(QUESTIONS)
     weights = np.array([1.0, 0.5, 2.0, 3.0], "float32")
     labels = as_labels(spans_by_characters(windows, ANSWERS))
@@ -105,8 +105,8 @@ def test_strings_give_the_same_results_as_their_windows(make_answerer, windows):
 
 
 @pytest.mark.slow
-def test_predictions_have_one_row_per_window_in_order(make_answerer, tokenizer, windows):
-    model = make_answerer()
+def test_predictions_have_one_row_per_window_in_order(untrained, windows):
+    model = untrained
     assert model.window_sizes == (MAX_LEN, OVERLAP)
     expected = model.predict(of_model(windows), verbose=0)
     dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)  # batches of different lengths
@@ -120,8 +120,8 @@ def test_predictions_have_one_row_per_window_in_order(make_answerer, tokenizer, 
 
 
 @pytest.mark.slow
-def test_a_dataset_of_strings_gives_the_same_results(make_answerer, windows):
-    model, answers = make_answerer(), answer_tensors(ANSWERS)
+def test_a_dataset_of_strings_gives_the_same_results(untrained, windows):
+    model, answers = untrained, answer_tensors(ANSWERS)
     dataset = tf.data.Dataset.from_tensor_slices((X, answers)).batch(4)
     labels = as_labels(spans_by_characters(windows, ANSWERS))
     expected = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)
@@ -192,16 +192,14 @@ BAD = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "answers", "message"), BAD.values(), ids=BAD)
-def test_invalid_examples_raise(changes, answers, message, make_answerer):
-    model, x = make_answerer(), {**X, **changes}
+def test_invalid_examples_raise(changes, answers, message, untrained):
     with pytest.raises(ValueError, match=message):
-        model.fit(x, answers, verbose=0)
+        untrained.fit({**X, **changes}, answers, verbose=0)
 
 
-def test_invalid_questions_raise(make_answerer):
-    model = make_answerer()
+def test_invalid_questions_raise(untrained):
+    model = untrained
     with pytest.raises(ValueError, match=r"no dictionary"):
         model.predict(QUESTIONS, verbose=0)
     with pytest.raises(ValueError, match=r"the keys \['questions'\]"):
@@ -219,7 +217,7 @@ def test_an_overlap_that_is_too_large_raises():
         longest_question(16, 12)
 
 
-def test_labels_of_a_dataset_that_are_only_strings_are_rejected(make_answerer):
+def test_labels_of_a_dataset_that_are_only_strings_are_rejected(untrained):
     dataset = tf.data.Dataset.from_tensor_slices((X, ["ada", "film", "", "wrote"])).batch(2)
     with pytest.raises(ValueError, match=r"must be \{'text': \(B,\), 'start': \(B,\)\}, the ans"):
-        make_answerer().fit(dataset)
+        untrained.fit(dataset)

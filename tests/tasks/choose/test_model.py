@@ -17,12 +17,18 @@ BATCH = {
 TEXTS = {"texts": ["she opens", "the"], "choices": [["the door", "sky"], ["opens", "sky door sky"]]}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model(request):
+    """An eager model for tests that do not train it."""
+    return make_model(getattr(request, "param", "cls"))
+
+
+def make_model(pooling="cls"):
     keras.utils.set_random_seed(0)
     bert = BERTModel(len(VOCAB), 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
-    pooling = getattr(request, "param", "cls")
-    return MultipleChoice(bert, tokenizer=Tokenizer(VOCAB), pooling=pooling)
+    model = MultipleChoice(bert, tokenizer=Tokenizer(VOCAB), pooling=pooling)
+    model.compile(BERTAdamW(1e-2), run_eagerly=True)
+    return model
 
 
 EVERY_POOLING = pytest.mark.parametrize("model", ["cls", "mean"], indirect=True)
@@ -43,7 +49,6 @@ def test_each_row_is_scored_on_its_own(model):
 
 @pytest.mark.slow
 def test_the_loss_is_the_cross_entropy_of_the_choices(model):
-    model.compile()
     scores = np.asarray(model(BATCH), np.float64)
     logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
     found = model.evaluate(BATCH, np.array([2, 0]), verbose=0, return_dict=True)
@@ -51,8 +56,8 @@ def test_the_loss_is_the_cross_entropy_of_the_choices(model):
 
 
 @pytest.mark.long
-def test_it_learns_from_strings(model):
-    model.compile(BERTAdamW(1e-2), run_eagerly=True)
+def test_it_learns_from_strings():
+    model = make_model()
     model.fit(TEXTS, [0, 1], epochs=8, verbose=0)
     model.fit(tf.data.Dataset.from_tensors((TEXTS, [0, 1])).repeat(8), verbose=0)
     scores = model.predict(TEXTS, verbose=0)
@@ -72,7 +77,6 @@ def test_it_learns_from_strings(model):
     ],
 )
 def test_data_out_of_range_are_rejected(model, x, y, message):
-    model.compile()
     with pytest.raises(ValueError, match=message):
         model.fit(x, np.array(y) if x is not TEXTS else y, verbose=0)
 
@@ -88,7 +92,6 @@ def test_a_keras_file_restores_it(model, tmp_path):
     ("y", "received"), [([2, 1], "2"), ([-1, 1], "-1"), (np.array([0.7, 0.2]), "0.7")]
 )
 def test_labels_of_strings_must_be_positions_of_choices(model, y, received):
-    model.compile(run_eagerly=True)
     with pytest.raises(ValueError, match=f"`labels` must be from 0 to 1.*Received: {received}"):
         model.evaluate(TEXTS, y, verbose=0)
 

@@ -7,7 +7,7 @@ from keras_bert_d2l import BERTModel, CosineLoss, RankingLoss, TextEmbedder
 VOCAB_SIZE, SIZE, LENGTH = 13, 6, 8
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bert():
     return BERTModel(VOCAB_SIZE, 16, 24, 2, 1, 0.0, 12)
 
