@@ -55,7 +55,7 @@ from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
-from .data.tasks.splitting import split_examples as split_examples
+from .data.tasks.examples import split_examples as split_examples
 from .inference.evaluation import (
     Evaluation as Evaluation,
     evaluate as evaluate,
@@ -66,7 +66,7 @@ from .inference.features import (
     extract_features as extract_features,
 )
 from .inference.features import write_features as write_features
-from .inference.fill_mask import (
+from .inference.heads import (
     Prediction as Prediction,
     fill_mask as fill_mask,
 )
@@ -78,7 +78,7 @@ from .inference.perplexity import (
     Perplexity as Perplexity,
     pseudo_perplexity as pseudo_perplexity,
 )
-from .inference.sentence_pairs import next_sentence_score as next_sentence_score
+from .inference.heads import next_sentence_score as next_sentence_score
 from .tasks.answer.predictions import (
     FoundAnswer as FoundAnswer,
     answer as answer,

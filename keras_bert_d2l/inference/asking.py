@@ -1,4 +1,7 @@
-"""Find the model that a function asks, and its tokenizer."""
+"""What the functions share that ask a model: its loading, its rows of texts, and their results.
+
+B: number of texts, T: tokens per row, C: number of outputs.
+"""
 
 import dataclasses
 import html

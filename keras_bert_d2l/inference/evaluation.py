@@ -1,4 +1,4 @@
-"""`evaluate`: metrics, predictions and most confident errors of a model on labeled examples."""
+"""Evaluate a model on labeled examples: metrics, predictions and most confident errors, printed."""
 
 import dataclasses
 import importlib
@@ -18,7 +18,7 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
-from keras_bert_d2l.inference.asking import model_at
+from keras_bert_d2l.inference.asking import RowOptions, model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.task import EvaluationOptions, task_named
 from keras_bert_d2l.types import PathLike
@@ -194,6 +194,11 @@ def evaluate(
     }
     found: Evaluation = task_named(examples.task).evaluate(model, examples, options)
     return found
+
+
+def row_options(options: EvaluationOptions) -> RowOptions:
+    """Return the options of an evaluation for a function that predicts from rows of texts."""
+    return {"batch_size": options["batch_size"], "max_len": options["max_len"]}
 
 
 def evaluation_of(

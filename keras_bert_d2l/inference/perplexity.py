@@ -1,4 +1,7 @@
-"""`pseudo_perplexity`: measure how well a model predicts each token of a text from the others."""
+"""How well a model predicts each token of a text from the others, and what follows from it.
+
+`pseudo_perplexity` measures texts, and `minimal_pairs` compares sentences. N: number of pairs.
+"""
 
 import dataclasses
 import math

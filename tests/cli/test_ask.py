@@ -10,8 +10,8 @@ import pytest
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli import input_output
 from keras_bert_d2l.inference.features import extract_features
+from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, TextEmbedder
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.heads import next_sentence_score
 
 A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
 B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]

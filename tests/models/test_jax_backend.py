@@ -36,7 +36,7 @@ def batch(batch_size=4, num_tokens=12, num_predictions=3):
 
 ASK = """
 from keras_bert_d2l.inference.perplexity import pseudo_perplexity
-from keras_bert_d2l.inference.sentence_pairs import next_sentence_score
+from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.tasks.embed.predictions import embed
 
 specials = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()

@@ -1,7 +1,7 @@
 """Encode task examples as token ids and label ids without padding, the fields of `TaskRows`.
 
 N: examples, R: rows (a long context gives several rows per example), B: texts tokenized together,
-T: tokens per row.
+T: tokens per row, C: labels.
 """
 
 from collections.abc import Callable, Sequence

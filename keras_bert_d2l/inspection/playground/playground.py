@@ -22,7 +22,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.batching import text_list
-from keras_bert_d2l.inference.fill_mask import top_predictions
+from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.tasks.embed.model import TextEmbedder

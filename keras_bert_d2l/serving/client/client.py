@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, cast, overload
 import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown
-from keras_bert_d2l.inference.fill_mask import Prediction
+from keras_bert_d2l.inference.heads import Prediction
 from keras_bert_d2l.serving.client.readers import (
     ANSWERS,
     CHOICES,

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from keras_bert_d2l.inference.fill_mask import Prediction
+from keras_bert_d2l.inference.heads import Prediction
 from keras_bert_d2l.serving.protocol import Arrays
 from keras_bert_d2l.tasks.choose.predictions import Choice
 from keras_bert_d2l.tasks.classify.predictions import Classification

@@ -6,7 +6,7 @@ predictions per mask.
 
 import tensorflow as tf
 
-from keras_bert_d2l.inference.fill_mask import check_top_k, top_predictions
+from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.serving.signatures.signature import (
     TEXT,
     TEXT_B,

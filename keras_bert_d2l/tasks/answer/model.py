@@ -1,6 +1,6 @@
-"""QuestionAnswerer: extractive question answering.
+"""QuestionAnswerer: extractive question answering, and its labels from answers in texts.
 
-B batch, T tokens.
+B batch, W windows of the contexts of a batch, T tokens.
 """
 
 import functools

@@ -1,6 +1,6 @@
-"""`choose`: find the choice that fits a text best.
+"""`choose`: find the choice that fits a text best; its evaluation, and the signature of exports.
 
-N: number of choices of a text.
+B: texts in a batch, N: number of choices of a text.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from keras_bert_d2l.inference.asking import (
     text_outputs,
 )
 from keras_bert_d2l.inference.batching import text_list
-from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of
+from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
 from keras_bert_d2l.serving.signatures.signature import (
     CHOICES,
     TEXT,
@@ -154,13 +154,7 @@ def evaluate_choices(
     model: MultipleChoice, examples: ChoiceExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate choices."""
-    found = choose(
-        model,
-        examples.texts,
-        examples.choices,
-        batch_size=options["batch_size"],
-        max_len=options["max_len"],
-    )
+    found = choose(model, examples.texts, examples.choices, **row_options(options))
     gold = examples.labels or ()
     mistakes = [
         Mistake(name, text, choices[label], one.choice, one.score)

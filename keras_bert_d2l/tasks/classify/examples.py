@@ -1,4 +1,4 @@
-"""Read texts or text pairs, with labels or scores, from a table or a folder of text files."""
+"""Texts and pairs of texts with labels or scores, read from a table or a folder of text files."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""`classify` and `regress`: predict labels and scores of texts.
+"""`classify`: predict the labels of texts; their evaluation, and the signatures of exports.
 
 B: number of texts, T: tokens per row, C: number of labels.
 """
@@ -28,6 +28,7 @@ from keras_bert_d2l.inference.evaluation import (
     check_same_number,
     evaluation_of,
     library,
+    row_options,
 )
 from keras_bert_d2l.serving.signatures.signature import (
     CLASSIFY,
@@ -213,13 +214,7 @@ def evaluate_labels(
     model: SequenceClassifier, examples: TextExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate the labels of texts."""
-    found = classify(
-        model,
-        examples.texts,
-        examples.texts_b,
-        batch_size=options["batch_size"],
-        max_len=options["max_len"],
-    )
+    found = classify(model, examples.texts, examples.texts_b, **row_options(options))
     gold: tuple[tuple[str, ...], ...]
     confusion, mistakes = None, []
     if examples.multi_label:

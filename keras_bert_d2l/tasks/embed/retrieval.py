@@ -1,4 +1,4 @@
-"""Compare the texts of pairs with each other, for evaluation and for mining hard negatives.
+"""Compare the texts of pairs with each other: evaluation, and mining of hard negatives.
 
 N: examples, C: candidates, all different second texts and negatives of the examples.
 """

@@ -1,4 +1,4 @@
-"""`regress`: predict the scores of texts.
+"""`regress`: predict the scores of texts; their evaluation, and the signatures of exports.
 
 B: number of texts, T: tokens per row, C: number of scores.
 """
@@ -25,6 +25,7 @@ from keras_bert_d2l.inference.evaluation import (
     check_same_number,
     evaluation_of,
     library,
+    row_options,
 )
 from keras_bert_d2l.serving.signatures.signature import PREDICT, REGRESS, Answer, TextOptions
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
@@ -155,13 +156,7 @@ def evaluate_scores(
     model: SequenceRegressor, examples: TextExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate the scores of texts."""
-    found = regress(
-        model,
-        examples.texts,
-        examples.texts_b,
-        batch_size=options["batch_size"],
-        max_len=options["max_len"],
-    )
+    found = regress(model, examples.texts, examples.texts_b, **row_options(options))
     gold = cast("tuple[float, ...]", examples.labels)
     mistakes = [
         Mistake(name, text, f"{score:g}", f"{one.score:.4g}", abs(one.score - score))

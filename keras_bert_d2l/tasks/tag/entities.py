@@ -1,4 +1,4 @@
-"""Entity spans: the words marked by tags such as `B-PER` and `I-PER`. Metrics of tags and spans."""
+"""Entity spans, which tags such as `B-PER` and `I-PER` mark, and the metrics of tags and spans."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`tag`: predict the labels of words, or the entities that these labels mark.
+"""`tag`: predict the labels of words, or the entities that these labels mark; their evaluation.
 
 T: tokens per row, C: number of labels.
 """
@@ -22,7 +22,13 @@ from keras_bert_d2l.inference.asking import (
     softmax,
 )
 from keras_bert_d2l.inference.batching import predict_texts
-from keras_bert_d2l.inference.evaluation import Confusion, Evaluation, Mistake, evaluation_of
+from keras_bert_d2l.inference.evaluation import (
+    Confusion,
+    Evaluation,
+    Mistake,
+    evaluation_of,
+    row_options,
+)
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
@@ -297,7 +303,7 @@ def evaluate_tags(
     model: TokenClassifier, examples: WordExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate the labels of words."""
-    found = tag(model, examples.words, batch_size=options["batch_size"], max_len=options["max_len"])
+    found = tag(model, examples.words, **row_options(options))
     gold, predicted = examples.labels or (), [[one.label for one in tags] for tags in found]
     mistakes = [
         Mistake(name, _in_context(words, place), label, one.label, one.score)

@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.data.tasks.splitting import check_alike
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,

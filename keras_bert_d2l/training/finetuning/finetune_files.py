@@ -16,9 +16,8 @@ from keras_bert_d2l.checkpoints.loading import (
 )
 from keras_bert_d2l.checkpoints.weights import with_config
 from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.data.tasks.splitting import check_alike, split_examples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.fill_mask import fill_mask
+from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.export.model_card import describe_signatures
 from keras_bert_d2l.serving.export.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures

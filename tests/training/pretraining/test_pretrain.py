@@ -19,7 +19,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.inference.fill_mask import fill_mask
+from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab

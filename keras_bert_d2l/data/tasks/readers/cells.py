@@ -1,4 +1,4 @@
-"""Convert table cells to strings and lists."""
+"""From the cells of a table to usable examples: strings, lists, and why a row cannot be used."""
 
 import ast
 import json

@@ -1,4 +1,8 @@
-"""A text file, decompressed and decoded, with its lines and its checksum."""
+"""A text file, decompressed and decoded, or data in memory as a file of JSON lines.
+
+Data frames and data sets of Hugging Face are recognized by their methods, so neither pandas nor
+datasets is imported.
+"""
 
 import dataclasses
 import datetime

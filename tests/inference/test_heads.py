@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.fill_mask import Prediction, fill_mask
+from keras_bert_d2l.inference.heads import Prediction, fill_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
