@@ -211,10 +211,7 @@ def write_features(path: PathLike, features: Iterable[Features]) -> int:
     """
     check_features_path(path)
     num_texts = 0
-    with (
-        replacing_file(path) as temporary,
-        _WRITERS[pathlib.Path(path).suffix](temporary) as write,
-    ):
+    with replacing_file(path) as temporary, _WRITERS[pathlib.Path(path).suffix](temporary) as write:
         for found in features:
             write(found)
             num_texts += 1

@@ -102,10 +102,7 @@ def pseudo_log_likelihoods(
         return ops.convert_to_numpy(losses)
 
     batches = list(length_batches(lengths[numbers], batch_size))
-    with (
-        stage("Predicting", int(counts @ lengths)) as work,
-        ThreadPoolExecutor(at_a_time) as pool,
-    ):
+    with stage("Predicting", int(counts @ lengths)) as work, ThreadPoolExecutor(at_a_time) as pool:
         for chosen, losses in zip(batches, pool.map(losses_of, batches), strict=True):
             np.subtract.at(sums, numbers[chosen], losses)
             work.advance(int(lengths[numbers[chosen]].sum()))

@@ -42,10 +42,7 @@ def test_the_20_most_confident_errors_are_listed_in_order(classifier):
             TextExamples(texts=("a", "b"), labels=("fair", "good")),
             r"model's labels are .*'fair' as well \(1 time\)",
         ),
-        (
-            TextExamples(texts=("a",), labels=(("good",),)),
-            "predicts one label .*any number",
-        ),
+        (TextExamples(texts=("a",), labels=(("good",),)), "predicts one label .*any number"),
         (
             TextExamples(task="regress", texts=("a",), labels=(1.0,)),
             "`model` must be a SequenceRegressor",
@@ -85,11 +82,7 @@ def test_the_printed_tables_show_metrics_confusions_and_errors():
 @pytest.mark.parametrize(
     ("gold", "predicted", "warning"),
     [
-        (
-            ["bad", "good"],
-            ["good", "good"],
-            "predicts 'good' for all 2 words, although",
-        ),
+        (["bad", "good"], ["good", "good"], "predicts 'good' for all 2 words, although"),
         (["bad", "good"], ["good", "bad"], None),
         (["good", "good"], ["good", "good"], None),
     ],

@@ -124,9 +124,7 @@ def _word_f1(gold: list[str], predicted: list[str]) -> float:
 
 
 def evaluate_answers(
-    model: QuestionAnswerer,
-    examples: QuestionExamples,
-    options: EvaluationOptions,
+    model: QuestionAnswerer, examples: QuestionExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate answers; without a threshold for "no answer", with the best one."""
     asking: AnswerOptions = {**options, "null_threshold": None}

@@ -13,10 +13,7 @@ from keras_bert_d2l.checks import IGNORED, check_type, is_integer, shown
 from keras_bert_d2l.layers.heads import dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.task_model import (
-    TaskModel,
-    Training,
-)
+from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.types import Option, Tensor

@@ -8,12 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.serving.signatures.character_spans import Characters
-from keras_bert_d2l.serving.signatures.signature import (
-    CONTEXT,
-    QUESTION,
-    Answer,
-    TextOptions,
-)
+from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer, TextOptions
 from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel

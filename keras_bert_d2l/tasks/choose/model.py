@@ -13,10 +13,7 @@ from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.heads import TextPooling, dense_head
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.task_model import (
-    TaskModel,
-    Training,
-)
+from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.types import Option, Tensor
 

@@ -15,11 +15,7 @@ from keras_bert_d2l.models.losses import (
     binary_metrics,
     label_metrics,
 )
-from keras_bert_d2l.models.tasks.labeled_task import (
-    LabeledTask,
-    label_ids,
-    multi_hot,
-)
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, label_ids, multi_hot
 from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Option, Tensor
 

@@ -30,13 +30,7 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import (
-    CLASSIFY,
-    TEXT,
-    TEXT_B,
-    Answer,
-    TextOptions,
-)
+from keras_bert_d2l.serving.signatures.signature import CLASSIFY, TEXT, TEXT_B, Answer, TextOptions
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.tasks.classify.examples import TextExamples

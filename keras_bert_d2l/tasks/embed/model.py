@@ -12,10 +12,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_bool, check_type, shown
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.task_model import (
-    TaskModel,
-    Training,
-)
+from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, without_pandas
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.types import Option, Tensor

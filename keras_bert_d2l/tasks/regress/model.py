@@ -56,10 +56,7 @@ class SequenceRegressor(LabeledTask):
     dataset_labels = "numbers"
 
     def __init__(
-        self,
-        bert: BERTModel,
-        labels: Sequence[str] = ("score",),
-        **options: Option,
+        self, bert: BERTModel, labels: Sequence[str] = ("score",), **options: Option
     ) -> None:
         super().__init__(bert, labels, **options)
 

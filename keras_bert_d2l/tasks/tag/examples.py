@@ -22,13 +22,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
-from keras_bert_d2l.data.tasks.readers.tables import (
-    Row,
-    Table,
-    delimiter_of,
-    is_json,
-    read_table,
-)
+from keras_bert_d2l.data.tasks.readers.tables import Row, Table, delimiter_of, is_json, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 

@@ -82,11 +82,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         return "", [token if word < 0 else f"{token}/{labels[word]}" for token, word in pairs]
 
     def model_fields(
-        self,
-        train: WordExamples,
-        dev: WordExamples,
-        multi_label: bool,
-        say: Callable[[str], None],
+        self, train: WordExamples, dev: WordExamples, multi_label: bool, say: Callable[[str], None]
     ) -> dict[str, object]:
         """Return the labels of the training data and of the development data.
 

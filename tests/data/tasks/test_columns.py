@@ -156,11 +156,7 @@ def test_camel_case_column_names_match_names_with_underscores(write):
     [
         ("classify", {"text": "a", "label": 1}, "`text` and `label`.*'a'"),
         ("classify", {"text": "a", "text_b": "A"}, "`text` and `text_b`.*'a'"),
-        (
-            "classify",
-            {"text": "a", "label": "b,a", "multi_label": True},
-            "`text` and `label`.*'a'",
-        ),
+        ("classify", {"text": "a", "label": "b,a", "multi_label": True}, "`text` and `label`.*'a'"),
         ("embed", {"text": "a", "text_b": "b", "negative": "b"}, "`text_b` and `negative`.*'b'"),
         ("choose", {"text": "a", "choices": "b,a", "label": "c"}, "`text` and `choices`.*'a'"),
     ],

@@ -3,10 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.evaluation import (
-    Mistake,
-    evaluate,
-)
+from keras_bert_d2l.inference.evaluation import Mistake, evaluate
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

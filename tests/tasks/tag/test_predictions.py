@@ -1,10 +1,7 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l.inference.evaluation import (
-    Mistake,
-    evaluate,
-)
+from keras_bert_d2l.inference.evaluation import Mistake, evaluate
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities, tag
