@@ -27,7 +27,7 @@ def test_keras_neither_saves_nor_tracks_the_tokenizer(words_bert, words_tokenize
     words_bert.save(tmp_path / "bert.keras")
     loaded = kb.BERTModel.from_config(words_bert.get_config())
     assert loaded.tokenizer is None
-    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer. Received: 5"):
+    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer. Received: tokenizer=5"):
         loaded.tokenizer = 5
     loaded.tokenizer = kb.Tokenizer(kb.Vocab([*GOOGLE_SPECIALS, "cat"]))
     with pytest.raises(ValueError, match="17 tokens that the model was made for.*6 tokens"):

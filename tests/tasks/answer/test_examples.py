@@ -5,44 +5,20 @@ import pytest
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 
-SQUAD = {
-    "version": "v2.0",
-    "data": [
-        {
-            "title": "Crane",
-            "paragraphs": [
-                {
-                    "context": "A crane is flying over the lake.",
-                    "qas": [
-                        {
-                            "id": "q1",
-                            "question": "What flies?",
-                            "is_impossible": False,
-                            "answers": [
-                                {"text": "crane", "answer_start": 2},
-                                {"text": "A crane", "answer_start": 0},
-                            ],
-                        },
-                        {
-                            "id": "q2",
-                            "question": "Why?",
-                            "is_impossible": True,
-                            "answers": [],
-                            "plausible_answers": [{"text": "lake", "answer_start": 27}],
-                        },
-                        {
-                            "id": "q3",
-                            "question": "Where?",
-                            "answers": [{"text": "sea", "answer_start": 27}],
-                        },
-                        {"id": "q4", "question": " ", "answers": []},
-                    ],
-                }
-            ],
-        }
-    ],
-}
 
+def question(name, text, *answers, **fields):
+    found = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": text, "answers": found, **fields}
+
+
+QUESTIONS = [
+    question("q1", "What flies?", ("crane", 2), ("A crane", 0), is_impossible=False),
+    question("q2", "Why?", is_impossible=True, plausible_answers=[{"text": "lake"}]),
+    question("q3", "Where?", ("sea", 27)),
+    question("q4", " "),
+]
+PARAGRAPH = {"context": "A crane is flying over the lake.", "qas": QUESTIONS}
+SQUAD = {"version": "v2.0", "data": [{"title": "Crane", "paragraphs": [PARAGRAPH]}]}
 CONTEXT = "A crane is over the lake. It is so."
 
 

@@ -14,6 +14,9 @@ SWAG = """\
 """
 
 
+XY = {"text": ["x", "y"]}
+
+
 def read(rows, **options):
     return read_examples("choose", rows, **options)
 
@@ -67,22 +70,8 @@ def test_race_is_read():
 @pytest.mark.parametrize(
     ("row", "label"),
     [
-        (
-            {
-                "question": "q",
-                "choices": {"text": ["x", "y"], "label": ["A", "B"]},
-                "answerKey": "B",
-            },
-            1,
-        ),
-        (
-            {
-                "question": "q",
-                "choices": {"text": ["x", "y"], "label": ["1", "2"]},
-                "answerKey": "1",
-            },
-            0,
-        ),
+        ({"question": "q", "choices": {**XY, "label": ["A", "B"]}, "answerKey": "B"}, 1),
+        ({"question": "q", "choices": {**XY, "label": ["1", "2"]}, "answerKey": "1"}, 0),
         ({"question_stem": "q", "choices": [{"text": "x"}, {"text": "y"}], "answer": "y"}, 1),
         ({"ctx": "q", "endings": ["x", "y"], "label": "0"}, 0),
         ({"premise": "q", "choice1": "x", "choice2": "y", "label": 0.0}, 0),

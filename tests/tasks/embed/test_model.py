@@ -59,8 +59,9 @@ def test_without_valid_lens_all_tokens_count(bert, batch, pooling):
 
 @pytest.mark.slow
 def test_a_loss_of_pairs_trains_on_the_pairs_in_their_order(bert, batch):
+    model = TextEmbedder(BERTModel.from_bert_config(bert.bert_config))
+
     def trained(loss, y, **options):
-        model = TextEmbedder(BERTModel.from_bert_config(bert.bert_config))
         model.encoder.set_weights(bert.encoder.get_weights())
         model.compile("sgd", loss, run_eagerly=True)
         model.fit(batch, np.array(y), verbose=0, **options)
