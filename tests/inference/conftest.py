@@ -18,9 +18,13 @@ def words_tokenizer():
 
 @pytest.fixture(scope="session")
 def words_bert(words_tokenizer):
-    """A model with weights so large that its predictions differ. Tests must not train it."""
+    """A model with weights so large that its predictions differ. Tests must not train it.
+
+    It runs eagerly, because building a graph takes longer than computing.
+    """
     bert = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 2, 0.1, 16)
     bert.tokenizer = words_tokenizer
+    bert.run_eagerly = True
     rng = np.random.default_rng(0)
     for weight in bert.weights:
         weight.assign(rng.normal(0, 0.5, weight.shape))

@@ -22,7 +22,9 @@ TEXTS = ["the cat sat", "", "the dog ran on the rug", "good", "a cat sat on the 
 
 @pytest.fixture(scope="module")
 def embedder(words_bert, words_tokenizer):
-    return TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
+    model = TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
+    model.run_eagerly = True
+    return model
 
 
 @pytest.mark.slow
