@@ -7,7 +7,6 @@ Numbers count from 1 if more of them equal the number of choices than 0, and oth
 """
 
 import dataclasses
-import numbers
 import os
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
@@ -75,7 +74,7 @@ class ChoiceExamples(TaskExamples):
         check_each(self, "texts", is_string, "a string")
         check_each(self, "choices", _are_several, "a tuple of at least two strings")
         for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
-            if not _is_integer(label) or label not in range(len(choices)):
+            if not is_integer(label) or label not in range(len(choices)):
                 raise ValueError(
                     f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
                     f"Received: {shown(label)} in example {name!r}."
@@ -84,10 +83,6 @@ class ChoiceExamples(TaskExamples):
 
 def _are_several(items: object) -> bool:
     return are_strings(items) and len(cast(tuple[str, ...], items)) > 1
-
-
-def _is_integer(item: object) -> bool:
-    return isinstance(item, numbers.Integral) and not isinstance(item, bool)
 
 
 class _Choices(NamedTuple):

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import numbers
 import os
 import pathlib
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
+from keras_bert_d2l.checks import is_number
 from keras_bert_d2l.data.tasks.examples import (
     Label,
     TaskExamples,
@@ -78,7 +78,7 @@ class TextExamples(TaskExamples):
         check_each(self, "texts", is_string, "a string")
         check_each(self, "texts_b", is_string, "a string")
         if task_named(self.task).has_scores:
-            check_each(self, "labels", _is_number, "a finite number")
+            check_each(self, "labels", _is_finite, "a finite number")
         elif self.multi_label:
             check_each(self, "labels", are_strings, "a tuple of strings (the label names)")
         else:
@@ -129,9 +129,8 @@ class TextExamples(TaskExamples):
         return Counter(name for label in self.labels or () for name in names_of(label))
 
 
-def _is_number(item: object) -> bool:
-    is_number = isinstance(item, numbers.Real) and not isinstance(item, bool)
-    return is_number and math.isfinite(cast(float, item))
+def _is_finite(item: object) -> bool:
+    return is_number(item) and math.isfinite(item)
 
 
 def score_lines(examples: TextExamples) -> list[tuple[str, str]]:
