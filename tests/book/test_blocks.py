@@ -40,11 +40,14 @@ def test_both_argument_orders_create_the_same_block(block):
     assert layer.attention.W_q.use_bias
 
 
-def test_projections_have_no_bias_by_default():
+def test_attention_takes_both_argument_orders_and_projections_have_no_bias_by_default():
     assert not d2l.TransformerEncoderBlock(8, 16, 2, 0.5).attention.W_q.use_bias
     assert not d2l.TransformerEncoderBlock(8, 8, 8, 8, [8], 16, 2, 0.5).attention.W_q.use_bias
-    assert not d2l.MultiHeadAttention(8, 2, 0.5).use_bias
-    assert not d2l.MultiHeadAttention(8, 8, 8, 8, 2, 0.5).use_bias
+    for sizes in ((8, 2), (8, 8, 8, 8, 2)):
+        assert not d2l.MultiHeadAttention(*sizes, 0.5).use_bias
+        layer = d2l.MultiHeadAttention(*sizes, 0.0, bias=True)
+        assert layer(X, X, X, np.array([3, 2])).shape == (2, 5, 8)
+        assert (layer.num_hiddens, layer.num_heads, layer.use_bias) == (8, 2, True)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +61,6 @@ def test_projections_have_no_bias_by_default():
 def test_a_width_that_the_residual_connection_does_not_allow_raises(sizes, named):
     with pytest.raises(ValueError, match=named):
         d2l.TransformerEncoderBlock(*sizes, 16, 2, 0.5)
-
-
-def test_both_argument_orders_create_the_same_attention():
-    for layer in (
-        d2l.MultiHeadAttention(8, 2, 0.0, True),
-        d2l.MultiHeadAttention(8, 8, 8, 8, 2, 0.0, bias=True),
-    ):
-        assert layer(X, X, X, np.array([3, 2])).shape == (2, 5, 8)
-        assert (layer.num_hiddens, layer.num_heads, layer.use_bias) == (8, 2, True)
 
 
 def test_add_norm_adds_then_normalizes():

@@ -28,6 +28,10 @@ VOCAB = d2l.Vocab(
 )
 
 
+SPECIALS = d2l.Vocab(reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"])
+DTYPES = ["int32", "int32", "float32", "int32", "float32", "int32", "int32"]
+
+
 class ScriptedRandom:
     """Random source that returns given numbers in order, and shuffles by reversing."""
 
@@ -68,16 +72,6 @@ def test_compressed_files_give_the_same_paragraphs(tmp_path):
         folder.mkdir()
         (folder / f"wiki.train.tokens.{name}").write_bytes(compress(WIKI.encode()))
         assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
-
-
-def test_a_missing_corpus_file_is_named_in_the_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"wiki\.train\.tokens.*data_dir"):
-        d2l.load_data_wiki(2, 16, tmp_path)
-
-
-def test_a_text_without_two_sentences_on_a_line_raises(tmp_path):
-    with pytest.raises(ValueError, match="two sentences"):
-        d2l._read_wiki(write_wiki(tmp_path, "One line\nand another\n"))
 
 
 # 15.9.1.1: next sentence prediction
@@ -153,10 +147,41 @@ def test_a_special_token_is_never_inserted_as_a_random_word():
     assert corrupted == ["<cls>", "rain"]
 
 
-def test_a_vocabulary_of_only_special_tokens_raises():
-    specials = d2l.Vocab(reserved_tokens=["<pad>", "<mask>", "<cls>", "<sep>"])
-    with pytest.raises(ValueError, match="lower `min_freq`"):
-        d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, specials, rng=ScriptedRandom(0.9, 0.9))
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda folder: d2l.load_data_wiki(2, 16, folder / "none"),
+            FileNotFoundError,
+            r"wiki\.train\.tokens.*data_dir",
+        ),
+        (
+            lambda folder: d2l._read_wiki(write_wiki(folder, "One line\nand another\n")),
+            ValueError,
+            "two sentences",
+        ),
+        (
+            lambda folder: d2l._WikiTextDataset(d2l._read_wiki(write_wiki(folder)), max_len=4),
+            ValueError,
+            "max_len=4",
+        ),
+        (
+            lambda _: d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB),
+            ValueError,
+            "at most 2 tokens.*3 in example 0",
+        ),
+        (
+            lambda _: d2l._replace_mlm_tokens(
+                ["<cls>", "a"], [1], 1, SPECIALS, rng=ScriptedRandom(0.9, 0.9)
+            ),
+            ValueError,
+            "lower `min_freq`",
+        ),
+    ],
+)
+def test_unusable_texts_and_sizes_are_named(call, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        call(tmp_path)
 
 
 @pytest.mark.parametrize(("length", "num_predictions"), [(3, 1), (10, 2), (30, 4), (64, 10)])
@@ -271,20 +296,7 @@ def test_padding_has_zero_weight():
         [9, 0],
         1,
     ]
-    assert [array.dtype.name for array in arrays] == [
-        "int32",
-        "int32",
-        "float32",
-        "int32",
-        "float32",
-        "int32",
-        "int32",
-    ]
-
-
-def test_an_example_that_does_not_fit_raises():
-    with pytest.raises(ValueError, match="at most 2 tokens.*3 in example 0"):
-        d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB)
+    assert [array.dtype.name for array in arrays] == DTYPES
 
 
 def test_a_dataset_yields_seven_element_tuples_and_has_a_vocabulary(tmp_path):
@@ -295,11 +307,6 @@ def test_a_dataset_yields_seven_element_tuples_and_has_a_vocabulary(tmp_path):
     assert dataset.vocab.idx_to_token[5:] == [".", "crane", "it", "rained"]
     assert [np.shape(value) for value in dataset[0]] == [(32,), (32,), (), (5,), (5,), (5,), ()]
     assert dataset.all_mlm_weights.sum() == (dataset.all_pred_positions > 0).sum()
-
-
-def test_a_max_len_that_is_too_small_for_all_pairs_raises(tmp_path):
-    with pytest.raises(ValueError, match="max_len=4"):
-        d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path)), max_len=4)
 
 
 def many_paragraphs(tmp_path, count=50):
@@ -314,24 +321,9 @@ def many_paragraphs(tmp_path, count=50):
 def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
     train_iter, vocab = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path))
     batch = next(iter(train_iter))
-    assert [tuple(tensor.shape) for tensor in batch] == [
-        (32, 64),
-        (32, 64),
-        (32,),
-        (32, 10),
-        (32, 10),
-        (32, 10),
-        (32,),
-    ]
-    assert [tensor.dtype.name for tensor in batch] == [
-        "int32",
-        "int32",
-        "float32",
-        "int32",
-        "float32",
-        "int32",
-        "int32",
-    ]
+    shapes = [tuple(tensor.shape) for tensor in batch]
+    assert shapes == [(32, 64), (32, 64), (32,), (32, 10), (32, 10), (32, 10), (32,)]
+    assert [tensor.dtype.name for tensor in batch] == DTYPES
     assert sum(int(batch[0].shape[0]) for batch in train_iter) == 150  # the last batch is kept
     assert vocab["<pad>"] == 1
 

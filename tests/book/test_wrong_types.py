@@ -11,11 +11,6 @@ VOCAB = d2l.Vocab([["a", "b", "c"]], 0, ["<pad>", "<mask>", "<cls>", "<sep>"])
 PAIRS = (["a"], ["b"], [0])
 
 
-@pytest.fixture(scope="module")
-def net():
-    return d2l.BERTModel(len(VOCAB), 8, 8, 2, 1, 0.0, max_len=16)
-
-
 @pytest.mark.parametrize(
     ("name", "call"),
     [
@@ -63,7 +58,8 @@ def test_an_argument_of_the_wrong_type_is_named(name, call):
     assert "Received" in str(error.value)
 
 
-def test_arguments_beside_a_model_are_named(net):
+def test_arguments_beside_a_model_are_named():
+    net = d2l.BERTModel(len(VOCAB), 8, 8, 2, 1, 0.0, max_len=16)
     for name, call in [
         ("train_iter", lambda: d2l.train_bert(3, net, len(VOCAB), [], 1)),
         ("num_steps", lambda: d2l.train_bert([], net, len(VOCAB), [], None)),

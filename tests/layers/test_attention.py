@@ -73,11 +73,6 @@ def test_a_width_that_is_not_a_multiple_of_num_heads_raises():
         MultiHeadAttention(10, 4, 0.0)
 
 
-def test_layer_is_restored_from_its_config():
-    layer = MultiHeadAttention(8, 2, 0.3, False, initializer="truncated_normal", name="a")
-    assert MultiHeadAttention.from_config(layer.get_config()).get_config() == layer.get_config()
-
-
 def test_use_bias_false_creates_no_bias():
     layer = MultiHeadAttention(8, 2, 0.0, use_bias=False)
     layer.build((None, None, 8))

@@ -3,7 +3,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTEncoder
+from keras_bert_d2l import (
+    BERTEncoder,
+    MaskLM,
+    MultiHeadAttention,
+    NextSentencePred,
+    TransformerEncoderBlock,
+)
+from keras_bert_d2l.layers.transformer import AddNorm, PositionWiseFFN
+from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization
 
 TOKENS = np.array([[3, 7, 1, 5, 0, 0], [2, 4, 6, 8, 9, 1]])
 SEGMENTS = np.array([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
@@ -11,13 +19,6 @@ SEGMENTS = np.array([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
 
 def small_encoder(**options):
     return BERTEncoder(10, 8, 16, 2, 2, 0.0, max_len=6, **options)
-
-
-def test_the_books_example_returns_the_books_shape():
-    encoder = BERTEncoder(10000, 768, 1024, 4, 2, 0.2)
-    segments = np.array([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]])
-    assert encoder(np.zeros((2, 8), int), segments, None).shape == (2, 8, 768)
-    assert encoder.pos_embedding.shape == (1, 1000, 768)
 
 
 def test_token_segment_and_position_embeddings_are_summed():
@@ -55,22 +56,6 @@ def test_float_lengths_are_accepted_even_under_mixed_precision():
     assert np.abs(tf.cast(of_floats - of_256, tf.float32)).max() > 0
 
 
-def test_a_sequence_longer_than_max_len_raises():
-    with pytest.raises(ValueError, match=r"tokens.shape\[1\]` must be from 1 to 6. Received: 7"):
-        small_encoder()(np.zeros((1, 7), int), np.zeros((1, 7), int))
-
-
-@pytest.mark.parametrize(("tokens", "worst"), [([[1, 10]], 10), ([[-1, 2]], -1)])
-def test_an_id_outside_the_vocabulary_raises(tokens, worst):
-    with pytest.raises(ValueError, match=f"from 0 to 9. Received: {worst}"):
-        small_encoder()(np.array(tokens), np.zeros((1, 2), int))
-
-
-def test_a_segment_without_an_embedding_raises():
-    with pytest.raises(ValueError, match="`segments` must be from 0 to 1. Received: 2"):
-        small_encoder()(np.array([[1]]), np.array([[2]]))
-
-
 def test_the_first_segment_id_is_added_except_to_padding():
     tokens, segments = np.array([[3, 4, 5, 0, 0]]), np.array([[0, 0, 1, 0, 0]])
     encoder = small_encoder(num_segments=3, first_segment_id=1, mask_from="tokens")
@@ -79,18 +64,7 @@ def test_the_first_segment_id_is_added_except_to_padding():
     others = encoder.token_embedding(tokens)[0] + encoder.pos_embedding[0, :5]
     np.testing.assert_allclose(got[0], others + rows, atol=1e-6)
     with pytest.raises(ValueError, match="`segments` must be from 0 to 1. Received: 2"):
-        encoder(tokens, segments * 2)
-
-
-@pytest.mark.slow
-def test_tracing_accepts_an_unknown_batch_size_and_length():
-    encoder = small_encoder()
-    spec = tf.TensorSpec((None, None), tf.int32)
-    traced = tf.function(encoder, input_signature=[spec, spec, tf.TensorSpec((None,), tf.int32)])
-    for batch, length in ((1, 3), (2, 6)):
-        args = TOKENS[:batch, :length], SEGMENTS[:batch, :length], np.full(batch, length)
-        got = traced(*(tf.constant(arg, tf.int32) for arg in args))
-        np.testing.assert_allclose(got, encoder(*args), atol=1e-6)
+        encoder(tokens, segments * 2)  # the limit is that of a batch
 
 
 def test_both_initializers_have_their_documented_standard_deviations():
@@ -105,9 +79,21 @@ def test_both_initializers_have_their_documented_standard_deviations():
         assert encoder.pos_embedding.numpy().std() == pytest.approx(position, rel=0.05)
 
 
-def test_layer_is_restored_from_its_config():
-    encoder = small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12)
-    assert BERTEncoder.from_config(encoder.get_config()).get_config() == encoder.get_config()
+LAYERS = [
+    AddNorm(0.1, 1e-5),
+    PositionWiseFFN(4, 8, activation="gelu"),
+    MultiHeadAttention(8, 2, 0.3, False, initializer="truncated_normal", name="a"),
+    TransformerEncoderBlock(8, 16, 2, 0.1, False, attention_dropout=0.0, activation="gelu_tanh"),
+    MaskLM(9, 4, activation="gelu"),
+    NextSentencePred(name="nsp"),
+    UnbiasedLayerNormalization(0.25, name="ln"),
+    small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_a_layer_is_restored_from_its_config(layer):
+    assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
 
 
 def test_a_config_saved_by_version_0_1_0_loads():
@@ -206,10 +192,5 @@ def test_position_ids_select_rows_of_the_position_embedding():
     encoder = small_encoder()
     same = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6), (2, 1)))
     np.testing.assert_array_equal(same, encoder(TOKENS, SEGMENTS))
-    with pytest.raises(ValueError, match="`position_ids` must be from 0 to 5. Received: 6"):
-        encoder(TOKENS, SEGMENTS, position_ids=np.full((2, 6), 6))
-
-
-def test_an_attention_mask_with_the_wrong_rank_raises():
-    with pytest.raises(ValueError, match=r"\(B, T, T\).*Received: .*\(2, 1, 6, 6\)"):
-        small_encoder()(TOKENS, SEGMENTS, attention_mask=np.ones((2, 1, 6, 6)))
+    other = encoder(TOKENS, SEGMENTS, position_ids=np.tile(np.arange(6)[::-1], (2, 1)))
+    assert np.abs(other - same).max() > 1e-3

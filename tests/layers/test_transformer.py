@@ -24,11 +24,6 @@ def test_ffn_treats_every_position_the_same():
     )
 
 
-def test_block_keeps_the_shape_of_the_books_example():
-    block = TransformerEncoderBlock(24, 48, 8, 0.5)
-    assert block(np.ones((2, 100, 24)), np.array([3, 2])).shape == (2, 100, 24)
-
-
 def test_a_dropout_rate_may_be_a_numpy_number():
     config = TransformerEncoderBlock(24, 48, 8, np.float32(0.5)).get_config()
     assert json.loads(json.dumps(config))["dropout"] == 0.5
@@ -63,21 +58,6 @@ def test_an_unknown_option_is_named_in_the_error():
         TransformerEncoderBlock(8, 16, 2, 0.0, num_segments=3)
     with pytest.raises(ValueError, match="layer_norm='rms'"):
         TransformerEncoderBlock(8, 16, 2, 0.0, layer_norm="rms")
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        AddNorm(0.1, 1e-5),
-        PositionWiseFFN(4, 8, activation="gelu"),
-        TransformerEncoderBlock(
-            8, 16, 2, 0.1, False, attention_dropout=0.0, activation="gelu_tanh"
-        ),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_layer_is_restored_from_its_config(layer):
-    assert type(layer).from_config(layer.get_config()).get_config() == layer.get_config()
 
 
 def test_norm_first_follows_the_notebooks_formula():

@@ -70,11 +70,6 @@ def test_equal_inputs_give_zeros_and_a_finite_gradient(dtype):
     assert np.isfinite(tape.gradient(y, x)).all()
 
 
-def test_layer_is_restored_from_its_config():
-    layer = UnbiasedLayerNormalization(0.25, name="ln")
-    assert UnbiasedLayerNormalization.from_config(layer.get_config()).epsilon == 0.25
-
-
 def drawers():
     return [
         *(
