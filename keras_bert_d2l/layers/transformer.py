@@ -9,13 +9,7 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_integer
-from keras_bert_d2l.config import (
-    Activation,
-    BlockConfig,
-    Initializer,
-    LayerNorm,
-    check_field,
-)
+from keras_bert_d2l.config import Activation, BlockConfig, Initializer, LayerNorm, check_field
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense

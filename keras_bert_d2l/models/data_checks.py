@@ -12,11 +12,7 @@ import numpy as np
 from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, value_errors
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values
-from keras_bert_d2l.models.losses import (
-    Results,
-    WeightedBinaryCrossEntropy,
-    WeightedCrossEntropy,
-)
+from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -102,8 +98,6 @@ class CheckedModel(keras.Model):
         epochs: int = 1,
         *,
         validation_data: Tensor = None,
-        sample_weight: Tensor | None = None,
-        shuffle: bool = True,
         **options: Option,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; values out of range raise `ValueError`."""
@@ -112,31 +106,21 @@ class CheckedModel(keras.Model):
                 self._checked_batch(tuple(validation_data))
             elif validation_data is not None:
                 validation_data = self.checked_data(validation_data)
-            return super().fit(
-                self.checked_data(x, y),
-                y,
-                batch_size,
-                epochs,
-                validation_data=validation_data,
-                sample_weight=sample_weight,
-                shuffle=shuffle,
-                **options,
-            )
+            x, options["validation_data"] = self.checked_data(x, y), validation_data
+            return super().fit(x, y, batch_size, epochs, **options)
 
     def evaluate(
         self,
         x: Tensor = None,
         y: Tensor = None,
         batch_size: int | None = None,
-        *,
-        sample_weight: Tensor | None = None,
         **options: Option,
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; values out of range raise `ValueError`."""
         with value_errors():
             if not options.get("_use_cached_eval_dataset"):  # during `fit`, which has checked it
                 x = self.checked_data(x, y)
-            return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
+            return super().evaluate(x, y, batch_size, **options)
 
     def predict(
         self, x: Tensor, batch_size: int | None = None, **options: Option
@@ -146,27 +130,18 @@ class CheckedModel(keras.Model):
             return super().predict(self.checked_data(x), batch_size, **options)
 
     def train_on_batch(
-        self,
-        x: Tensor,
-        y: Tensor = None,
-        sample_weight: Tensor = None,
-        class_weight: Mapping[int, float] | None = None,
-        return_dict: bool = False,
+        self, x: Tensor, y: Tensor = None, *arguments: Option, **options: Option
     ) -> Results:
         """Train as `keras.Model.train_on_batch` does; values out of range raise `ValueError`."""
         self.check_batch(x, y)
-        return super().train_on_batch(x, y, sample_weight, class_weight, return_dict)
+        return super().train_on_batch(x, y, *arguments, **options)
 
     def test_on_batch(
-        self,
-        x: Tensor,
-        y: Tensor = None,
-        sample_weight: Tensor = None,
-        return_dict: bool = False,
+        self, x: Tensor, y: Tensor = None, *arguments: Option, **options: Option
     ) -> Results:
         """Evaluate as `keras.Model.test_on_batch` does; values out of range raise `ValueError`."""
         self.check_batch(x, y)
-        return super().test_on_batch(x, y, sample_weight, return_dict)
+        return super().test_on_batch(x, y, *arguments, **options)
 
     def predict_on_batch(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict_on_batch` does, with the checks of `predict`."""

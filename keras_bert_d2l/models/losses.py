@@ -279,9 +279,6 @@ class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
     def class_weights_of(self, labels: Tensor, of_classes: Tensor) -> Tensor:
         return of_classes  # the labels have one column per class
 
-    def get_config(self) -> ConfigDict:
-        return {"name": self.name, "class_weights": self.class_weights}
-
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class WeightedSquaredError(GlobalMeanLoss):

@@ -65,9 +65,9 @@ def test_the_losses_have_gradients(net, batch):
 
 
 def test_a_vocabulary_size_that_differs_from_the_models_raises(net, batch):
-    with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
+    with pytest.raises(ValueError, match=f"{V}. Received: vocab_size={V + 1}"):
         d2l._get_batch_loss_bert(net, V + 1, *batch)
-    with pytest.raises(ValueError, match=f"{V}. Received: {V + 1}"):
+    with pytest.raises(ValueError, match=f"{V}. Received: vocab_size={V + 1}"):
         d2l.train_bert([batch], net, V + 1, ["/CPU:0"], 1)
 
 

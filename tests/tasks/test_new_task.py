@@ -14,7 +14,6 @@ from keras_bert_d2l.cli.train.finetune import _tasks_in_words
 from keras_bert_d2l.data.tasks.encoding import encoded_texts
 from keras_bert_d2l.inference.asking import text_outputs
 from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of
-from keras_bert_d2l.layers.heads import dense_head
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.serving.signatures.signature import TEXT, TEXT_B
@@ -36,7 +35,7 @@ class SentenceOrderer(TaskModel):
     task, pools, fields, labels = "order", True, ("pooling",), ORDERS
 
     def __init__(self, bert, **options):
-        super().__init__(bert, head=dense_head(bert, 2), **options)
+        super().__init__(bert, head=2, **options)
 
     def default_training(self, class_weights):
         return Training(WeightedCrossEntropy(), label_metrics())

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_that, check_type, shown
-from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.heads import TextPooling, dense_head
+from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
@@ -23,8 +21,7 @@ class LabeledTask(TaskModel):
         bert: The pretrained model.
         labels: Label names, in the order of their ids.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
-        pooling: As for `TaskModel`. A `TokenClassifier` rejects it.
-        **options: `tokenizer`, which converts strings to batches, and `name`.
+        **options: The other arguments of `TaskModel`. A `TokenClassifier` rejects `pooling`.
 
     Raises:
         ValueError: The task cannot use `bert`, or there are fewer than `min_labels` labels.
@@ -42,14 +39,10 @@ class LabeledTask(TaskModel):
         labels: Sequence[str],
         *,
         dropout: float | None = None,
-        pooling: TextPooling | None = None,
         **options: Option,
     ) -> None:
-        check_type("bert", bert, BERTModel)
         self.labels = check_labels(labels, self.min_labels)
-        head = dense_head(bert, len(self.labels))
-        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
-        super().__init__(bert, head=head, dropout=rate, pooling=pooling, **options)
+        super().__init__(bert, head=len(self.labels), dropout=dropout, **options)
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"": len(self.labels)}

@@ -11,19 +11,20 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.heads import Pooling, PoolingKind, TextPooling, precise_policy
+from keras_bert_d2l.checks import check_choice, check_type
+from keras_bert_d2l.config import BERTConfig, check_field
+from keras_bert_d2l.layers.heads import (
+    Pooling,
+    PoolingKind,
+    TextPooling,
+    dense_head,
+    precise_policy,
+)
 from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
-from keras_bert_d2l.models.features import (
-    BatchModel,
-    TextTokenizer,
-    check_keys,
-    check_vocab_size,
-)
+from keras_bert_d2l.models.features import BatchModel, TextTokenizer, check_keys, check_vocab_size
 from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results, with_default_metrics
 from keras_bert_d2l.models.tasks import text_inputs
 from keras_bert_d2l.models.tasks.text_inputs import (
@@ -63,8 +64,8 @@ class TaskModel(BatchModel, abc.ABC):
 
     Args:
         bert: The pretrained model.
-        head: The layer that computes the outputs.
-        dropout: Dropout rate before the head.
+        head: The layer that computes the outputs, or the number of outputs for a new dense layer.
+        dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
         pooling: What the head of a task for whole texts reads: `"cls"`, the pooler's output for
             `[CLS]`, or `"mean"`, the mean of the encoded tokens. `None`: `"cls"` if `bert` has a
             trained pooler, otherwise `"mean"`.
@@ -104,17 +105,20 @@ class TaskModel(BatchModel, abc.ABC):
         self,
         bert: BERTModel,
         *,
-        head: keras.layers.Layer,
-        dropout: float = 0.0,
+        head: keras.layers.Layer | int,
+        dropout: float | None = 0.0,
         pooling: TextPooling | None = None,
         long_texts: LongTexts = "cut",
         tokenizer: TextTokenizer = None,
         name: str | None = None,
     ) -> None:
+        check_type("bert", bert, BERTModel)
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
-        self.dropout_rate = dropout
+        dropout = self.bert_config.dropout if dropout is None else dropout
+        self.dropout_rate = check_field("dropout", dropout)
+        self.head = dense_head(bert, head) if isinstance(head, int) else head
         possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
         self.long_texts = check_choice("long_texts", long_texts, possible)
         self.encoder = bert.encoder
@@ -132,7 +136,6 @@ class TaskModel(BatchModel, abc.ABC):
                 f"{type(self).__name__}; omit it."
             )
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-        self.head = head
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
         self.head.build((None, bert.bert_config.num_hiddens))
         self.built = True
@@ -256,11 +259,10 @@ class TaskModel(BatchModel, abc.ABC):
         if keras.backend.backend() == "tensorflow":
             options.setdefault("jit_compile", False)
         if loss is None:
-            training = self.default_training(weights)
-            loss = training.loss
+            loss, metrics, loss_weights = self.default_training(weights)
             if options.get("loss_weights") is None:
-                options["loss_weights"] = training.loss_weights
-            options = with_default_metrics(options, training.metrics)
+                options["loss_weights"] = loss_weights
+            options = with_default_metrics(options, metrics)
         super().compile(optimizer, loss, **options)
 
     def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
@@ -343,8 +345,7 @@ class TaskModel(BatchModel, abc.ABC):
         is_text = text_inputs.holds_text(x)
         if is_text and isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object):
             y = y.tolist()  # for example a pandas column of lists
-        if y is not None:
-            y = self.label_ids(y)
+        y = None if y is None else self.label_ids(y)
         if not is_text:
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         check_vocab_size(self.tokenizer, self.bert_config)
@@ -364,9 +365,8 @@ class TaskModel(BatchModel, abc.ABC):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
         text_inputs.check_labels_given(x, y)
         data = self._data(x, y, weights, batch_size)
-        if text_inputs.is_dataset(data["x"]):
-            return data["x"]
-        return data["x"], data["y"], data["sample_weight"]
+        is_dataset = text_inputs.is_dataset(data["x"])
+        return data["x"] if is_dataset else (data["x"], data["y"], data["sample_weight"])
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, check_type, is_integer, shown
-from keras_bert_d2l.layers.heads import dense_head
+from keras_bert_d2l.checks import IGNORED, is_integer, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
@@ -71,8 +70,7 @@ class QuestionAnswerer(TaskModel):
     )
 
     def __init__(self, bert: BERTModel, **options: Option) -> None:
-        check_type("bert", bert, BERTModel)
-        super().__init__(bert, head=dense_head(bert, 2), **options)
+        super().__init__(bert, head=2, **options)
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         logits = super().answer(encoded_X)  # (B, T, 2)

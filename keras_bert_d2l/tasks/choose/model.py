@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, check_range, check_type, is_in_graph, shown
-from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.heads import TextPooling, dense_head
+from keras_bert_d2l.checks import IGNORED, check_range, is_in_graph, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
@@ -73,12 +71,9 @@ class MultipleChoice(TaskModel):
         bert: BERTModel,
         *,
         dropout: float | None = None,
-        pooling: TextPooling | None = None,
         **options: Option,
     ) -> None:
-        check_type("bert", bert, BERTModel)
-        rate = check_field("dropout", bert.bert_config.dropout if dropout is None else dropout)
-        super().__init__(bert, head=dense_head(bert, 1), dropout=rate, pooling=pooling, **options)
+        super().__init__(bert, head=1, dropout=dropout, **options)
 
     def call(
         self,
