@@ -325,7 +325,7 @@ def test_bad_input_gives_a_one_line_error(error, files, reviews):
     (files / "pairs.tsv").write_text("label\ttext\ttext_b\ngood\ta film\tit\nbad\tthe film\tit\n")
     assert "Received: pairs of texts" in error(*classify, "few.tsv", "--dev", "pairs.tsv", *given)
     error_of_dropout = error(*classify, "few.tsv", *given, "--dropout", 1)
-    assert "--dropout must be in [0, 1)" in error_of_dropout
+    assert "--dropout must be a finite number of at least 0 and below 1" in error_of_dropout
     assert "TokenClassifier" in error(
         *("finetune", "tag", "--train", "words.conll", "--model", "runs/reviews", "--run-dir", "x")
     )
