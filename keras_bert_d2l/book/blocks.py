@@ -10,7 +10,8 @@ from typing import Any, Unpack
 
 from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.config import Initializer, LayerNorm
-from keras_bert_d2l.layers import attention, masks, transformer
+from keras_bert_d2l.layers import attention, transformer
+from keras_bert_d2l.layers.kernels import attention as kernels
 from keras_bert_d2l.types import LayerOptions, Option, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
@@ -34,7 +35,7 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
         [[[0.5, 0.5, 0.0, 0.0]]]
     """
     check_that(hasattr(X, "shape"), "X", "a tensor of shape (B, Q, K)", X)
-    return masks.masked_softmax(X, masks.valid_lens_mask(valid_lens, X.shape[-1]))
+    return kernels.masked_softmax(X, kernels.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
 def AddNorm(

@@ -20,7 +20,7 @@ from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.asking import asked_model
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind
-from keras_bert_d2l.layers.masks import valid_lens_mask
+from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -11,9 +11,9 @@ from keras import ops
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values, gather_positions, is_known
+from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.dense import ReversibleEmbedding
 from keras_bert_d2l.layers.kernels.fusion import Dropout
-from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.layers.variants import (
     embedding_initializer,

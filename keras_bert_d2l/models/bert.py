@@ -15,8 +15,8 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
+from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, combine_masks
 from keras_bert_d2l.layers.kernels.dense import Dense
-from keras_bert_d2l.layers.masks import block_diagonal_mask, combine_masks
 from keras_bert_d2l.layers.variants import dense_initializer
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.losses import (

@@ -5,10 +5,10 @@ import pytest
 from keras import ops
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.kernels.attention import dot_product_attention
-from keras_bert_d2l.layers.masks import (
+from keras_bert_d2l.layers.kernels.attention import (
     block_diagonal_mask,
     combine_masks,
+    dot_product_attention,
     masked_softmax,
     valid_lens_mask,
 )

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
-from keras_bert_d2l.layers.masks import masked_softmax
+from keras_bert_d2l.layers.kernels.attention import masked_softmax
 
 tensorflow_text = pytest.importorskip("tensorflow_text", reason="needs tensorflow-text")
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")

@@ -20,7 +20,7 @@ from keras_bert_d2l.layers.heads import (
     dense_head,
     precise_policy,
 )
-from keras_bert_d2l.layers.masks import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
