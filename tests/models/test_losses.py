@@ -21,18 +21,14 @@ def cross_entropies(labels, logits):
 
 
 def test_the_loss_is_the_mean_over_real_predictions():
-    expected = (cross_entropies(LABELS, LOGITS) * WEIGHTS).sum() / 3
-    got = WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=WEIGHTS)
-    assert float(got) == pytest.approx(expected, rel=1e-6)
-
-
-def test_without_weights_every_prediction_counts():
-    got = WeightedCrossEntropy()(LABELS, LOGITS)
-    assert float(got) == pytest.approx(cross_entropies(LABELS, LOGITS).mean(), rel=1e-6)
-
-
-def test_a_batch_without_predictions_has_zero_loss():
-    assert float(WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=0 * WEIGHTS)) == 0
+    losses, loss = cross_entropies(LABELS, LOGITS), WeightedCrossEntropy()
+    got = loss(LABELS, LOGITS, sample_weight=WEIGHTS)
+    assert float(got) == pytest.approx((losses * WEIGHTS).sum() / 3, rel=1e-6)
+    assert float(loss(LABELS, LOGITS)) == pytest.approx(losses.mean(), rel=1e-6)
+    assert float(loss(LABELS, LOGITS, sample_weight=0 * WEIGHTS)) == 0
+    for weights in (np.array([1, 3]), np.array([[1], [3]])):  # of the rows
+        got = loss(LABELS, LOGITS, sample_weight=weights)
+        assert float(got) == pytest.approx((losses * [[1], [3]]).sum() / 12, rel=1e-6)
 
 
 def test_the_fused_loss_of_a_label_without_a_logit_is_nan(monkeypatch):
@@ -76,13 +72,6 @@ def test_weights_with_the_wrong_shape_raise():
         WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=np.ones(3))
 
 
-def test_row_weights_apply_to_all_labels_of_the_row():
-    expected = (cross_entropies(LABELS, LOGITS) * [[1], [3]]).sum() / 12
-    for weights in (np.array([1, 3]), np.array([[1], [3]])):
-        got = WeightedCrossEntropy()(LABELS, LOGITS, sample_weight=weights)
-        assert float(got) == pytest.approx(expected, rel=1e-6)
-
-
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
 @pytest.mark.parametrize("class_weights", [None, [1, 2, 1, 1, 3]])
 def test_labels_may_have_a_trailing_axis_of_size_1(weights, class_weights):
@@ -105,16 +94,11 @@ def test_labels_of_a_single_class_may_omit_the_last_axis(weights):
         assert float(got) == pytest.approx(expected, rel=1e-6)
 
 
-def test_loss_is_restored_from_its_config():
-    loss = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(WeightedCrossEntropy(name="mlm"))
-    )
-    assert isinstance(loss, WeightedCrossEntropy)
-    assert loss.name == "mlm"
-
-
-def test_a_loss_of_an_earlier_version_loads_if_it_had_no_z_loss():
-    config = WeightedCrossEntropy(name="mlm").get_config()
+def test_loss_is_restored_from_its_config_and_from_earlier_versions_without_z_loss():
+    config = keras.saving.serialize_keras_object(WeightedCrossEntropy(name="mlm"))
+    loss = keras.saving.deserialize_keras_object(config)
+    assert (type(loss), loss.name) == (WeightedCrossEntropy, "mlm")
+    config = loss.get_config()
     assert WeightedCrossEntropy.from_config({**config, "z_loss": 0.0}).name == "mlm"
     with pytest.raises(ValueError, match="z-loss, which is not supported.*compile=False"):
         WeightedCrossEntropy.from_config({**config, "z_loss": 1e-4})

@@ -118,7 +118,6 @@ class TaskModel(BatchModel, abc.ABC):
         self.bert_config = bert.bert_config
         dropout = self.bert_config.dropout if dropout is None else dropout
         self.dropout_rate = check_field("dropout", dropout)
-        self.head = dense_head(bert, head) if isinstance(head, int) else head
         possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
         self.long_texts = check_choice("long_texts", long_texts, possible)
         self.encoder = bert.encoder
@@ -135,7 +134,9 @@ class TaskModel(BatchModel, abc.ABC):
                 f"`pooling` is for tasks of whole texts. Received: pooling={pooling!r} for a "
                 f"{type(self).__name__}; omit it."
             )
+        head = dense_head(bert, head) if isinstance(head, int) else head
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.head = head  # after the other layers: the order of the weights depends on it
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
         self.head.build((None, bert.bert_config.num_hiddens))
         self.built = True
