@@ -1,6 +1,5 @@
-"""learn_vocab: deterministic WordPiece vocabularies of the requested size."""
+"""learn_vocab and extend_vocab: deterministic WordPiece vocabularies of the requested size."""
 
-import json
 import random
 from collections import Counter
 
@@ -9,10 +8,13 @@ from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_li
 
 from keras_bert_d2l.text import vocab_learning
 from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.coverage import measure_coverage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
-from keras_bert_d2l.text.vocab_learning import learn_vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab_learning import extend_vocab, learn_vocab
 
+OLD = [["the cat sat on the mat", "the cats sat"] * 5]
+NEW = [["the neuron fires", "the neurons fire", "a neuronal network fires", "the cat"] * 5]
 STEMS = ("walk", "talk", "jump", "play", "look", "turn", "open", "clean")
 ENDINGS = ("", "s", "ed", "ing", "er")
 
@@ -35,34 +37,30 @@ def test_frequent_words_and_endings_are_pieces():
     assert set(STEMS) <= set(learn_vocab(documents(), 90))
 
 
-def test_the_vocabulary_has_the_requested_size():
+def test_the_vocabulary_has_the_requested_size_or_less_if_the_text_is_small():
     for size in (50, 60, 70):
         assert len(learn_vocab(documents(), size)) == size
-
-
-def test_a_small_text_gives_fewer_tokens_than_requested():
     vocab = learn_vocab([["the cat", "the dog the dog"]], 1000)
     assert 5 < len(vocab) < 100
     assert {"the", "dog"} <= set(vocab)
     assert "cat" not in vocab, "seen once"
 
 
-def test_the_order_of_the_documents_does_not_matter():
+def test_the_result_depends_neither_on_the_order_of_the_documents_nor_on_the_process():
+    """Each process orders sets of strings in its own way."""
     corpus = documents()
-    vocab = learn_vocab(corpus, 70)
-    assert learn_vocab(corpus, 70) == vocab
-    assert learn_vocab(corpus[::-1], 70) == vocab
+    for some in (corpus, corpus[::-1]):
+        assert learn_vocab(some, 70).fingerprint.startswith("7b0a5634912b4b4b")
 
 
-@pytest.mark.slow
 def test_every_text_of_the_corpus_survives_tokenize_and_detokenize():
-    corpus = documents()
-    tokenizer = Tokenizer(learn_vocab(corpus, 70))
-    for document in corpus:
-        assert tokenizer.vocab.unk_id not in tokenizer.tokenize(document).flat_values
-        assert tokenizer.detokenize(tokenizer.tokenize(document)).numpy().tolist() == [
-            sentence.lower().encode() for sentence in document
-        ]
+    sentences = [sentence for document in documents() for sentence in document]
+    tokenizer = Tokenizer(learn_vocab([sentences], 70))
+    ids = tokenizer.tokenize(sentences)
+    assert tokenizer.vocab.unk_id not in ids.flat_values
+    assert [text.decode() for text in tokenizer.detokenize(ids).numpy()] == [
+        sentence.lower() for sentence in sentences
+    ]
 
 
 def test_special_tokens_in_the_text_are_not_learned():
@@ -117,36 +115,24 @@ def test_the_pieces_equal_those_of_tensorflow_text(monkeypatch, least_count):
     assert any(piece.startswith("##") for piece in expected)
 
 
-@pytest.mark.slow
-def test_another_process_learns_the_same_bytes(tmp_path, fresh_process):
-    corpus = documents()
-    code = """
-        import json, sys
-        from keras_bert_d2l.text.vocab_learning import learn_vocab
-        print(learn_vocab(json.load(open(sys.argv[1])), 70).fingerprint)
-    """
-    (tmp_path / "corpus.json").write_text(json.dumps(corpus))
-    found = fresh_process(code, tmp_path / "corpus.json", PYTHONHASHSEED="1")  # ours is random
-    assert found.strip() == learn_vocab(corpus, 70).fingerprint
-
-
 @pytest.mark.parametrize("size", [9, 0, -1, 8000.0, True, "8000", None])
 def test_a_size_that_is_too_small_is_rejected(size):
     with pytest.raises(ValueError, match="integer of at least 10"):
         learn_vocab(documents(), size)
 
 
-@pytest.mark.parametrize("corpus", [[], [[]], [[""]], [["\u200b", "[UNK]"]]])
-def test_a_corpus_without_words_is_rejected(corpus):
-    with pytest.raises(ValueError, match="no word"):
-        learn_vocab(corpus, 100)
-
-
 @pytest.mark.parametrize(
-    "corpus", ["corpus.txt", ["a sentence", "another"], 3, None, [3], [["a", 3]], {"a": ["b"]}]
+    ("corpus", "message"),
+    [
+        *((corpus, "no word") for corpus in ([], [[]], [[""]], [["\u200b", "[UNK]"]])),
+        *(
+            (corpus, r"each a list of sentences. Received.*Corpus\.open")
+            for corpus in ("a.txt", ["a sentence"], 3, None, [3], [["a", 3]], {"a": ["b"]})
+        ),
+    ],
 )
-def test_a_corpus_of_strings_is_rejected(corpus):
-    with pytest.raises(ValueError, match=r"each a list of sentences. Received.*Corpus\.open"):
+def test_a_corpus_without_words_or_lists_of_sentences_is_rejected(corpus, message):
+    with pytest.raises(ValueError, match=message):
         learn_vocab(corpus, 100)
 
 
@@ -165,3 +151,52 @@ def test_a_vocabulary_learned_from_wikitext_fits_it(data_dir):
     ids = tokenizer.tokenize(document).flat_values.numpy()
     num_words = sum(len(sentence.split()) for sentence in document)
     assert 1 < len(ids) / num_words < 1.7
+
+
+@pytest.fixture(params=[GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
+def vocab(request):
+    return Vocab([*request.param, *learn_vocab(OLD, 60).tokens[5:]])
+
+
+def test_old_tokens_keep_their_ids_and_new_words_are_added(vocab):
+    extended = extend_vocab(vocab, NEW, len(vocab) + 60)
+    assert extended.tokens[: len(vocab)] == vocab.tokens
+    assert extend_vocab(vocab, [NEW[0][::-1]], len(vocab) + 60) == extended
+    assert {"neuron", "fire", "f", "##k"} <= set(extended.tokens[len(vocab) :])
+    before, after = (measure_coverage(NEW, Tokenizer(v)) for v in (vocab, extended))
+    assert before.unknown_rate > 0.5
+    assert after.unknown_rate == 0
+
+
+def test_an_extended_vocabulary_has_the_requested_size(vocab):
+    for more in (0, 1, 7, 20):
+        assert len(extend_vocab(vocab, NEW, len(vocab) + more)) == len(vocab) + more
+    assert len(vocab) < len(extend_vocab(vocab, NEW, 10_000)) < 300
+
+
+def test_text_that_is_already_covered_adds_nothing(vocab):
+    assert extend_vocab(vocab, [["the cat"] * 3], 1000) == vocab
+    assert extend_vocab(vocab, [], 1000) == vocab
+
+
+def test_the_most_frequent_missing_characters_come_first_and_leave_room_for_pieces(vocab):
+    rare = [f"{chr(code)}x" for code in range(0x430, 0x450)]  # Cyrillic, which follows Greek
+    corpus = [[*rare, *rare, *["ωn neuron neurons"] * 70]]
+
+    def added(number):
+        return extend_vocab(vocab, corpus, len(vocab) + number).tokens[len(vocab) :]
+
+    assert added(1) == ("##o",)
+    assert added(7) == ("##o", "r", "##r", "u", "##u", "ω", "x")
+    assert {"##o", "r", "ω", "x", "neuron", "neurons"} < set(added(30))
+
+
+def test_a_path_instead_of_a_vocabulary_is_rejected():
+    with pytest.raises(ValueError, match="`vocab` must be a `Vocab`. Received: 'vocab.txt'"):
+        extend_vocab("vocab.txt", NEW, 100)
+
+
+@pytest.mark.parametrize("size", [5, 0, 100.0, True, None])
+def test_a_smaller_size_is_rejected(vocab, size):
+    with pytest.raises(ValueError, match=f"at least {len(vocab)}"):
+        extend_vocab(vocab, NEW, size)
