@@ -9,9 +9,9 @@ from typing import NamedTuple
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import google, huggingface, native, state_dicts
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
-from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_remote
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
-from keras_bert_d2l.files import read_checksums, read_folder, url, verify_checksums
+from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import PathLike
 
@@ -114,8 +114,7 @@ def open_checkpoint(
         ValueError: A file is damaged, or two files contradict each other or `num_heads`.
     """
     given, path = path, find_checkpoint(path)
-    is_elsewhere = url(given) is not None or (isinstance(given, str) and is_remote(given))
-    name = os.fspath(given if is_elsewhere else path)
+    name = os.fspath(path if path.is_relative_to(given) else given)
     # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
     checkpoint = read_folder(
         path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify))

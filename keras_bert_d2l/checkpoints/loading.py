@@ -18,7 +18,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     OPTIONS_FILE,
     read_tokenizer,
 )
-from keras_bert_d2l.checkpoints.location import download, find_checkpoint, is_remote
+from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
@@ -140,10 +140,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     ```
     """
     name = os.fspath(path)
-    if isinstance(path, str) and is_remote(path):
-        folder = download(path, only_tokenizer=True)
-    else:
-        folder = find_checkpoint(path)
+    folder = find_checkpoint(path, only_tokenizer=True)
     if any((folder / file).is_file() for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     else:

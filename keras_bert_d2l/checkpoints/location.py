@@ -8,51 +8,20 @@ import os
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from keras_bert_d2l.files import read_folder, url
 from keras_bert_d2l.remote import files, is_complete, mirrored
 from keras_bert_d2l.types import PathLike
 
-
-class HubModel(NamedTuple):
-    """A model of the Hub that has a short name.
-
-    Attributes:
-        repo: The id on the Hub.
-        content: What it contains, for the documentation.
-    """
-
-    repo: str
-    content: str
-
-
-SHORT_NAMES = {
-    "bert-tiny": HubModel(
-        "google/bert_uncased_L-2_H-128_A-2", "English, lowercase; 2 blocks, 128 wide"
-    ),
-    "bert-base-uncased": HubModel(
-        "google-bert/bert-base-uncased", "English, lowercase; 12 blocks, 768 wide"
-    ),
-    "bert-base-cased": HubModel(
-        "google-bert/bert-base-cased", "English, with case; 12 blocks, 768 wide"
-    ),
-    "bert-large-uncased": HubModel(
-        "google-bert/bert-large-uncased", "English, lowercase; 24 blocks, 1,024 wide"
-    ),
-    "bert-large-cased": HubModel(
-        "google-bert/bert-large-cased", "English, with case; 24 blocks, 1,024 wide"
-    ),
-    "bert-base-multilingual-cased": HubModel(
-        "google-bert/bert-base-multilingual-cased", "104 languages, with case; 12 blocks, 768 wide"
-    ),
-    "minilm": HubModel(
-        "sentence-transformers/all-MiniLM-L6-v2",
-        "sentence embeddings, English, lowercase; 6 blocks, 384 wide",
-    ),
-    "bert-base-ner": HubModel(
-        "dslim/bert-base-NER", "names of persons, places and organizations, English, with case"
-    ),
+SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
+    "bert-tiny": "google/bert_uncased_L-2_H-128_A-2",
+    "bert-base-uncased": "google-bert/bert-base-uncased",
+    "bert-base-cased": "google-bert/bert-base-cased",
+    "bert-large-uncased": "google-bert/bert-large-uncased",
+    "bert-large-cased": "google-bert/bert-large-cased",
+    "bert-base-multilingual-cased": "google-bert/bert-base-multilingual-cased",
+    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
+    "bert-base-ner": "dslim/bert-base-NER",
 }
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
@@ -67,6 +36,13 @@ _FILES = (
     *("config.json", *_TOKENIZER),
     *("modules.json", "*_Pooling/config.json"),  # its folder begins with its place in the list
 )
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
+HOW_TO_CONVERT = (
+    "Python pickles can run arbitrary code when they are read, so this package does not read them. "
+    "If you trust their source, convert them to safetensors in an environment with PyTorch and "
+    "transformers, with the class that has the same heads: "
+    '`BertForPreTraining.from_pretrained("{}").save_pretrained(folder)`.'
+)
 _NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 
 
@@ -79,25 +55,10 @@ def is_hub_name(name: str) -> bool:
     return found is not None and ("/" in found["model"] or found["model"] in SHORT_NAMES)
 
 
-def download(name: str, *, only_tokenizer: bool = False) -> pathlib.Path:
-    """Download the files that the loader reads, unless they are in the cache.
-
-    Args:
-        name: A name for which `is_hub_name` is true.
-        only_tokenizer: Whether to download only the files of the tokenizer.
-
-    Returns:
-        The folder in the cache of `huggingface_hub`.
-
-    Raises:
-        FileNotFoundError: `huggingface_hub` is not installed, the Hub has no such model or
-            revision, or it cannot be reached and the model is not in the cache.
-        PermissionError: The model is only for users who have accepted its conditions.
-        ValueError: The model has no weights in safetensors.
-        OSError: The download failed.
-    """
+def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
+    """Download the files that the loader reads, unless they are in the cache; return the folder."""
     model, _, revision = name.partition("@")
-    repo = SHORT_NAMES[model].repo if model in SHORT_NAMES else model
+    repo = SHORT_NAMES.get(model, model)
     try:
         from huggingface_hub import HfApi, errors, snapshot_download
     except ImportError as error:
@@ -136,11 +97,11 @@ def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError
             f"The model {repo!r} on the Hugging Face Hub has no revision {revision!r}. Pass a "
             "branch, a tag or a full commit hash after the @."
         )
+    missing = f"There is no file or folder {name!r}"
     if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
         return FileNotFoundError(
-            f"There is no file or folder {name!r}, and no model {repo!r} on the Hugging Face Hub "
-            "that you can read. Correct the path or the name; for a private model, run "
-            "`hf auth login` or set HF_TOKEN."
+            f"{missing}, and no model {repo!r} on the Hugging Face Hub that you can read. Correct "
+            "the path or the name; for a private model, run `hf auth login` or set HF_TOKEN."
         )
     cause = error.__cause__ or error
     is_refused = isinstance(cause, errors.HfHubHTTPError)  # the Hub has answered
@@ -149,8 +110,8 @@ def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError
         if constants.HF_HUB_OFFLINE:
             reason = "HF_HUB_OFFLINE is set. Unset it to download the model"
         return FileNotFoundError(
-            f"There is no file or folder {name!r}. The model {repo!r} is not completely in the "
-            f"cache, and {reason}, or pass the path of a local folder."
+            f"{missing}. The model {repo!r} is not completely in the cache, and {reason}, or pass "
+            "the path of a local folder."
         )
     reason = " ".join(str(cause).split()).rstrip(".")
     return OSError(
@@ -161,19 +122,13 @@ def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError
 
 def _without_safetensors(repo: str, files: Sequence[str]) -> ValueError:
     """Return the error for a model that has no weights which the loader reads."""
-    pickles = [file for file in files if file.endswith((".bin", ".pt", ".pth"))]
+    message = f"The model {repo!r} on the Hugging Face Hub has no {_WEIGHTS[0]}"
+    pickles = [file for file in files if file.endswith(PICKLE_SUFFIXES)]
     if not pickles:
-        return ValueError(
-            f"The model {repo!r} on the Hugging Face Hub has no {_WEIGHTS[0]}. Pass a model with "
-            "weights in safetensors."
-        )
+        return ValueError(f"{message}. Pass a model with weights in safetensors.")
     return ValueError(
-        f"The model {repo!r} on the Hugging Face Hub has its weights only in {pickles[0]!r}. This "
-        "is a Python pickle, which can run arbitrary code when it is read, so it was not "
-        "downloaded. If a pull request of the model adds safetensors, pass its revision, such as "
-        f"{repo}@refs/pr/1. If you trust the source, convert it in an environment with PyTorch and "
-        "transformers, with the class that has the same heads: "
-        f'`BertForPreTraining.from_pretrained("{repo}").save_pretrained(folder)`.'
+        f"{message}, only {pickles[0]!r}. If a pull request of the model adds safetensors, pass "
+        f"its revision, such as {repo}@refs/pr/1. {HOW_TO_CONVERT.format(repo)}"
     )
 
 
@@ -183,21 +138,23 @@ _OWN_FOLDER = pathlib.Path(__file__).parents[1] / "novels_small"
 CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE = "config.json", "vocab.txt", "model.safetensors"
 
 
-def find_checkpoint(checkpoint: PathLike) -> pathlib.Path:
+def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pathlib.Path:
     """Return the path of a checkpoint: of a run, its best one; of a name, the folder of the model.
 
     Args:
         checkpoint: A path, a URL of an object store, a name of the Hub, or `OWN_MODEL`. A string
             that is a local path is never taken as a name, and neither is a `pathlib.Path`.
+        only_tokenizer: Whether to download only the files of the tokenizer from the Hub.
 
     Raises:
         FileNotFoundError: The run was stopped before its first checkpoint, or there is neither a
-            file nor a model of this name.
+            file nor a model of this name, or the Hub cannot be reached.
+        PermissionError: The model is only for users who have accepted its conditions.
         OSError: The download failed.
         ValueError: The model of the Hub has no weights in safetensors.
     """
     if isinstance(checkpoint, str) and is_remote(checkpoint):
-        return download(checkpoint)
+        return _download(checkpoint, only_tokenizer=only_tokenizer)
     if isinstance(checkpoint, str) and is_own_model(checkpoint):
         return _OWN_FOLDER
     if (address := url(checkpoint)) is not None:

@@ -12,9 +12,17 @@ import safetensors.numpy
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_hub_name, is_remote
+from tests.checkpoints.small import (
+    BATCH,
+    OF_FORMAT,
+    VOCAB,
+    assert_same_weights,
+    edit_config,
+    edit_weights,
+    random_model,
+)
 from tests.local_hub import TOKEN
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film in paris".split()
 LABELS = ["O", "B-LOC", "I-LOC"]
 NAME = "someone/tiny-bert"
 TOKENIZER_FILES = {
@@ -26,56 +34,52 @@ TOKENIZER_FILES = {
 NEEDED = {"config.json", "model.safetensors", *TOKENIZER_FILES}
 
 
-def make_bert():
-    config = kb.BERTConfig.preset(
-        "huggingface",
-        vocab_size=len(WORDS),
-        num_hiddens=8,
-        ffn_num_hiddens=16,
-        num_heads=2,
-        num_blks=1,
-        max_len=16,
-    )
-    return kb.BERTModel.from_bert_config(config)
-
-
 @pytest.fixture(scope="module")
-def tokenizer():
-    return kb.Tokenizer(kb.Vocab(WORDS))
-
-
-@pytest.fixture(scope="module")
-def saved(tokenizer, tmp_path_factory):
+def folder(saved, tmp_path_factory):
     """A folder that `save_pretrained` wrote for Hugging Face, with files of other programs."""
-    folder = tmp_path_factory.mktemp("saved") / "bert"
-    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
+    folder = shutil.copytree(saved["huggingface"], tmp_path_factory.mktemp("hub") / "bert")
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     (folder / "onnx").mkdir()
     (folder / "onnx/model.onnx").write_bytes(b"a graph")
     return folder
 
 
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    """A model that tags, and its folder for Hugging Face."""
+    model = kb.TokenClassifier(random_model(OF_FORMAT["huggingface"]), LABELS)
+    model.tokenizer = kb.Tokenizer(VOCAB)
+    folder = tmp_path_factory.mktemp("hub") / "tagger"
+    kb.save_pretrained(model, folder, format="huggingface")
+    return model, folder
+
+
 @pytest.fixture
-def model(local_hub, saved):
+def model(local_hub, folder):
     """The id of a model on the local hub."""
-    local_hub.add(NAME, saved)
+    local_hub.add(NAME, folder)
     return NAME
 
 
-@pytest.mark.slow
 def test_a_model_is_loaded_by_its_id_and_only_needed_files_are_downloaded(
-    model, saved, local_hub, capsys
+    model, models, local_hub, monkeypatch, capsys
 ):
-    downloaded, local = kb.load_pretrained(model), kb.load_pretrained(saved)
-    for ours, theirs in zip(downloaded.model.get_weights(), local.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert downloaded.tokenizer.vocab.tokens == local.tokenizer.vocab.tokens
+    downloaded = kb.load_pretrained(model)
+    assert_same_weights(downloaded.model, models["huggingface"])
+    assert downloaded.tokenizer.vocab == VOCAB
     assert local_hub.downloaded() == NEEDED
     assert capsys.readouterr().out.startswith(f"{NAME}: Hugging Face BertForPreTraining;")
+    local_hub.requests.clear()  # a second load downloads nothing and works without the hub
+    find_checkpoint(model)
+    assert local_hub.downloaded() == set()
+    local_hub.requests.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    find_checkpoint(model)
+    assert local_hub.requests == []
 
 
 def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path):
-    tokenizer = kb.Tokenizer(kb.Vocab([*WORDS, "[E1]"]), special_tokens=["[E1]"])
+    tokenizer = kb.Tokenizer(kb.Vocab([*VOCAB, "[E1]"]), special_tokens=["[E1]"])
     kb.save_tokenizer(tokenizer, tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "model.safetensors").write_bytes(b"not read")
     local_hub.add(NAME, tmp_path / "tokenizer")
@@ -83,125 +87,99 @@ def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path
     assert local_hub.downloaded() == TOKENIZER_FILES
 
 
-@pytest.mark.slow
-def test_a_second_load_downloads_nothing_and_works_without_the_hub(model, local_hub, monkeypatch):
-    kb.load_pretrained(model)
-    local_hub.requests.clear()
-    kb.load_pretrained(model)
-    assert local_hub.downloaded() == set()
-    local_hub.requests.clear()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    kb.load_pretrained(model)
-    assert local_hub.requests == []
-
-
-@pytest.mark.slow
-def test_a_short_name_stands_for_an_id(saved, local_hub):
-    local_hub.add(SHORT_NAMES["minilm"].repo, saved)
-    assert kb.load_pretrained("minilm").config.num_hiddens == 8
-
-
-def test_the_documentation_lists_every_short_name():
+def test_a_short_name_stands_for_an_id(folder, local_hub):
+    local_hub.add(SHORT_NAMES["minilm"], folder)
+    assert find_checkpoint("minilm").joinpath("config.json").is_file()
     text = (pathlib.Path(__file__).parents[2] / "docs/checkpoints.md").read_text()
-    rows = [f"| `{name}` | `{one.repo}` | {one.content} |" for name, one in SHORT_NAMES.items()]
-    assert "\n".join(rows) + "\n\n" in text
-    assert all(is_hub_name(one.repo) for one in SHORT_NAMES.values())
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
+    listed = [(name.strip(" `"), repo.strip(" `")) for name, repo in rows]
+    assert set(SHORT_NAMES.items()) <= set(listed)
+    assert all(map(is_hub_name, SHORT_NAMES.values()))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("revision", ["v2", "refs/pr/1", "commit"])
-def test_a_revision_follows_the_name(revision, model, saved, tokenizer, local_hub, tmp_path):
-    other = tmp_path / "other"
-    kb.save_pretrained(
-        kb.SequenceClassifier(make_bert(), ["bad", "good"]),
-        other,
-        tokenizer=tokenizer,
-        format="huggingface",
-    )
-    commit = local_hub.add(model, other, "v2" if revision == "commit" else revision)
-    name = f"{model}@{commit if revision == 'commit' else revision}"
-    assert kb.load_pretrained(name).model.labels == ("bad", "good")
-    assert isinstance(kb.load_pretrained(model).model, kb.BERTModel)
+def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
+    commit = local_hub.add(model, tagger[1], "v2")
+    local_hub.add(model, tagger[1], "refs/pr/1")
+    for revision, architecture in (
+        ("@v2", "BertForTokenClassification"),
+        (f"@{commit}", "BertForTokenClassification"),
+        ("@refs/pr/1", "BertForTokenClassification"),
+        ("", "BertForPreTraining"),
+    ):
+        fields = json.loads((find_checkpoint(model + revision) / "config.json").read_text())
+        assert fields["architectures"] == [architecture]
+    with pytest.raises(FileNotFoundError, match=f"{NAME}.*no revision 'v9'.*tag"):
+        kb.load_pretrained(f"{NAME}@v9")
 
 
-@pytest.mark.slow
-def test_the_class_of_the_model_follows_its_head(local_hub, tokenizer, tmp_path):
+def test_the_class_of_the_model_follows_its_head(local_hub, tagger, tmp_path):
     """dslim/bert-base-NER has an unused pooler and the old field `_num_labels`."""
-    folder, trained = tmp_path / "ner", kb.TokenClassifier(make_bert(), LABELS)
-    kb.save_pretrained(trained, folder, tokenizer=tokenizer, format="huggingface")
-    weights = safetensors.numpy.load_file(folder / "model.safetensors")
-    weights["bert.pooler.dense.weight"] = np.zeros((8, 8), "float32")
-    weights["bert.pooler.dense.bias"] = np.zeros(8, "float32")
-    safetensors.numpy.save_file(weights, folder / "model.safetensors")
-    fields = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**fields, "_num_labels": len(LABELS)}))
+    trained, folder = tagger[0], shutil.copytree(tagger[1], tmp_path / "ner")
+    pooler = {"bert.pooler.dense.weight": np.zeros((4, 4)), "bert.pooler.dense.bias": np.zeros(4)}
+    edit_weights(folder, lambda old: old | {name: x.astype("f4") for name, x in pooler.items()})
+    edit_config(folder, _num_labels=len(LABELS))
     local_hub.add("someone/ner", folder)
-    model, tokenizer, _ = kb.load_task(kb.TokenClassifier, "someone/ner")
+    model = kb.load_task(kb.TokenClassifier, "someone/ner").model
     assert model.labels == tuple(LABELS)
-    batch = tokenizer(["a film in paris"])
-    np.testing.assert_array_equal(model(batch), trained(batch))
-    assert len(kb.tag(model, "a film in paris")) == 4
+    np.testing.assert_array_equal(model(BATCH), trained(BATCH))
+    assert len(kb.tag(model, "a b a")) == 3
 
 
 @pytest.mark.parametrize(
     ("make", "pipeline", "auto_class"),
     [
-        (make_bert, "fill-mask", "AutoModelForPreTraining"),
-        (lambda: kb.TokenClassifier(make_bert(), LABELS), "token-classification", None),
-        (lambda: kb.SequenceRegressor(make_bert(), ["stars"]), "text-classification", None),
-        (lambda: kb.QuestionAnswerer(make_bert()), "question-answering", None),
+        (lambda bert: bert, "fill-mask", "AutoModelForPreTraining"),
+        (lambda bert: kb.TokenClassifier(bert, LABELS), "token-classification", "AutoModelFor"),
+        (lambda bert: kb.SequenceRegressor(bert, ["x"]), "text-classification", "AutoModelFor"),
+        (kb.QuestionAnswerer, "question-answering", "AutoModelFor"),
     ],
 )
-def test_a_saved_folder_has_a_valid_model_card(make, pipeline, auto_class, tokenizer, tmp_path):
-    model = make()
-    kb.save_pretrained(model, tmp_path / "films", tokenizer=tokenizer, format="huggingface")
+def test_a_saved_folder_has_a_valid_model_card(make, pipeline, auto_class, models, tmp_path):
+    model = make(models["huggingface"])
+    kb.save_pretrained(model, tmp_path / "films", format="huggingface")
     card = pytest.importorskip("huggingface_hub").ModelCard.load(tmp_path / "films/README.md")
     assert card.data.library_name == "transformers"
     assert card.data.pipeline_tag == pipeline
     assert card.text.startswith("\n# films\n")
-    assert (auto_class or "AutoModelFor") in card.text
+    assert auto_class in card.text
     assert 'kb.load_pretrained("OWNER/films")' in card.text
     for label in getattr(model, "labels", ()):
         assert f"`{label}`" in card.text
 
 
-@pytest.mark.slow
-def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(tokenizer, tmp_path):
-    folder = tmp_path / "films"
-    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
+def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(saved, models, tmp_path):
+    folder = shutil.copytree(saved["huggingface"], tmp_path / "films")
     (folder / "README.md").write_text("# My model\n")
-    kb.load_pretrained(folder)
-    kb.save_pretrained(make_bert(), folder, tokenizer=tokenizer, format="huggingface")
+    kb.inspect_checkpoint(folder)
+    kb.save_pretrained(models["huggingface"], folder, format="huggingface")
     for file in folder.iterdir():
         if file.name != "README.md":
             file.unlink()
     with pytest.raises(FileExistsError, match="'README.md', which is not part of a checkpoint"):
-        kb.save_pretrained(make_bert(), folder)
+        kb.save_pretrained(models["huggingface"], folder)
 
 
-@pytest.mark.slow
-def test_a_sharded_model_is_downloaded_whole(local_hub, saved, tmp_path):
-    folder = tmp_path / "shards"
-    shutil.copytree(saved, folder)
-    (folder / "SHA256SUMS").unlink()
-    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
+def test_a_sharded_model_is_downloaded_whole(local_hub, folder, models, tmp_path):
+    shards = shutil.copytree(folder, tmp_path / "shards")
+    (shards / "SHA256SUMS").unlink()
+    arrays = safetensors.numpy.load_file(shards / "model.safetensors")
+    (shards / "model.safetensors").unlink()
     files = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     weight_map = {name: files[index % 2] for index, name in enumerate(arrays)}
     for file in files:
         part = {name: value for name, value in arrays.items() if weight_map[name] == file}
-        safetensors.numpy.save_file(part, folder / file, metadata={"format": "pt"})
-    index = folder / "model.safetensors.index.json"
+        safetensors.numpy.save_file(part, shards / file, metadata={"format": "pt"})
+    index = shards / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    local_hub.add("someone/shards", folder)
-    assert kb.load_pretrained("someone/shards").model.missing_heads == set()
+    local_hub.add("someone/shards", shards)
+    assert_same_weights(kb.load_pretrained("someone/shards").model, models["huggingface"])
 
 
 def test_pickles_stay_on_the_hub(model, local_hub, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
     local_hub.add("someone/pickled", tmp_path)
-    with pytest.raises(ValueError, match=r"'pytorch_model.bin'.*pickle.*@refs/pr/1.*save_pretr"):
+    with pytest.raises(ValueError, match=r"only 'pytorch_model.bin'.*@refs/pr/1.*pickles.*save"):
         kb.load_pretrained("someone/pickled")
     assert "pytorch_model.bin" not in local_hub.downloaded()
     (tmp_path / "pytorch_model.bin").unlink()
@@ -210,13 +188,12 @@ def test_pickles_stay_on_the_hub(model, local_hub, tmp_path):
         kb.load_pretrained("someone/empty")
 
 
-@pytest.mark.slow
-def test_a_local_path_takes_precedence(model, saved, local_hub, tmp_path, monkeypatch):
+def test_a_local_path_takes_precedence(model, folder, local_hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(saved, model)
-    kb.load_pretrained(model)
+    shutil.copytree(folder, model)
+    kb.inspect_checkpoint(model)
     shutil.move("someone", "minilm")
-    kb.load_pretrained("minilm/tiny-bert")
+    kb.inspect_checkpoint("minilm/tiny-bert")
     with pytest.raises(FileNotFoundError, match="'minilm' is not a checkpoint"):
         kb.load_pretrained("minilm")
     os.makedirs("google")
@@ -256,17 +233,12 @@ def test_an_unknown_name_is_an_error_about_the_path_and_the_hub(local_hub):
         kb.load_pretrained("a/b..c")  # not a valid id
 
 
-def test_an_unknown_revision_is_an_error(model):
-    with pytest.raises(FileNotFoundError, match=f"{NAME}.*no revision 'v9'.*tag"):
-        kb.load_pretrained(f"{NAME}@v9")
-
-
 def test_private_and_gated_models_need_a_token(model, local_hub, monkeypatch):
     local_hub.private.add(model)
     with pytest.raises(FileNotFoundError, match="private model.*hf auth login.*HF_TOKEN"):
         kb.load_pretrained(model)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    kb.load_pretrained(model)
+    find_checkpoint(model)
     local_hub.add("someone/gated", local_hub.folders[model, "main"])
     local_hub.gated.add("someone/gated")
     with pytest.raises(PermissionError, match="Accept them on its page"):
@@ -280,7 +252,7 @@ def test_a_failed_download_is_an_error_and_is_completed_later(model, local_hub):
     first = local_hub.downloaded() - local_hub.broken  # the failure stops files not begun
     local_hub.broken.clear()
     local_hub.requests.clear()
-    kb.load_pretrained(model)
+    find_checkpoint(model)
     assert "model.safetensors" in local_hub.downloaded()
     assert not first & local_hub.downloaded()
 
@@ -301,20 +273,20 @@ def test_without_the_client_the_error_names_the_command(monkeypatch):
         kb.load_pretrained("minilm")
 
 
-def test_a_run_is_loaded_from_its_best_checkpoint(saved, tmp_path):
-    shutil.copytree(saved, tmp_path / "run/best")
+def test_a_run_is_loaded_from_its_best_checkpoint(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run/best")
     (tmp_path / "run/run.yaml").touch()
     assert find_checkpoint(tmp_path / "run") == tmp_path / "run/best"
-    assert kb.load_pretrained(tmp_path / "run").config.num_hiddens == 8
-    shutil.copytree(saved, tmp_path / "trained")
+    assert kb.inspect_checkpoint(tmp_path / "run")[0].startswith(f"{tmp_path / 'run'}")
+    shutil.copytree(folder, tmp_path / "trained")
     (tmp_path / "trained/best").mkdir()
     assert find_checkpoint(tmp_path / "trained") == tmp_path / "trained"
 
 
 @pytest.mark.slow
-def test_a_new_process_reads_the_environment(fresh_process, local_hub, saved, tmp_path):
+def test_a_new_process_reads_the_environment(fresh_process, local_hub, folder, tmp_path):
     """Finding and downloading a checkpoint does not import TensorFlow."""
-    local_hub.add(SHORT_NAMES["bert-tiny"].repo, saved)
+    local_hub.add(SHORT_NAMES["bert-tiny"], folder)
     code = """
         import sys
         from keras_bert_d2l.checkpoints.location import find_checkpoint
@@ -323,11 +295,11 @@ def test_a_new_process_reads_the_environment(fresh_process, local_hub, saved, tm
         assert "keras" not in sys.modules
     """
     cache = str(tmp_path / "cache")
-    folder = fresh_process(
+    found = fresh_process(
         code, HF_ENDPOINT=local_hub.url, HF_HUB_OFFLINE="0", HF_HUB_CACHE=cache
     ).strip()
-    assert folder.startswith(cache)
-    assert NEEDED == set(os.listdir(folder))
+    assert found.startswith(cache)
+    assert NEEDED == set(os.listdir(found))
 
 
 def add_pooling(folder, fields, *kinds, first=1):
@@ -356,17 +328,17 @@ def add_pooling(folder, fields, *kinds, first=1):
     ],
 )
 def test_a_text_embedder_has_the_pooling_of_its_folder(
-    fields, kinds, expected, saved, local_hub, tmp_path, capsys
+    fields, kinds, expected, folder, local_hub, tmp_path, capsys
 ):
-    folder = tmp_path / "embedder"
-    shutil.copytree(saved, folder)
+    folder = shutil.copytree(folder, tmp_path / "embedder")
     add_pooling(folder, fields, *kinds, first=2)  # not in the usual folder, 1_Pooling
     local_hub.add("someone/embedder", folder)
     model = kb.load_task(kb.TextEmbedder, "someone/embedder").model
     assert (model.pooling, model.normalize) == expected
     assert f"; text embedding: {expected[0]}" in capsys.readouterr().out
-    other = kb.load_task(kb.TextEmbedder, "someone/embedder", pooling="mean").model
-    assert other.pooling == "mean"
+    if expected[0] == "max":
+        other = kb.load_task(kb.TextEmbedder, "someone/embedder", pooling="mean").model
+        assert other.pooling == "mean"
 
 
 @pytest.mark.parametrize(
@@ -382,21 +354,15 @@ def test_a_text_embedder_has_the_pooling_of_its_folder(
         ({}, ["SpladePooling"], "SpladePooling"),
     ],
 )
-def test_an_unsupported_pooling_is_an_error(fields, kinds, message, saved, tmp_path):
-    folder = tmp_path / "embedder"
-    shutil.copytree(saved, folder)
+def test_an_unsupported_pooling_is_an_error(fields, kinds, message, folder, tmp_path):
+    folder = shutil.copytree(folder, tmp_path / "embedder")
     add_pooling(folder, fields, *kinds)
     with pytest.raises(ValueError, match=f"`pooling` must be.*{message}"):
         kb.load_task(kb.TextEmbedder, folder)
-    assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)
-    (folder / "modules.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"modules.json.*list of objects"):
-        kb.load_pretrained(folder)
 
 
-def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(saved, tmp_path):
-    folder = tmp_path / "embedder"
-    shutil.copytree(saved, folder)
+def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(folder, tmp_path):
+    folder = shutil.copytree(folder, tmp_path / "embedder")
     add_pooling(folder, {"pooling_mode_cls_token": True}, "Pooling")
     (folder / "1_Pooling").rename(tmp_path / "1_Pooling")
     with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json.*names.*Copy"):
@@ -406,5 +372,8 @@ def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(saved, tmp_
         (folder / "modules.json").write_text(json.dumps([{"type": kind, "path": path}]))
         with pytest.raises(ValueError, match=r"modules.json' must have the `path` of a folder"):
             kb.load_pretrained(folder)
+    (folder / "modules.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"modules.json.*list of objects"):
+        kb.load_pretrained(folder)
     (folder / "modules.json").write_text("[]")
     assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)

@@ -1,80 +1,105 @@
+"""The model that is part of the package: where it is found, and the quality on its model card."""
+
+import json
+import lzma
+import tarfile
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_bert_d2l import (
-    BERTConfig,
-    BERTModel,
-    Tokenizer,
-    Vocab,
-    load_pretrained,
-    load_tokenizer,
-    quickstart,
-    save_pretrained,
-)
+import keras_bert_d2l as kb
+from keras_bert_d2l import quickstart
 from keras_bert_d2l.checkpoints import location
-from keras_bert_d2l.checkpoints.weights import named_weights
+from keras_bert_d2l.checkpoints.location import OWN_MODEL, find_checkpoint
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.training.options import checkpoint
-
-VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split())
-
-
-@pytest.fixture
-def model():
-    sizes = {"num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1, "max_len": 16}
-    config = BERTConfig.preset("google", vocab_size=len(VOCAB), **sizes)
-    model = BERTModel.from_bert_config(config)
-    model.tokenizer = Tokenizer(VOCAB)
-    return model
+from tests.checkpoints.small import VOCAB, values
 
 
 @pytest.fixture
-def own_folder(model, tmp_path, monkeypatch):
+def own_folder(models, tmp_path, monkeypatch):
     """A folder in place of the package's, in an empty working directory."""
     folder = tmp_path / "package/novels_small"
-    save_pretrained(model, folder, dtype="bfloat16")
+    kb.save_pretrained(models["google"], folder, dtype="bfloat16", tokenizer=kb.Tokenizer(VOCAB))
     monkeypatch.setattr(location, "_OWN_FOLDER", folder)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     return folder
 
 
-def test_bfloat16_halves_the_file_and_rounds_the_weights(model, tmp_path):
-    sizes = []
-    for dtype in ("float32", "bfloat16"):
-        save_pretrained(model, tmp_path / dtype, dtype=dtype)
-        sizes.append((tmp_path / dtype / "model.safetensors").stat().st_size)
-    assert 0.4 < sizes[1] / sizes[0] < 0.8  # the header stays
-    loaded = named_weights(load_pretrained(tmp_path / "bfloat16").model)
-    for name, weight in named_weights(model).items():
-        rounded = np.asarray(weight).astype(ml_dtypes.bfloat16).astype("float32")
-        np.testing.assert_array_equal(loaded[name], rounded)
+def test_it_is_loaded_by_name_unless_a_path_has_that_name(own_folder, models):
+    loaded = kb.load_pretrained(OWN_MODEL)
+    for name, value in values(models["google"]).items():
+        rounded = value.astype(ml_dtypes.bfloat16).astype("float32")
+        np.testing.assert_array_equal(values(loaded.model)[name], rounded)
+    assert {weight.dtype for weight in kb.inspect_checkpoint(OWN_MODEL)[1]} == {"BF16"}
+    assert kb.load_tokenizer(OWN_MODEL).vocab == VOCAB
+    assert checkpoint("init", OWN_MODEL) == OWN_MODEL
+    kb.save_pretrained(models["native"], OWN_MODEL)
+    assert kb.load_pretrained(OWN_MODEL).config == models["native"].bert_config
 
 
-def test_dtypes_that_a_format_cannot_store_are_rejected(model, tmp_path):
+def test_dtypes_that_a_format_cannot_store_are_rejected(models, tmp_path):
     with pytest.raises(ValueError, match="one of 'float32', 'bfloat16'. Received: dtype='int8'"):
-        save_pretrained(model, tmp_path / "a", dtype="int8")
+        kb.save_pretrained(models["google"], tmp_path / "a", dtype="int8")
     with pytest.raises(ValueError, match="must be \"float32\" for the format 'google'"):
-        save_pretrained(model, tmp_path / "a", dtype="bfloat16", format="google")
+        kb.save_pretrained(models["google"], tmp_path / "a", dtype="bfloat16", format="google")
 
 
-def test_the_packages_model_is_loaded_by_name_unless_a_path_has_that_name(own_folder, model):
-    loaded = load_pretrained("novels-small")
-    assert loaded.config == model.bert_config
-    assert load_tokenizer("novels-small").vocab == VOCAB
-    assert checkpoint("init", "novels-small") == "novels-small"
-    other = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=9))
-    save_pretrained(other, "novels-small")
-    assert load_pretrained("novels-small").config == other.bert_config
-
-
-def test_commands_use_the_packages_model_if_none_is_named(own_folder, capsys):
+def test_commands_use_it_if_no_model_is_named(own_folder, capsys):
     (quickstart.RUNS / "1").mkdir(parents=True)  # makes no difference
     with pytest.raises(SystemExit) as end:
-        main(["fill-mask", "the [MASK] sat", "--top-k", "1"])
+        main(["fill-mask", "a [MASK] b", "--top-k", "1"])
     assert not end.value.code
-    assert capsys.readouterr().out.startswith("the [MASK] sat\n")
+    assert capsys.readouterr().out.startswith("a [MASK] b\n")
     with pytest.raises(SystemExit):
-        main(["similar", "the cat", "the dog"])
+        main(["similar", "a", "b"])
     assert "was not trained to compare texts" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def novels_small():
+    return kb.load_pretrained(OWN_MODEL, verbose=False).model
+
+
+def test_its_size_is_that_of_the_model_card(novels_small):
+    assert novels_small.count_params() < 10_000_000
+    folder = find_checkpoint(OWN_MODEL)
+    assert (folder / "model.safetensors").stat().st_size < 20_000_000
+    assert not novels_small.missing_heads
+    assert novels_small.tokenizer("She")["tokens"][0, 1] == novels_small.tokenizer.vocab["she"]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"{novels_small.count_params():,} weights" in card
+
+
+@pytest.mark.long
+def test_it_prefers_grammatical_sentences(novels_small, data_dir):
+    with lzma.open(data_dir / "minimal_pairs/blimp.jsonl.xz", "rt", encoding="utf-8") as file:
+        pairs = [json.loads(line) for line in file][::335]  # 3 of nearly every phenomenon
+    assert len(pairs) == 200
+    # 70.0 % of 13,400 pairs; the standard error of 200 pairs is 3.3 %.
+    assert 0.62 < kb.minimal_pairs(novels_small, pairs).accuracy < 0.78
+
+
+@pytest.mark.slow
+def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(novels_small, data_dir, tmp_path):
+    name = "Burnett_Garden_1911.txt"
+    with tarfile.open(data_dir / "corpus/novels_2.tar.xz") as archive:
+        [member] = [member for member in archive if member.name.endswith(name)]
+        archive.extract(member, tmp_path, filter="data")
+    # Two of its 43 chapters were among the 2 % that were held out.
+    held_out = kb.pretraining_dataset(
+        kb.Corpus.open(tmp_path / member.name),
+        novels_small.tokenizer,
+        batch_size=16,
+        max_len=128,
+        split="held_out",
+        held_out=0.02,
+        drop_remainder=False,
+        masking=kb.Masking(replace=(1, 0, 0)),
+        cache_dir=tmp_path,
+    )
+    novels_small.compile()
+    metrics = novels_small.evaluate(held_out, return_dict=True, verbose=0)
+    assert 0.33 < metrics["mlm_accuracy"] < 0.47  # 0.408 on all held-out chapters

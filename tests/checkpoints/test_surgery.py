@@ -1,6 +1,7 @@
 """Surgery: changing the vocabulary or the maximum length does not affect other outputs."""
 
 import dataclasses
+import functools
 import re
 
 import numpy as np
@@ -19,9 +20,11 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
+from tests.checkpoints import small
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab(["play", *SPECIALS, "##ing", "##s", "the", "cat", "-", "##er"])
+TOKENIZER = Tokenizer(VOCAB)
 MAX_LEN = 7
 UNTIED = BERTConfig(len(VOCAB), 8, 16, 2, 2, 0.1, MAX_LEN)
 TIED = dataclasses.replace(UNTIED, tie_embeddings=True, embedding_norm=True)
@@ -32,11 +35,11 @@ EVERY_HEAD = pytest.mark.parametrize(
 EMBEDDING = "encoder/token_embedding/embeddings"
 
 
-def random_model(config, tokenizer=None):
-    model, rng = BERTModel.from_bert_config(config), np.random.default_rng(0)
-    for weight in named_weights(model).values():
-        weight.assign(rng.normal(0, 0.5, weight.shape))
-    model.tokenizer = tokenizer
+@functools.cache
+def random_model(config):
+    """Return a model, which no test changes."""
+    model = small.random_model(config)
+    model.tokenizer = TOKENIZER
     return model
 
 
@@ -44,8 +47,8 @@ def array(model, name):
     return named_weights(model)[name].numpy()
 
 
-def answers(model, tokenizer, texts=("the cats play [MASK]", "the player")):
-    batch = tokenizer(list(texts))
+def answers(model, texts=("the cats play [MASK]", "the player")):
+    batch = model.tokenizer(list(texts))
     length = batch["tokens"].shape[1]
     positions = np.tile(np.arange(length), (len(texts), 1))
     encoded, mlm, _ = model(**batch, pred_positions=positions)
@@ -54,7 +57,7 @@ def answers(model, tokenizer, texts=("the cats play [MASK]", "the player")):
 
 @pytest.fixture
 def tokenizer():
-    return Tokenizer(VOCAB)
+    return TOKENIZER
 
 
 # Adding tokens
@@ -63,7 +66,7 @@ def tokenizer():
 @pytest.mark.slow
 @EVERY_HEAD
 def test_a_new_token_is_the_mean_of_its_old_pieces(config, tokenizer):
-    model = random_model(config, tokenizer)
+    model = random_model(config)
     larger = add_tokens(model, ["playing", "##ings", "##ingers"])
     assert larger.tokenizer.vocab.tokens == (*VOCAB.tokens, "playing", "##ings", "##ingers")
     assert larger.tokenizer.tokenize(["playing"]).to_list() == [[len(VOCAB)]]
@@ -87,9 +90,9 @@ def _head_weights(config):
 @EVERY_HEAD
 def test_new_tokens_do_not_change_the_outputs_for_old_ones(config, tokenizer):
     model = random_model(config)
-    encoded, mlm = answers(model, tokenizer)
+    encoded, mlm = answers(model)
     larger = add_tokens(model, ["playing", "catcher"], tokenizer=tokenizer)
-    new_encoded, new_mlm = answers(larger, larger.tokenizer)
+    new_encoded, new_mlm = answers(larger)
     np.testing.assert_array_equal(new_encoded, encoded)
     assert new_mlm.shape[-1] == len(VOCAB) + 2
     np.testing.assert_allclose(new_mlm[..., : len(VOCAB)], mlm, rtol=0, atol=1e-5)
@@ -108,7 +111,7 @@ def test_a_word_that_was_unknown_starts_as_the_unknown_token(tokenizer):
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
     with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
-        larger = add_tokens(random_model(UNTIED, tokenizer), ["cat-play", "Cat", "cats"])
+        larger = add_tokens(random_model(UNTIED), ["cat-play", "Cat", "cats"])
     pieces = VOCAB[["cat", "-", "play"]]
     embedding = array(larger, EMBEDDING)
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
@@ -125,7 +128,7 @@ def test_new_tokens_that_are_never_produced_cause_a_warning(tokenizer):
 )
 def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
     with pytest.raises(ValueError, match=message):
-        add_tokens(random_model(UNTIED, tokenizer), tokens)
+        add_tokens(random_model(UNTIED), tokens)
 
 
 # Dropping tokens
@@ -134,13 +137,13 @@ def test_invalid_new_tokens_are_rejected(tokenizer, tokens, message):
 @pytest.mark.slow
 @EVERY_HEAD
 def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
-    model = random_model(config, tokenizer)
+    model = random_model(config)
     smaller = drop_tokens(model, ["##ing", "-"])
     vocab = smaller.tokenizer.vocab
     assert vocab.tokens == tuple(token for token in VOCAB if token not in ("##ing", "-"))
     assert smaller.bert_config == dataclasses.replace(config, vocab_size=len(VOCAB) - 2)
-    encoded, mlm = answers(model, tokenizer)
-    new_encoded, new_mlm = answers(smaller, smaller.tokenizer)
+    encoded, mlm = answers(model)
+    new_encoded, new_mlm = answers(smaller)
     np.testing.assert_array_equal(new_encoded, encoded)
     np.testing.assert_allclose(new_mlm, mlm[..., VOCAB[list(vocab)]], rtol=0, atol=1e-5)
 
@@ -148,13 +151,13 @@ def test_the_outputs_for_remaining_tokens_do_not_change(config, tokenizer):
 def test_special_tokens_are_never_dropped(tokenizer):
     used = set(np.unique(tokenizer.tokenize(["the cat"]).flat_values))
     unused = [token for token in VOCAB if VOCAB[token] not in used]
-    smaller = drop_tokens(random_model(UNTIED, tokenizer), unused)
+    smaller = drop_tokens(random_model(UNTIED), unused)
     assert smaller.tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
 
 
 @pytest.mark.slow
 def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped(tokenizer):
-    larger = add_tokens(random_model(UNTIED, tokenizer), ["[E1]", "[/E1]"], special=True)
+    larger = add_tokens(random_model(UNTIED), ["[E1]", "[/E1]"], special=True)
     assert larger.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 12, 9, 13]]
     smaller = drop_tokens(larger, ["cat", "[E1]"])
     assert smaller.tokenizer.options["special_tokens"] == ["[E1]", "[/E1]"]
@@ -163,7 +166,7 @@ def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped(tokenizer
 
 @pytest.mark.slow
 def test_dropping_the_added_tokens_restores_the_model(tokenizer):
-    model = random_model(UNTIED, tokenizer)
+    model = random_model(UNTIED)
     again = drop_tokens(add_tokens(model, ["playing"]), ["playing"])
     for name, weight in named_weights(again).items():
         np.testing.assert_array_equal(weight, array(model, name), err_msg=name)
@@ -171,13 +174,13 @@ def test_dropping_the_added_tokens_restores_the_model(tokenizer):
 
 def test_only_tokens_of_the_vocabulary_can_be_dropped(tokenizer):
     with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
-        drop_tokens(random_model(UNTIED, tokenizer), ["dog"])
+        drop_tokens(random_model(UNTIED), ["dog"])
 
 
 @pytest.mark.parametrize("change", [add_tokens, drop_tokens])
 def test_the_vocabulary_size_must_match_the_model(change):
     with pytest.raises(ValueError, match="must have the 12 tokens"):
-        change(random_model(UNTIED, Tokenizer(Vocab([*SPECIALS, "cat"]))), ["cat"])
+        change(random_model(UNTIED), ["cat"], tokenizer=Tokenizer(Vocab([*SPECIALS, "cat"])))
 
 
 # Adding positions
@@ -185,11 +188,11 @@ def test_the_vocabulary_size_must_match_the_model(change):
 
 @pytest.mark.slow
 def test_more_positions_do_not_change_the_outputs_for_short_texts(tokenizer):
-    model = random_model(UNTIED, tokenizer)
+    model = random_model(UNTIED)
     longer = resize_positions(model, 15)
     assert longer.tokenizer is tokenizer
     assert longer.bert_config == dataclasses.replace(UNTIED, max_len=15)
-    for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
+    for old, new in zip(answers(model), answers(longer), strict=True):
         np.testing.assert_array_equal(new, old)
 
 
@@ -204,16 +207,16 @@ def test_sinusoidal_positions_are_computed_for_the_new_length(tokenizer):
     model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
     longer = resize_positions(model, 2 * MAX_LEN)
     assert longer.bert_config.max_len == 2 * MAX_LEN
-    for old, new in zip(answers(model, tokenizer), answers(longer, tokenizer), strict=True):
+    for old, new in zip(answers(model), answers(longer), strict=True):
         np.testing.assert_array_equal(new, old)
 
 
 @pytest.mark.slow
 def test_fewer_positions_do_not_change_the_outputs_for_texts_that_still_fit(tokenizer):
-    model = resize_positions(random_model(UNTIED, tokenizer), 15)
+    model = resize_positions(random_model(UNTIED), 15)
     shorter = resize_positions(model, MAX_LEN)
     assert array(shorter, "encoder/pos_embedding").shape[1] == MAX_LEN
-    for old, new in zip(answers(model, tokenizer), answers(shorter, tokenizer), strict=True):
+    for old, new in zip(answers(model), answers(shorter), strict=True):
         np.testing.assert_array_equal(new, old)
 
 
@@ -232,7 +235,7 @@ def test_the_dtype_policy_is_kept():
 
 
 def test_the_first_blocks_compute_what_they_did_before(tokenizer):
-    model = random_model(dataclasses.replace(UNTIED, num_blks=3), tokenizer)
+    model = random_model(dataclasses.replace(UNTIED, num_blks=3))
     batch = tokenizer(["the cats play"])
     states = model.encoder(**batch, return_hidden_states=True)["hidden_states"]
     smaller = keep_blocks(model, [1, 2])
@@ -241,7 +244,7 @@ def test_the_first_blocks_compute_what_they_did_before(tokenizer):
 
 
 def test_a_task_model_keeps_its_head_and_any_blocks(tokenizer):
-    bert = random_model(dataclasses.replace(UNTIED, num_blks=3), tokenizer)
+    bert = random_model(dataclasses.replace(UNTIED, num_blks=3))
     model = SequenceClassifier(bert, ["bad", "good"], long_texts="mean", dropout=0.3)
     smaller = keep_blocks(model, [1, 3])
     assert smaller.task_config() == model.task_config()
@@ -252,7 +255,7 @@ def test_a_task_model_keeps_its_head_and_any_blocks(tokenizer):
 
 
 def test_stacked_blocks_compute_what_the_blocks_would_do_again(tokenizer):
-    model = random_model(UNTIED, tokenizer)
+    model = random_model(UNTIED)
     batch = tokenizer(["the cats play"])
     deeper = stack_blocks(model, 2)
     assert deeper.bert_config == dataclasses.replace(UNTIED, num_blks=2 * UNTIED.num_blks)
@@ -270,7 +273,7 @@ def test_stacked_blocks_compute_what_the_blocks_would_do_again(tokenizer):
 
 
 def test_a_task_model_with_stacked_blocks_keeps_its_head(tokenizer):
-    model = SequenceClassifier(random_model(UNTIED, tokenizer), ["bad", "good"], pooling="mean")
+    model = SequenceClassifier(random_model(UNTIED), ["bad", "good"], pooling="mean")
     deeper = stack_blocks(model, 3)
     assert deeper.task_config() == model.task_config()
     old, new = named_weights(model), named_weights(deeper)
@@ -281,7 +284,7 @@ def test_a_task_model_with_stacked_blocks_keeps_its_head(tokenizer):
 
 
 def test_blocks_must_exist_and_lora_be_merged():
-    model = random_model(UNTIED)
+    model = small.random_model(UNTIED)
     for blocks in ([], [0], [2, 1], [1, 1], [3], [1.0], [True], [False]):
         with pytest.raises(ValueError, match=r"`blocks` must be numbers from 1 to 2"):
             keep_blocks(model, blocks)

@@ -104,10 +104,10 @@ def make_bert(preset="huggingface", **sizes):
 def small_models(tmp_path_factory):
     """The folder of a model for each id."""
     models = {
-        SHORT_NAMES["bert-base-uncased"].repo: make_bert(),
-        SHORT_NAMES["bert-tiny"].repo: make_bert(),
-        SHORT_NAMES["minilm"].repo: make_bert(),
-        SHORT_NAMES["bert-base-ner"].repo: kb.TokenClassifier(make_bert(), LABELS),
+        SHORT_NAMES["bert-base-uncased"]: make_bert(),
+        SHORT_NAMES["bert-tiny"]: make_bert(),
+        SHORT_NAMES["minilm"]: make_bert(),
+        SHORT_NAMES["bert-base-ner"]: kb.TokenClassifier(make_bert(), LABELS),
         "google-bert/bert-large-uncased-whole-word-masking-finetuned-squad": kb.QuestionAnswerer(
             make_bert()
         ),
@@ -151,7 +151,7 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(classifier, folder / "runs/reviews")
     nli = kb.SequenceClassifier(make_bert(), ["contradiction", "neutral", "entailment"])
     kb.save_pretrained(nli, folder / "runs/nli")
-    base = small_models[SHORT_NAMES["bert-base-uncased"].repo]
+    base = small_models[SHORT_NAMES["bert-base-uncased"]]
     adapted = kb.load_task(kb.SequenceClassifier, base, labels=["bad", "good"]).model
     adapted.enable_lora(8)
     kb.save_adapter(adapted, folder / "runs/films/adapter")

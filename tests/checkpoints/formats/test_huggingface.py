@@ -12,10 +12,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from keras_bert_d2l import BERTConfig, BERTModel, Vocab, inspect_checkpoint, load_pretrained
+from keras_bert_d2l import BERTConfig, Vocab, inspect_checkpoint, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
-from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
+from tests.checkpoints.small import (
+    assert_same_weights,
+    edit_config,
+    edit_weights,
+    model_of,
+    random_model,
+    values,
+)
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s a".split()
 VOCAB = Vocab(WORDS)
@@ -31,37 +38,15 @@ SMALL = BERTConfig.preset(
 TOKENIZER = {"lowercase": True}
 
 
-def random_model(config=SMALL, seed=0):
-    """Return a model with random weights, so that a lost or swapped weight is noticed."""
-    model = BERTModel.from_bert_config(config)
-    rng = np.random.default_rng(seed)
-    for weight in named_weights(model).values():
-        weight.assign(rng.normal(0.5, 0.2, weight.shape))
-    return model
-
-
 def read(folder):
     """Return the model of a folder and the parts missing from the folder."""
-    checkpoint = huggingface.describe(folder)
-    model = BERTModel.from_bert_config(checkpoint.config)
-    load_weights(model, checkpoint.table, checkpoint.arrays)
+    model = model_of(huggingface.describe(folder))
     return model, sorted(model.missing_heads)
-
-
-def values(model):
-    return {name: weight.numpy() for name, weight in named_weights(model).items()}
-
-
-def assert_has_weights(model, expected):
-    ours = values(model)
-    assert ours.keys() == expected.keys()
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], expected[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def small():
-    return random_model()
+    return random_model(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +66,6 @@ def written(small, tmp_path_factory):
 def folder(written, tmp_path):
     """A folder with the model `small`, which tests may modify."""
     return shutil.copytree(written, tmp_path / "folder")
-
-
-def edit_config(folder, **fields):
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
-
-
-def edit_weights(folder, edit):
-    """Replace the weights by `edit(weights)`."""
-    file = folder / "model.safetensors"
-    save_file(edit(load_file(file)), file, metadata={"format": "pt"})
 
 
 def shard(folder, num_files=3):
@@ -158,13 +132,14 @@ def test_config_and_tokenizer_are_written_with_hugging_faces_fields(folder):
 @pytest.mark.parametrize(
     ("fields", "architecture"),
     [
-        ({}, "BertForPreTraining"),
-        ({"activation": "relu", "layer_norm_epsilon": 1e-5}, "BertForPreTraining"),
+        (
+            {"activation": "relu", "layer_norm_epsilon": 1e-5, "attention_dropout": 0.3},
+            "BertForPreTraining",
+        ),
         ({"activation": "gelu_tanh", "num_segments": 3}, "BertForPreTraining"),
         ({"tie_embeddings": False}, "BertForPreTraining"),
         ({"pooler": False, "next_sentence": False}, "BertForMaskedLM"),
         ({"pooler": False, "next_sentence": False, "tie_embeddings": False}, "BertForMaskedLM"),
-        ({"attention_dropout": 0.3}, "BertForPreTraining"),
     ],
 )
 def test_a_saved_model_is_loaded_bitwise_identically(tmp_path, fields, architecture):
@@ -186,7 +161,7 @@ def test_a_saved_model_is_loaded_bitwise_identically(tmp_path, fields, architect
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
     again, missing = read(tmp_path)
     assert missing == []
-    assert_has_weights(again, values(model))
+    assert_same_weights(again, model)
 
 
 def old_names(weights):
@@ -214,7 +189,7 @@ def test_old_names_buffers_and_tied_copies_give_the_same_model(folder, edit, exp
     edit_weights(folder, edit)
     model, missing = read(folder)
     assert missing == []
-    assert_has_weights(model, expected)
+    assert_same_weights(model, expected)
 
 
 def test_a_bare_model_without_prefixes_is_loaded_and_missing_heads_are_reported(folder, expected):
@@ -238,7 +213,7 @@ def test_shards_give_the_same_model_as_one_file(folder, expected):
     shard(folder)
     model, missing = read(folder)
     assert missing == []
-    assert_has_weights(model, expected)
+    assert_same_weights(model, expected)
 
 
 def test_a_decoder_that_differs_from_the_embedding_unties_the_head(folder, expected):
@@ -260,20 +235,22 @@ def test_the_bias_of_an_untied_head_may_be_stored_once(tmp_path):
     edit_weights(tmp_path, lambda w: {k: v for k, v in w.items() if "decoder.bias" not in k})
     again, missing = read(tmp_path)
     assert missing == []
-    assert_has_weights(again, values(model))
+    assert_same_weights(again, model)
 
 
 @pytest.mark.parametrize(
     ("options", "lowercase"),
     [
-        ({}, True),
+        (None, True),
         ({"do_lower_case": False}, False),
         ({"do_lower_case": True, "strip_accents": True, "tokenize_chinese_chars": True}, True),
         ({"pad_token": {"content": "[PAD]", "lstrip": False}}, True),
     ],
 )
 def test_the_tokenizers_options_are_read(folder, options, lowercase):
-    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    (folder / "tokenizer_config.json").unlink()
+    if options is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(options))
     checkpoint = huggingface.describe(folder)
     assert checkpoint.vocab == VOCAB
     assert checkpoint.tokenizer_options["lowercase"] is lowercase
@@ -302,7 +279,6 @@ def assert_loads_without_tokenizer_only(folder, reason):
         load_pretrained(folder)
     loaded = load_pretrained(folder, tokenizer=False, verbose=False)
     assert loaded.tokenizer is None
-    assert loaded.config.vocab_size == len(VOCAB)
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
@@ -436,9 +412,6 @@ NEW = {"content": "new", "id": len(VOCAB), "special": True}
         ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
         ({"added_tokens": [*ADDED, {"content": "new", "id": len(VOCAB)}]}, "added token 'new'"),
         ({"added_tokens": [*ADDED, {**NEW, "lstrip": True}]}, "options for the token 'new'"),
-        ({"added_tokens": [*ADDED, {**NEW, "rstrip": True}]}, "options for the token 'new'"),
-        ({"added_tokens": [*ADDED, {**NEW, "single_word": True}]}, "options for the token 'new'"),
-        ({"added_tokens": [*ADDED, {**NEW, "normalized": True}]}, "options for the token 'new'"),
         ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
     ],
 )
@@ -446,7 +419,6 @@ def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
     folder_with_json, changes, message
 ):
     (folder_with_json / "tokenizer.json").write_text(json.dumps(tokenizer_json(**changes)))
-    assert huggingface.describe(folder_with_json).vocab is None
     with pytest.raises(ValueError, match=f"has.*{message}.*not supported"):
         load_pretrained(folder_with_json)
 
@@ -467,14 +439,6 @@ def test_a_damaged_tokenizer_json_is_named(folder_with_json, content):
     (folder_with_json / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match="tokenizer.json'"):
         huggingface.describe(folder_with_json)
-
-
-def test_an_added_token_without_content_is_named(tmp_path):
-    VOCAB.to_file(tmp_path / "vocab.txt")
-    config = {"added_tokens_decoder": {"5": {"special": True}}}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=f"added tokens in '{tmp_path}'"):
-        read_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -523,16 +487,11 @@ def test_damaged_added_tokens_are_named(tmp_path, added):
         read_tokenizer(tmp_path)
 
 
-def test_a_missing_tokenizer_config_means_lowercase(folder):
-    (folder / "tokenizer_config.json").unlink()
-    assert huggingface.describe(folder).tokenizer_options["lowercase"] is True
-
-
 def test_safetensors_are_preferred_to_pickles(folder, expected):
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     assert huggingface.recognizes(folder)
     model, _ = read(folder)
-    assert_has_weights(model, expected)
+    assert_same_weights(model, expected)
 
 
 def test_only_hugging_faces_folders_are_recognized(folder, tmp_path):

@@ -129,6 +129,7 @@ def test_outputs_with_real_weights_match_transformers(minilm_dir, data_dir):
     golden = dict(np.load(data_dir / "golden/minilm/io.npz"))
     sentences = json.loads((data_dir / "golden/minilm/sentences.json").read_text())
     model, tokenizer, _ = load_pretrained(minilm_dir)
+    assert model.missing_heads == {"mlm", "nsp"}
     batch = tokenizer(sentences)
     np.testing.assert_array_equal(batch["tokens"], golden["input_ids"])
     np.testing.assert_array_equal(batch["segments"], golden["token_type_ids"])

@@ -37,6 +37,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.location import HOW_TO_CONVERT, PICKLE_SUFFIXES
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
     SWAPPED,
@@ -166,14 +167,11 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
         return open_safetensors([path / WEIGHTS_FILE])
     if (path / INDEX_FILE).is_file():
         return _open_shards(path / INDEX_FILE)
-    pickles = [file.name for ending in ("bin", "pt", "pth") for file in path.glob(f"*.{ending}")]
+    pickles = [file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES]
     if pickles:
         raise ValueError(
-            f"{os.fspath(path)!r} has its weights in {first_few(pickles)}. These are Python "
-            "pickles, which can run arbitrary code when they are read, so this package does not "
-            "read them. If you trust their source, convert them to safetensors in an environment "
-            "with PyTorch and transformers, with the class that has the same heads: "
-            "`BertForPreTraining.from_pretrained(folder).save_pretrained(other_folder)`."
+            f"{os.fspath(path)!r} has its weights only in {first_few(pickles)}. "
+            + HOW_TO_CONVERT.format(os.fspath(path))
         )
     raise FileNotFoundError(
         f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {INDEX_FILE}."

@@ -1,0 +1,85 @@
+"""Small models and changes of their folders, which the tests of checkpoints share."""
+
+import json
+
+import numpy as np
+import safetensors.numpy
+
+from keras_bert_d2l import BERTConfig, BERTModel, Vocab
+from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
+
+VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split())
+SMALL = {
+    "vocab_size": len(VOCAB),
+    "num_hiddens": 4,
+    "ffn_num_hiddens": 8,
+    "num_heads": 2,
+    "num_blks": 1,
+    "max_len": 16,
+}
+OF_FORMAT = {  # for each format, a model that it can express
+    "native": BERTConfig.preset("d2l", **SMALL),
+    "huggingface": BERTConfig.preset("huggingface", **SMALL),
+    "google": BERTConfig.preset("google", **SMALL),
+    "book": BERTConfig.preset("d2l-torch", **SMALL),
+}
+BATCH = {
+    "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),
+    "segments": np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], "int32"),
+    "valid_lens": np.array([5, 3], "int32"),
+}
+
+
+def randomize(model):
+    """Give a model weights of which no two are equal, and return it."""
+    rng = np.random.default_rng(0)
+    for weight in named_weights(model).values():
+        weight.assign(rng.normal(0.1, 0.3, weight.shape))
+    return model
+
+
+def random_model(config):
+    return randomize(BERTModel.from_bert_config(config))
+
+
+def values(model):
+    return {name: weight.numpy() for name, weight in named_weights(model).items()}
+
+
+def assert_same_weights(one, other):
+    """Compare two models, or a model with the values of another one."""
+    ours, theirs = values(one), other if isinstance(other, dict) else values(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def model_of(checkpoint):
+    """Return the model of a checkpoint that a format has described."""
+    model = BERTModel.from_bert_config(checkpoint.config)
+    load_weights(model, checkpoint.table, checkpoint.arrays)
+    return model
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def edit_config(folder, **fields):
+    """Change fields of `config.json`, or remove them (`...`)."""
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    file = folder / "config.json"
+    fields = {**json.loads(file.read_text()), **fields}
+    file.write_text(json.dumps({name: x for name, x in fields.items() if x is not ...}))
+
+
+def edit_weights(folder, edit=dict, name="model.safetensors", metadata=None):
+    """Replace the weights of a folder by `edit(weights)`."""
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    weights = edit(safetensors.numpy.load_file(folder / name))
+    safetensors.numpy.save_file(weights, folder / name, metadata or {"format": "pt"})
+
+
+def drop_weights(folder, *beginnings):
+    """Remove the weights whose names start with one of these."""
+    edit_weights(folder, lambda old: {k: x for k, x in old.items() if not k.startswith(beginnings)})
