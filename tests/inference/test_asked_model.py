@@ -36,31 +36,23 @@ def test_keras_neither_saves_nor_tracks_the_tokenizer(words_bert, words_tokenize
 
 @pytest.mark.slow
 def test_the_model_may_be_a_folder_or_a_name(words_bert, tmp_path, local_hub):
-    kb.save_pretrained(words_bert, tmp_path / "bert")
-    kb.save_pretrained(kb.TokenClassifier(words_bert, ["a", "b"]), tmp_path / "tagger")
-    kb.save_pretrained(kb.TextEmbedder(words_bert, pooling="cls"), tmp_path / "cls")
+    tagger = kb.TokenClassifier(words_bert, ["a", "b"])
+    embedder = kb.TextEmbedder(words_bert, pooling="cls")
+    for name, model in (("bert", words_bert), ("tagger", tagger), ("cls", embedder)):
+        kb.save_pretrained(model, tmp_path / name)
     local_hub.add("someone/tiny", tmp_path / "bert")
     expected = kb.fill_mask(words_bert, "the [MASK] sat")
     assert kb.fill_mask(tmp_path / "bert", "the [MASK] sat") == expected
     assert kb.fill_mask("someone/tiny", "the [MASK] sat") == expected
     assert [one.word for one in kb.tag(str(tmp_path / "tagger"), "the cat")] == ["the", "cat"]
-    embedder = kb.TextEmbedder(words_bert, pooling="cls")
     vector = kb.embed(tmp_path / "cls", "the cat")
     np.testing.assert_allclose(vector, kb.embed(embedder, "the cat"), atol=1e-6)
     with pytest.raises(ValueError, match="a TokenClassifier; query it with `tag`"):
         kb.classify(tmp_path / "tagger", "the cat")
-
-
-@pytest.mark.slow
-def test_evaluate_loads_a_folder_as_what_it_is(words_bert, tmp_path):
-    tagger = kb.TokenClassifier(words_bert, ["a", "b"])
-    kb.save_pretrained(tagger, tmp_path / "tagger")
     words = kb.WordExamples(words=[["the", "cat"]], labels=[["a", "b"]])
     expected = kb.evaluate(tagger, words).metrics
     assert kb.evaluate(tmp_path / "tagger", words).metrics == expected
-    kb.save_pretrained(words_bert, tmp_path / "bert")
     with pytest.raises(ValueError, match="must be a TokenClassifier. Received: a BERTModel"):
         kb.evaluate(str(tmp_path / "bert"), words)
     texts = {"text": ["the cat", "the dog"], "text_b": ["cat", "dog"]}
-    kb.save_pretrained(kb.TextEmbedder(words_bert, pooling="cls"), tmp_path / "cls")
     assert kb.evaluate(tmp_path / "cls", texts).metrics["recall@10"] == 1

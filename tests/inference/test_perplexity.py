@@ -18,27 +18,31 @@ TEXTS = ["the cat sat on the mat", "dogs", "the [MASK] ran badly .", "good good 
 COUNTS = [6, 2, 5, 3]
 
 
-def slow_perplexity(model, tokenizer, text):
-    """Compute the perplexity one token at a time, each in its own batch."""
-    batch = {name: tensor.numpy() for name, tensor in tokenizer(text).items()}
-    logs = []
-    for position, token in enumerate(batch["tokens"][0]):
-        if token in (tokenizer.vocab.cls_id, tokenizer.vocab.sep_id, tokenizer.vocab.mask_id):
-            continue
-        masked = batch["tokens"].copy()
-        masked[0, position] = tokenizer.vocab.mask_id
-        _, logits, _ = model(**{**batch, "tokens": masked}, pred_positions=np.array([[position]]))
-        logits = np.asarray(logits, "float64")[0, 0]
-        logs.append(logits[token] - np.log(np.exp(logits).sum()))
-    return Perplexity(pytest.approx(math.exp(-np.mean(logs)), rel=1e-5), len(logs))
+def plain_loop(model, tokenizer, text, *, word_wise=False):
+    """Add up the log probabilities of one text, one token at a time."""
+    [ids] = tokenizer(text)["tokens"].numpy()
+    spelled, vocab = tokenizer.vocab.to_tokens(ids), tokenizer.vocab
+    places = np.flatnonzero(~np.isin(ids, (vocab.cls_id, vocab.sep_id, vocab.mask_id)))
+    copies = np.tile(ids, (len(places), 1))
+    for copy, place in zip(copies, places, strict=True):
+        copy[place] = vocab.mask_id
+        while word_wise and spelled[place + 1].startswith("##"):
+            place += 1
+            copy[place] = vocab.mask_id
+    _, logits, _ = model(copies, np.zeros_like(copies), pred_positions=places[:, None])
+    logits = np.asarray(logits, "float64")[:, 0]
+    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return sum(log[token] for log, token in zip(logs, ids[places], strict=True))
 
 
 @pytest.mark.slow
-def test_perplexity_matches_a_slow_loop_over_all_tokens(words_bert, words_tokenizer):
-    expected = [slow_perplexity(words_bert, words_tokenizer, text) for text in TEXTS]
-    for batch_size in (1, 3, 32):
+def test_perplexity_matches_a_plain_loop_over_all_tokens(words_bert, words_tokenizer):
+    expected = []
+    for text, count in zip(TEXTS, COUNTS, strict=True):
+        mean = plain_loop(words_bert, words_tokenizer, text) / count
+        expected.append(Perplexity(pytest.approx(math.exp(-mean), rel=1e-5), count))
+    for batch_size in (3, 32):
         assert pseudo_perplexity(words_bert, TEXTS, batch_size=batch_size) == expected
-    assert [one.num_tokens for one in expected] == COUNTS
     assert pseudo_perplexity(words_bert, TEXTS[1]) == expected[1]
 
 
@@ -92,22 +96,6 @@ SENTENCES = [
     ("the dog ran badly", "the dogsly ran badly on the rug", "order"),
 ]
 PAIRS = [{"sentence_good": a, "sentence_bad": b, "UID": uid} for a, b, uid in SENTENCES]
-
-
-def plain_loop(model, tokenizer, text, *, word_wise):
-    """Add up the log probabilities of one text, one token at a time."""
-    [ids] = tokenizer(text)["tokens"].numpy()
-    spelled, places = tokenizer.vocab.to_tokens(ids), np.arange(1, len(ids) - 1)
-    copies = np.tile(ids, (len(places), 1))
-    for copy, place in zip(copies, places, strict=True):
-        copy[place] = tokenizer.vocab.mask_id
-        while word_wise and spelled[place + 1].startswith("##"):
-            place += 1
-            copy[place] = tokenizer.vocab.mask_id
-    _, logits, _ = model(copies, np.zeros_like(copies), pred_positions=places[:, None])
-    logits = np.asarray(logits, "float64")[:, 0]
-    logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return sum(log[token] for log, token in zip(logs, ids[1:-1], strict=True))
 
 
 @pytest.mark.slow
