@@ -123,11 +123,11 @@ class ResultList(list[Item]):
         return f"<table>{body}</table>" + (f"<p>and {rest:,} more</p>" if rest else "")
 
 
-def _fields(result: Any) -> dict[str, Any]:
+def _fields(result: Any) -> dict[str, object]:
     return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     shown = value if isinstance(value, str) else "" if value is None else _SHORT.repr(value)
     return f"<td>{html.escape(shown)}</td>"
 

@@ -204,7 +204,7 @@ def row_options(options: EvaluationOptions) -> RowOptions:
 def evaluation_of(
     examples: TaskExamples,
     metrics: dict[str, float],
-    predictions: Sequence[Any],
+    predictions: Sequence[object],
     mistakes: list[Mistake],
     confusion: Confusion | None = None,
 ) -> Evaluation:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -153,7 +153,7 @@ class _LayerVectors(keras.Model):
         states = [*outputs["hidden_states"][:-1], outputs["encoded"]]
         chosen = [ops.cast(states[number], "float32") for number in self.layer_numbers]
         if self.pooling is not None:
-            mask: Any = valid_lens_mask(batch["valid_lens"], ops.shape(batch["tokens"])[1])
+            mask: Tensor = valid_lens_mask(batch["valid_lens"], ops.shape(batch["tokens"])[1])
             chosen = [self.pooling(X, mask[:, 0]) for X in chosen]
         return ops.stack(chosen, axis=1)
 
