@@ -12,7 +12,7 @@ import PIL.Image
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.report.page import report_page
 from keras_bert_d2l.inspection.doctor.doctor import doctor
-from tests.inspection.chromium import Page, browser, find_chromium
+from tests.chromium import Page, browser, find_chromium
 
 PICTURES = pathlib.Path(__file__).parents[1] / "docs/pictures"
 TEXTS = [

@@ -39,6 +39,7 @@ import keras  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
+from tests.chromium import browser, find_chromium  # noqa: E402
 from tests.local_hub import LocalHub  # noqa: E402
 
 del sys.modules["sklearn"]
@@ -80,6 +81,16 @@ def minilm_dir(data_dir, tmp_path_factory) -> Path:
     if result.returncode:
         pytest.skip(f"needs the weights of all-MiniLM-L6-v2: {result.stderr.strip()[-200:]}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory):
+    """Return a page of a Chromium without a network."""
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("needs Chromium or Chrome")
+    with browser(chromium, tmp_path_factory.mktemp("chromium")) as page:
+        yield page
 
 
 @pytest.fixture(autouse=True)

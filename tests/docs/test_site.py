@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.inspection.chromium import browser, find_chromium
+from tests.chromium import browser, find_chromium
 
 INDEX = pathlib.Path(__file__).parents[2] / "site/index.html"
 

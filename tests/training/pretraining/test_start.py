@@ -2,8 +2,11 @@
 
 import dataclasses
 
+import keras
+import numpy as np
 import pytest
 
+from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
@@ -12,7 +15,7 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.pretraining.start import from_scratch
+from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
 
 
 def test_the_size_of_a_learned_vocabulary_is_reported(text):
@@ -78,3 +81,29 @@ def test_the_attention_may_have_a_dropout_rate_of_its_own(text):
     corpus = Corpus.open(text, layout="lines")
     config = from_scratch(options, corpus, say=lambda _: None).config
     assert (config.attention_dropout, config.dropout) == (0.0, 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("init", "expected"), [("", "best"), ("last", "last")])
+def test_init_starts_from_the_best_checkpoint_of_a_run_or_from_a_checkpoint(
+    finished, text, init, expected
+):
+    options = PretrainingOptions(corpus=text, init=finished.run / init, max_len=24)
+    start = from_checkpoint(options, options.init, verbose=False)
+    assert start.tokenizer.vocab == finished.result.tokenizer.vocab
+    assert start.config == finished.result.model.bert_config
+    weights = load_pretrained(finished.run / expected).model.get_weights()
+    for ours, theirs in zip(start.weights, weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_seed_alone_decides_the_initial_weights(text):
+    given = {"corpus": text, "vocab_size": 40, "max_len": 24, "preset": "tiny"}
+    records = [PretrainingOptions(**given, seed=seed, precision="float32") for seed in (0, 0, 1)]
+    start = from_scratch(records[0], Corpus.open(text, layout="lines"), say=lambda _: None)
+    found = []
+    for number, options in enumerate(records):
+        keras.utils.set_random_seed(number)
+        found.append(compiled_model(start, options).encoder.token_embedding.embeddings.numpy())
+    assert (found[0] == found[1]).all()
+    assert (found[0] != found[2]).any()

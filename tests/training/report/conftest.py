@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from tests.inspection.conftest import page as page
-
 SCRIPT = "<script>alert(1)</script>"
 MACHINE = {"processor": "a processor, 2 cores", "keras": "3.15.1"}
 

@@ -18,8 +18,9 @@ from keras_bert_d2l.training.run import run_folder
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 from keras_bert_d2l.training.run.remote_run import RemoteRun
 from keras_bert_d2l.training.run.run_folder import RunFolder
+from tests.nightly import nightly_except
+from tests.training.conftest import AfterSteps, press_ctrl_c
 from tests.training.finetuning.test_finetune import DEV, make_model, of_epoch
-from tests.training.pretraining.test_pretrain import AfterSteps, press_ctrl_c
 
 pytest.importorskip("fsspec")
 from tests.object_stores import OPERATIONS, MemoryFileSystem, Stopped, stopping_after
@@ -36,13 +37,6 @@ in_memory = pytest.mark.parametrize("bucket", ["memory"], indirect=True)
 @pytest.fixture
 def address(bucket):
     return f"{bucket}/runs/mine"
-
-
-@pytest.fixture(scope="module")
-def finished(text, options, tmp_path_factory):
-    """An uninterrupted local run: its folder and the result of `pretrain`."""
-    run = tmp_path_factory.mktemp("finished") / "mine"
-    return run, kb.pretrain(text, run, **options)
 
 
 @pytest.fixture
@@ -218,10 +212,13 @@ def test_a_run_starts_only_if_its_folder_can_be_written(address, text, options):
     assert kb.pretrain(text, address, **{**options, "steps": 1}).metrics[-1]["step"] == 1
 
 
+@pytest.mark.parametrize(
+    "bucket", nightly_except(["memory"], ["memory", "file", "s3"]), indirect=True
+)
 def test_a_run_resumes_exactly_from_its_url_with_an_empty_cache(
     address, text, options, finished, on_another_machine
 ):
-    local, whole = finished
+    local, whole = finished.run, finished.result
     stop = AfterSteps(4, press_ctrl_c)
     with pytest.raises(TrainingInterrupted, match=f"pretrain --resume {address}$"):
         kb.pretrain(text, address, callbacks=[stop], **options)
@@ -252,7 +249,7 @@ def test_a_run_that_is_killed_while_it_uploads_resumes_exactly(
         kb.pretrain(text, address, **options)
     on_another_machine()
     resumed = kb.pretrain(None, address, resume=True, verbose=0)
-    assert_same_weights(resumed.model, finished[1].model)
+    assert_same_weights(resumed.model, finished.result.model)
 
 
 @pytest.mark.long
@@ -292,7 +289,7 @@ def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_la
     result = kb.pretrain(None, address, resume=True, callbacks=[steps], verbose=0)
     on_another_machine()
     for found in (result, kb.pretrain(None, address, resume=True, verbose=0)):
-        assert_same_weights(found.model, finished[1].model)
+        assert_same_weights(found.model, finished.result.model)
 
 
 @pytest.mark.long
@@ -330,7 +327,7 @@ def test_a_fine_tuning_run_without_a_finished_epoch_has_no_checkpoint(address):
 def test_commands_read_a_run_at_its_url(
     address, text, options, finished, tmp_path, on_another_machine
 ):
-    local, _ = finished
+    local = finished.run
     kb.pretrain(text, address, **options)
     on_another_machine()
     assert is_run(address)
