@@ -40,6 +40,7 @@ import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from tests.chromium import browser, find_chromium  # noqa: E402
+from tests.eager import running_eagerly  # noqa: E402
 from tests.local_hub import LocalHub  # noqa: E402
 
 del sys.modules["sklearn"]
@@ -100,6 +101,13 @@ def clean_keras():
     yield
     keras.config.set_dtype_policy("float32")
     keras.distribution.set_distribution(None)
+
+
+@pytest.fixture
+def eager_models():
+    """Run all models eagerly."""
+    with running_eagerly():
+        yield
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ NAMES |= {
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager_models")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_runs(name, tmp_path, monkeypatch):
     if "beam" in name:

@@ -1,12 +1,11 @@
-"""The command `keras-bert-d2l`: one module or folder per group of commands.
+"""The command `keras-bert-d2l`, whose commands are the functions in `commands`.
 
 A command imports TensorFlow only when it runs, so that `--help`, `--version`, shell completion and
-usage errors are immediate. The module of each command calls the public Python API.
+usage errors are immediate. Each command calls the public Python API.
 """
 
 import contextlib
 import functools
-import importlib
 import inspect
 import logging
 import os
@@ -15,12 +14,23 @@ import sys
 from collections.abc import Callable, Sequence
 from traceback import print_exception
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.commands import (
+    ask,
+    checkpoints,
+    distill,
+    launch,
+    predict_files,
+    predict_texts,
+    runs,
+    text,
+    train,
+)
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.progress import showing_stages, stage
@@ -29,68 +39,26 @@ _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
 _NAME = "keras-bert-d2l"
 # Groups of the help page and their commands, in the order of a typical workflow.
-GROUPS = {
-    "Text": ("vocab", "prepare", "data-report"),
+GROUPS: dict[str, tuple[Callable[..., int | None], ...]] = {
+    "Text": (text.vocab, text.prepare, text.data_report),
     "Train": (
-        "quickstart",
-        "pretrain",
-        "launch",
-        "finetune",
-        "distill",
-        "distill-static",
-        "compare",
-        "doctor",
+        *(train.quickstart, train.pretrain, launch.launch, train.finetune),
+        *(distill.distill, distill.distill_static, runs.compare, runs.doctor),
     ),
     "Ask": (
-        "fill-mask",
-        "next-sentence",
-        "perplexity",
-        "grammar",
-        "embed",
-        "similar",
-        "features",
-        "playground",
+        *(ask.fill_mask, ask.next_sentence, ask.perplexity, ask.grammar),
+        *(ask.embed, ask.similar, ask.features, ask.playground),
     ),
-    "Predict": ("classify", "zero-shot", "tag", "answer", "choose", "predict", "evaluate"),
-    "Checkpoints": ("convert", "inspect"),
-    "Serve": ("export", "export-onnx", "audit", "serve"),
+    "Predict": (
+        *(predict_texts.classify, predict_texts.zero_shot, predict_texts.tag),
+        *(predict_texts.answer, predict_texts.choose),
+        *(predict_files.predict, predict_files.evaluate),
+    ),
+    "Checkpoints": (checkpoints.convert, checkpoints.inspect),
+    "Serve": (checkpoints.export, checkpoints.export_onnx, checkpoints.audit, checkpoints.serve),
 }
 
 _OPTIONS = Group("Options", sort_key=100)  # shown last
-
-
-def _refusing_stdin(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that rejects - for arguments that are not read from standard input.
-
-    The commands that read texts from a --file also read them from standard input, and so does
-    `predict` with its INPUT.
-    """
-    signature = inspect.signature(command)
-    readable = "texts" if {"texts", "file"} <= signature.parameters.keys() else None
-    readable = "source" if command.__name__ == "predict" else readable
-
-    @functools.wraps(command)
-    def run(*args: Any, **options: Any) -> Any:
-        arguments = signature.bind(*args, **options).arguments
-        for name, value in [*arguments.items(), *options.items()]:
-            values = value if isinstance(value, tuple | list) else (value,)
-            if STDIN not in map(str, values):
-                continue
-            if name != readable or len(values) > 1:
-                advice = "This command does not read it; give a path."
-                if readable:
-                    advice = f"Only a lone `{readable}` may be -."
-                raise ValueError(
-                    f"`{name}` must not be -, which stands for standard input. {advice}"
-                )
-            if sys.stdin is None:
-                raise ValueError(
-                    f"`{name}` is -, but standard input is closed. Pipe the texts into the "
-                    "command, or give a file."
-                )
-        return command(*args, **options)
-
-    return run
 
 
 app = App(
@@ -122,20 +90,10 @@ app["--help"].help = "Show this page and exit."
 app["--version"].help = "Show the version and exit."
 app.meta.group_parameters = _OPTIONS
 app.meta.suppress_keyboard_interrupt = False
-for _number, (_group, _commands) in enumerate(GROUPS.items()):
-    _panel = Group(_group, sort_key=_number)
-    _package = importlib.import_module(f"{__name__}.{_group.lower()}")
-    for _command in _commands:
-        _function = _command.replace("-", "_")
-        _module = _package
-        if not hasattr(_package, _function):  # a folder has one module per command
-            _module = importlib.import_module(f"{_package.__name__}.{_function}")
-        app.command(
-            _refusing_stdin(getattr(_module, _function)),
-            name=_command,
-            group=_panel,
-            sort_key=_commands.index(_command),
-        )
+for _number, (_title, _commands) in enumerate(GROUPS.items()):
+    _panel = Group(_title, sort_key=_number)
+    for _place, _command in enumerate(_commands):
+        app.command(_command, group=_panel, sort_key=_place)
 
 
 @app.meta.default
@@ -147,9 +105,10 @@ def _run(
 ) -> int | None:
     command = app[tokens[0]] if tokens and tokens[0] in app else None
     try:
-        result: int | None = app(
-            tokens, exit_on_error=False, print_error=False, result_action="return_value"
-        )
+        run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        if command is not None:
+            _check_stdin(run, bound)
+        result: int | None = run(*bound.args, **bound.kwargs)
     except BrokenPipeError:
         raise
     except CycloptsError as error:
@@ -159,6 +118,30 @@ def _run(
             print_exception(error)
         _fail(error, command)
     return result
+
+
+def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) -> None:
+    """Raise `ValueError` if - stands for an argument that is not read from standard input.
+
+    The commands that read texts from a --file also read them from standard input, and so does
+    `predict` with its INPUT.
+    """
+    readable = "texts" if {"texts", "file"} <= bound.signature.parameters.keys() else None
+    readable = "source" if command is predict_files.predict else readable
+    for name, value in bound.arguments.items():
+        values = value if isinstance(value, tuple | list) else (value,)
+        if STDIN not in map(str, values):
+            continue
+        if name != readable or len(values) > 1:
+            advice = "This command does not read it; give a path."
+            if readable:
+                advice = f"Only a lone `{readable}` may be -."
+            raise ValueError(f"`{name}` must not be -, which stands for standard input. {advice}")
+        if sys.stdin is None:
+            raise ValueError(
+                f"`{name}` is -, but standard input is closed. Pipe the texts into the command, or "
+                "give a file."
+            )
 
 
 def main(tokens: Sequence[str] | None = None) -> NoReturn:

@@ -111,33 +111,6 @@ NullThreshold = Annotated[
 ]
 OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.", converter=nonempty_path)]
 
-RunDir = Annotated[
-    Path | None,
-    Parameter(
-        help="Folder for the new run: an empty folder, a new path, or a URL such as "
-        "s3://bucket/runs/mine.",
-        converter=nonempty_path,
-        group=panel("Run"),
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    Parameter(
-        help="Folder or URL of the run to resume. Its own options apply. If it contains no run "
-        "yet, start one with the given options.",
-        converter=nonempty_path,
-        group=panel("Run"),
-    ),
-]
-Config = Annotated[
-    Path | None,
-    Parameter(
-        help="YAML file with options, such as the run.yaml of another run. Names are as below, "
-        "with _ instead of -. Options on the command line take precedence.",
-        group=panel("Run"),
-    ),
-]
-
 
 def takes_options(
     record: type[OptionRecord], groups: Mapping[str, str]
@@ -232,29 +205,17 @@ def _parsed_type(hint: Any) -> Any:
     return str if hint.__origin__ == str | int else hint.__origin__
 
 
-def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
-    """Return the folder given by `--run-dir` or `--resume`, exactly one of which must be set."""
-    if run_dir is not None and resume is not None:
-        raise ValueError(
-            "--run-dir is for a new run and --resume continues one, in its own folder. Received: "
-            "both; remove one of them."
-        )
-    folder = resume or run_dir
-    if folder is None:
-        raise ValueError("--run-dir FOLDER is missing, or --resume FOLDER to continue a run.")
-    return folder
-
-
-def check_not_resumed(resume: Path | None, **options: object) -> None:
-    """Raise `ValueError` if `--resume` is given with an option that does not train."""
-    for name, value in options.items():
-        if resume is not None and value:
-            raise ValueError(
-                f"`{name}` does not train, so it has no run to resume. Received: --resume "
-                f"{resume}; remove one of them."
-            )
-
-
 def one_or_many(texts: list[str]) -> str | list[str]:
     """Return a single path as a string, and several paths as a list."""
     return texts[0] if len(texts) == 1 else texts
+
+
+def integers(option: str, value: str, example: str) -> list[int]:
+    """Return the numbers of an option such as `--layers -1,-2`."""
+    try:
+        return [int(number) for number in value.split(",")]
+    except ValueError as error:
+        raise ValueError(
+            f"`{option}` must be numbers separated by commas, such as {example}. "
+            f"Received: {value!r}."
+        ) from error

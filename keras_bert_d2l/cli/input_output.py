@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
 from keras_bert_d2l.tasks.task import AnyTask, tasks, tasks_with
@@ -82,8 +83,6 @@ def read_pairs(
     found = read_texts(texts, file)
     if _are_arguments(texts, file):
         if len(found) % 2:
-            from keras_bert_d2l.data.tasks.examples import how_many
-
             raise ValueError(
                 f"The number of texts must be even. Received: {how_many(len(found), 'text')}.{hint}"
             )
@@ -226,20 +225,6 @@ def check_output(
         raise PermissionError(f"{str(folder)!r} is not writable. Choose a different folder.")
 
 
-def check_teacher_stays(out: Path, model: str) -> None:
-    """Raise `ValueError` if the student would replace its teacher.
-
-    Args:
-        out: Folder of the student.
-        model: Folder or name of the teacher.
-    """
-    if out.exists() and os.path.exists(model) and os.path.samefile(model, out):
-        raise ValueError(
-            f"`out` must not be the folder of the teacher, because it would be replaced. Received: "
-            f"{str(out)!r}. Choose a different path."
-        )
-
-
 def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[object]:
     """Show the stage of a command that loads a checkpoint. Downloads show their own progress."""
     is_download = isinstance(checkpoint, str) and is_remote(checkpoint)
@@ -252,8 +237,9 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
     Args:
         model: The checkpoint.
         heads: Whether to report missing weights of heads, on stderr.
-        as_embedder: Whether to return a `TextEmbedder`. `None` means if the folder defines how to
-            pool texts, as folders of sentence-transformers do.
+        as_embedder: Whether to return a `TextEmbedder`, for a plain BERT with the mean of the token
+            vectors. `None` means if the folder defines how to pool texts, as folders of
+            sentence-transformers do.
     """
     title = "Loading TensorFlow and the model"
     with stage_of_loading(title, model), contextlib.redirect_stdout(sys.stderr):
@@ -266,11 +252,6 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
         if as_embedder is None:
             return loading.load_as_defined(model, heads=reported)
         return loading.load_pretrained(model, heads=reported, verbose=False)
-
-
-def load_embedder(model: PathLike) -> Any:
-    """Return a `TextEmbedder`, for a plain BERT with the pooling of its folder, or the mean."""
-    return load(model, as_embedder=True).model
 
 
 def load_task(model: PathLike) -> tuple[Any, AnyTask]:

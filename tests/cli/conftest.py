@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 import sys
@@ -7,7 +8,9 @@ import sys
 import pytest
 import yaml
 
+from keras_bert_d2l.checkpoints import loading
 from keras_bert_d2l.cli import main
+from tests.eager import running_eagerly
 
 TEXT = "\n\n".join(
     "\n".join(f"the {animal} {verb} the {other} ." for verb in ("sees", "hears", "finds"))
@@ -55,6 +58,17 @@ def invoke(*arguments, input=""):
     return Result(stdout.getvalue(), stderr.getvalue(), exit_code, exception)
 
 
+LOADERS = ("load_pretrained", "load_task", "load_as_defined")
+CACHED = {name: functools.cache(getattr(loading, name)) for name in LOADERS}
+
+
+@pytest.fixture(autouse=True)
+def models_are_loaded_once(monkeypatch, eager_models):
+    """Load each model once, because loading and tracing take far longer than predicting."""
+    for name, load in CACHED.items():
+        monkeypatch.setattr(loading, name, load)
+
+
 @pytest.fixture(scope="session", name="invoke")
 def invoke_fixture():
     return invoke
@@ -100,7 +114,7 @@ def error(run):
 def trained(folder):
     """The folder of a finished run."""
     command = ["pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "trained"]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, running_eagerly():
         patch.chdir(folder)
         assert invoke(*command).exit_code == 0
     return folder / "trained"

@@ -1,4 +1,3 @@
-import functools
 import gzip
 import json
 import lzma
@@ -8,12 +7,13 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli import input_output
+from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import answer
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
@@ -26,18 +26,6 @@ LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
 LONG = "the dog " * 2000
 
 
-_load = functools.cache(input_output.load)
-
-
-@pytest.fixture(autouse=True)
-def models_are_loaded_once(monkeypatch):
-    """Load each model once, because loading and tracing take far longer than predicting."""
-    monkeypatch.setattr(input_output, "load", _load)
-    commands = ("ask", *(f"predict.{name}" for name in ("zero_shot", "classify", "tag", "answer")))
-    for command in commands:
-        monkeypatch.setattr(f"keras_bert_d2l.cli.{command}.load", _load)
-
-
 @pytest.fixture(scope="session")
 def texts(folder):
     (folder / "texts.txt").write_text("".join(f"{line}\n" for line in LINES))
@@ -46,7 +34,7 @@ def texts(folder):
 
 @pytest.fixture(scope="session")
 def bert(trained):
-    return _load(trained)
+    return load(trained)
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +47,7 @@ def tasks(bert, folder):
         "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
         "nli": SequenceClassifier(bert.model, ["entailment", "contradiction"]),
         "answer": QuestionAnswerer(bert.model),
+        "choose": MultipleChoice(bert.model),
     }
     for name, model in models.items():
         save_pretrained(model, folder / "tasks" / name)
@@ -173,7 +162,7 @@ def test_grammar_rejects_what_it_cannot_read_or_write_before_it_starts(run, opti
 
 @pytest.mark.slow
 def test_classify_prints_the_label_or_the_score(run, texts, tasks):
-    model = _load(tasks / "classify").model
+    model = load(tasks / "classify").model
     expected = classify(model, LINES)
     command = ("classify", "--file", texts, "--model")
     out = run(*command, tasks / "classify").stdout.splitlines()
@@ -191,7 +180,7 @@ def test_classify_prints_the_label_or_the_score(run, texts, tasks):
 
 @pytest.mark.slow
 def test_classify_accepts_pairs(run, tasks):
-    model = _load(tasks / "classify").model
+    model = load(tasks / "classify").model
     expected = classify(model, LINES[0], LINES[1])
     command = ("classify", "--pairs", "--json", "--model", tasks / "classify")
     [row] = objects(run(*command, LINES[0], LINES[1]).stdout)
@@ -203,7 +192,7 @@ def test_classify_accepts_pairs(run, tasks):
 def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, tasks, error):
     model = ("--model", tasks / "nli")
     labels = ("--label", "the dog", "--label", "the owl")
-    expected = zero_shot(_load(tasks / "nli").model, LINES, ["the dog", "the owl"])
+    expected = zero_shot(load(tasks / "nli").model, LINES, ["the dog", "the owl"])
     rows = objects(run("zero-shot", *LINES, *labels, *model, "--json").stdout)
     for row, one in zip(rows, expected, strict=True):
         assert row["scores"] == pytest.approx(one.scores, abs=1e-5)
@@ -217,7 +206,7 @@ def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, task
 
 @pytest.mark.slow
 def test_tag_labels_each_word(run, texts, tasks):
-    model = _load(tasks / "tag").model
+    model = load(tasks / "tag").model
     expected = tag(model, LINES)
     out = run("tag", "--file", texts, "--model", tasks / "tag").stdout.splitlines()
     assert out[0] == LINES[0]
@@ -238,7 +227,7 @@ def test_tag_labels_each_word(run, texts, tasks):
 
 @pytest.mark.slow
 def test_answer_returns_a_span_of_the_text(run, tasks, folder):
-    model = _load(tasks / "answer").model
+    model = load(tasks / "answer").model
     context = " ".join(LINES)
     [expected] = answer(model, "who sees ?", context)
     (folder / "page.txt").write_text(context)
@@ -257,6 +246,16 @@ def test_answer_returns_a_span_of_the_text(run, tasks, folder):
     assert len(row["answers"]) == 2
 
 
+@pytest.mark.slow
+def test_choose_prints_the_best_choice(run, error, tasks):
+    command = ("choose", LINES[0], *LINES[1:], "--model", tasks / "choose")
+    [row] = objects(run(*command, "--json").stdout)
+    assert (row["choice"], row["score"]) == (LINES[1 + row["index"]], max(row["scores"]))
+    line = f"{row['score']:.3f}  {row['index'] + 1}: {row['choice']}\n"
+    assert run(*command).stdout == line
+    assert "at least two choices" in error(*command[:3], "--model", tasks / "choose")
+
+
 def test_a_dash_means_standard_input(run, trained, monkeypatch):
     command = ["perplexity", "-", "--json", "--model", str(trained)]
     result = run(*command, input="\ufeffthe dog\nthe caf\u00e9\n")
@@ -264,9 +263,12 @@ def test_a_dash_means_standard_input(run, trained, monkeypatch):
     assert (first["text"], second["text"]) == ("the dog", "the caf\u00e9")
 
 
-def test_fill_mask_reads_files_and_writes_json(run, trained, folder, error):
+def test_fill_mask_predicts_each_mask_of_texts_or_a_file(run, trained, folder, error):
     (folder / "masks.txt").write_text("the [MASK] sees\nthe [MASK] [MASK]\n")
     command = ("fill-mask", "--file", "masks.txt", "--top-k", 2, "--json", "--model", trained)
+    out = run(*command[:5], *command[6:]).stdout.splitlines()  # without --json
+    assert [out[0], out[2]] == ["the [MASK] sees", "the [MASK] [MASK]"]
+    assert all(re.fullmatch(r"    (\S+ 0\.\d{3}(, )?){2}", out[n]) for n in (1, 3, 4))
     rows = objects(run(*command).stdout)
     assert [[len(mask) for mask in row["masks"]] for row in rows] == [[2], [2, 2]]
     assert set(rows[0]["masks"][0][0]) == {"token", "id", "score"}
@@ -339,20 +341,15 @@ def test_answer_requires_a_text_for_each_question(error, tasks, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["arguments", "file", "stdin"])
-def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder, source):
-    given = {"arguments": LINES, "file": ["--file", texts], "stdin": ["-"]}[source]
-    command = ["features", "--model", trained, "--layers", "0,-1", "--pooling", "mean"]
-    stdin = "".join(f"{line}\n" for line in LINES)
-    result = run(*command, "--out", "vectors.npz", *given, input=stdin)
-    assert result.stdout == "3 texts in vectors.npz\n"
-    loaded = _load(trained)
-    found = extract_features(
-        loaded.model, LINES, layers=[0, -1], pooling="mean", tokenizer=loaded.tokenizer
-    )
-    with np.load(folder / "vectors.npz") as arrays:
-        expected = [one.vectors for one in found]
-        np.testing.assert_allclose(arrays["vectors"], expected, rtol=0, atol=1e-6)
+def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder):
+    command = ("features", "--model", trained, "--layers", "0,-1", "--pooling", "mean")
+    found = extract_features(load(trained).model, LINES, layers=[0, -1], pooling="mean")
+    expected = [one.vectors for one in found]
+    for source in (LINES, ["--file", texts], ["-"]):
+        result = run(*command, "--out", "vectors.npz", *source, input="\n".join(LINES))
+        assert result.stdout == "3 texts in vectors.npz\n"
+        with np.load(folder / "vectors.npz") as arrays:
+            np.testing.assert_allclose(arrays["vectors"], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

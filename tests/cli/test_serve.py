@@ -1,9 +1,11 @@
 import json
+from pathlib import Path
 
-import onnx
 import pytest
 from tensorflow.core.protobuf import saved_model_pb2
 
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
@@ -45,26 +47,41 @@ def test_serve_refuses_a_model_that_can_write_files(error, tmp_path):
     assert "--allow-files" in message
 
 
-def make_bert(vocab):
-    return BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=len(vocab), num_blks=1))
+@pytest.fixture
+def exported(monkeypatch):
+    """The models and the options that the exports get, which do not run."""
+    calls = []
+
+    def record(model, out, **options):
+        calls.append((type(model).__name__, options))
+        return Path(out, "1")
+
+    for name in ("export_saved_model", "export_onnx"):
+        monkeypatch.setattr(kb, name, record)
+    return calls
 
 
-@pytest.mark.slow
-def test_export_accepts_a_fine_tuned_model(run, tmp_path):
-    vocab = Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    bert = make_bert(vocab)
-    save_pretrained(SequenceRegressor(bert), tmp_path / "task", tokenizer=Tokenizer(vocab))
-    out = run("export", "--model", tmp_path / "task", "--out", tmp_path / "out", "--pairs").stdout
-    assert out == f"Exported {tmp_path / 'task'} to {tmp_path / 'out' / '1'}\n"
-    card = json.loads((tmp_path / "out" / "1" / "model_card.json").read_text(encoding="utf-8"))
-    assert (card["task"]["kind"], card["training"]) == ("SequenceRegressor", None)
-    assert set(card["signatures"]["serving_default"]["inputs"]) == {"text", "text_b"}
+def test_the_exports_get_the_model_and_the_options(run, trained, tmp_path, exported):
+    task = tmp_path / "task"
+    save_pretrained(SequenceRegressor(load_pretrained(trained, verbose=False).model), task)
+    command = ("export", "--pairs", "--version", 3, "--out", "out", "--model")
+    assert run(*command, trained).stdout == f"Exported {trained} to out/1\n"
+    run(*command, task)
+    command = ("export-onnx", "--out", "onnx", "--model", trained)
+    assert run(*command, "--int8").stdout == f"Exported {trained} to onnx/1\n"
+    options = {"version": 3, "pairs": True, "top_k": 5, "null_threshold": None}
+    assert exported == [
+        ("BERTModel", {**options, "run_dir": str(trained)}),
+        ("SequenceRegressor", {**options, "run_dir": None}),
+        ("BERTModel", {"int8": True}),
+    ]
 
 
 @pytest.mark.long
 def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
     folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    save_pretrained(QuestionAnswerer(make_bert(vocab)), folder / "best", tokenizer=Tokenizer(vocab))
+    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=7, num_blks=1))
+    save_pretrained(QuestionAnswerer(bert), folder / "best", tokenizer=Tokenizer(vocab))
     # The files of the function `finetune`, which unlike the command writes no run.yaml.
     best = {"step": 3, "val_f1": 0.5, "val_null_threshold": -1.5}
     (folder / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}, "best": best}))
@@ -75,17 +92,3 @@ def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
         card = json.loads((newest / "model_card.json").read_text(encoding="utf-8"))
         assert card["task"]["null_threshold"] == threshold
         assert card["training"] == {"options": {"epochs": 1}, "best": best}
-
-
-@pytest.mark.slow
-def test_export_onnx_writes_the_model_of_a_run(run, error, trained, tmp_path):
-    folder = tmp_path / "onnx"
-    stdout = run("export-onnx", "--model", trained, "--out", folder, "--int8").stdout
-    assert stdout == f"Exported {trained} to {folder / 'model.onnx'}\n"
-    graph = onnx.load(folder / "model.onnx").graph
-    assert "MatMulInteger" in [node.op_type for node in graph.node]
-    names = [value.name for value in graph.output]
-    assert names[:3] == ["last_hidden_state", "sentence_embedding", "pooler_output"]
-    assert names[3:] == ["mlm_logits", "nsp_logits"]
-    assert (folder / "vocab.txt").read_text() == (trained / "vocab.txt").read_text()
-    assert "Choose a different path" in error("export-onnx", "--model", trained, "--out", folder)

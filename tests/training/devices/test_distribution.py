@@ -8,7 +8,7 @@ import types
 import keras
 import pytest
 
-from keras_bert_d2l.cli.train.launch import _wait
+from keras_bert_d2l.cli.commands.launch import _wait
 from keras_bert_d2l.training.devices import distribution
 from keras_bert_d2l.training.devices.distribution import (
     check_batch_size,

@@ -321,7 +321,7 @@ def environment_without_others(index):
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_without_the_others_ends_with_an_error(index):
     code = (
-        "from keras_bert_d2l.cli.train import launch\n"
+        "from keras_bert_d2l.cli.commands import launch\n"
         "launch._CONNECTION_SECONDS = 3\n"
         "launch.launch('pretrain', 'a.txt')\n"
     )
@@ -342,7 +342,7 @@ def test_a_process_without_the_others_ends_with_an_error(index):
 def test_a_signal_ends_a_process_that_waits_for_the_others(number):
     code = (
         "import jax, threading\n"
-        "from keras_bert_d2l.cli.train import launch\n"
+        "from keras_bert_d2l.cli.commands import launch\n"
         "initialize = jax.distributed.initialize\n"
         "def notifying(**options):\n"
         "    threading.Timer(1, print, ('waiting',), {'flush': True}).start()\n"

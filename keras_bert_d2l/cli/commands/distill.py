@@ -1,5 +1,7 @@
-"""`keras-bert-d2l distill`."""
+"""Commands that distill a model into a smaller one."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import keras_bert_d2l as kb
@@ -12,8 +14,10 @@ from keras_bert_d2l.cli.arguments import (
     Model,
     OutFolder,
     PositiveInt,
+    integers,
 )
-from keras_bert_d2l.cli.input_output import check_teacher_stays, load, read_texts
+from keras_bert_d2l.cli.input_output import load, read_texts
+from keras_bert_d2l.progress import stage
 
 
 def distill(
@@ -58,16 +62,8 @@ def distill(
     """
     if (train is None) == (file is None):
         raise ValueError("Pass the data with --train FILE, or single texts with --file FILE.")
-    try:
-        numbers = [int(number) for number in blocks.split(",")]
-    except ValueError as error:
-        raise ValueError(
-            f"--blocks must be numbers separated by commas, such as 2,4,6. Received: {blocks!r}."
-        ) from error
-    from keras_bert_d2l.checkpoints.saving import check_target
-
-    check_target(out)
-    check_teacher_stays(out, model)
+    numbers = integers("blocks", blocks, "2,4,6")
+    _check_folders(out, model)
     teacher = load(model, as_embedder=None).model
     if file is not None and isinstance(teacher, kb.BERTModel):
         raise ValueError(
@@ -90,3 +86,43 @@ def distill(
     )
     kb.save_pretrained(student, out)
     print(f"Written to {out}")
+
+
+def distill_static(
+    *,
+    out: OutFolder,
+    model: Model = OWN_MODEL,
+    file: File = None,
+    num_hiddens: PositiveInt | None = None,
+    batch_size: BatchSize = 32,
+) -> None:
+    """Distill a text embedder into a table with one vector per token, which is much faster.
+
+    The result is a TextEmbedder without an encoder, for `embed`, `similar`, `finetune embed`,
+    `evaluate` and `export`. It is much better with --file: a few thousand unlabeled texts like
+    those that it will process.
+
+    For example: `keras-bert-d2l distill-static --model minilm --file lines.txt --out static`
+
+    Args:
+        num_hiddens: Width of the vectors. [default: 256, or that of the model if it is smaller]
+    """
+    _check_folders(out, model)
+    texts = None if file is None else read_texts((), file)
+    teacher = load(model, as_embedder=True).model
+    with stage("Distilling"):
+        student = kb.distill_static(teacher, texts, num_hiddens=num_hiddens, batch_size=batch_size)
+    kb.save_pretrained(student, out)
+    print(f"Written to {out}")
+
+
+def _check_folders(out: Path, model: str) -> None:
+    """Raise an error if the student cannot be saved, or would replace its teacher."""
+    from keras_bert_d2l.checkpoints.saving import check_target
+
+    check_target(out)
+    if out.exists() and os.path.exists(model) and os.path.samefile(model, out):
+        raise ValueError(
+            f"`out` must not be the folder of the teacher, because it would be replaced. Received: "
+            f"{str(out)!r}. Choose a different path."
+        )

@@ -25,6 +25,7 @@ from keras_bert_d2l.cli.arguments import (
     Texts,
     TopK,
     Truncate,
+    integers,
     nonempty_path,
 )
 from keras_bert_d2l.cli.input_output import (
@@ -33,7 +34,6 @@ from keras_bert_d2l.cli.input_output import (
     check_output,
     iterate_texts,
     load,
-    load_embedder,
     print_answers,
     read_pairs,
     read_texts,
@@ -249,7 +249,7 @@ def embed(
     """
     check_output("out", out, inputs=[file], suffixes=[".npy", ".jsonl"])
     found = read_texts(texts, file)
-    embedder = load_embedder(model)
+    embedder = load(model, as_embedder=True).model
     vectors = (
         vector
         for part in parts("Encoding", len(found), PART)
@@ -304,7 +304,7 @@ def similar(
     if model == OWN_MODEL:
         note = f"{OWN_MODEL} was not trained to compare texts. For better results: --model minilm"
         print(note, file=sys.stderr)
-    embedder = load_embedder(model)
+    embedder = load(model, as_embedder=True).model
     width = len(str(len(found)))
     for match in kb.similar(
         embedder, query, found, top_k=top_k, batch_size=batch_size, truncate=truncate
@@ -341,12 +341,7 @@ def features(
     """
     from keras_bert_d2l.inference.features import check_features_path
 
-    try:
-        numbers = [int(number) for number in layers.split(",")]
-    except ValueError as error:
-        raise ValueError(
-            f"--layers must be numbers separated by commas, such as -1,-2. Received: {layers!r}."
-        ) from error
+    numbers = integers("layers", layers, "-1,-2")
     check_features_path(out)
     check_output("out", out, inputs=[file])
     found = kb.extract_features(

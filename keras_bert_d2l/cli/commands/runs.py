@@ -1,4 +1,4 @@
-"""`keras-bert-d2l doctor`."""
+"""Commands that examine runs: `compare` and `doctor`."""
 
 import contextlib
 import sys
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag, help_text
-from keras_bert_d2l.cli.input_output import as_json_line
-from keras_bert_d2l.cli.train.learning_rate import proposal
+from keras_bert_d2l.cli.arguments import Flag, Out, help_text
+from keras_bert_d2l.cli.commands.train import proposal
+from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
@@ -18,6 +18,31 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FAULTS = 1  # exit code
+
+
+def compare(
+    *runs: Annotated[
+        Path, Parameter(name="RUN", help="Folders or URLs of runs of `pretrain` or `finetune`.")
+    ],
+    out: Out = Path("comparison.html"),
+) -> None:
+    """Compare runs in one HTML page: overlaid curves, options that differ, metrics.
+
+    For a single run, write the report that is also in its folder, `report.html`.
+
+    For example:
+
+    - `keras-bert-d2l compare runs/first runs/second --out page.html`
+    - `keras-bert-d2l compare runs/first`
+
+    Args:
+        out: Output file.
+    """
+    if not runs:
+        raise ValueError("RUN is missing: specify the folders of the runs to compare.")
+    check_output("out", out, suffixes=[".html"])
+    page = kb.compare_runs(runs, out) if len(runs) > 1 else kb.run_report(runs[0], out)
+    print(f"{page.title}: {out}")
 
 
 def doctor(

@@ -1,1 +1,0 @@
-"""Commands that apply and evaluate a fine-tuned model."""
