@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from keras_bert_d2l.checkpoints import loading
-from keras_bert_d2l.cli import main
+from keras_bert_d2l.cli import input_output, main
+from keras_bert_d2l.cli.commands import ask, checkpoints, predict_texts, train
 from tests.eager import running_eagerly
 
 TEXT = "\n\n".join(
@@ -58,15 +58,14 @@ def invoke(*arguments, input=""):
     return Result(stdout.getvalue(), stderr.getvalue(), exit_code, exception)
 
 
-LOADERS = ("load_pretrained", "load_task", "load_as_defined")
-CACHED = {name: functools.cache(getattr(loading, name)) for name in LOADERS}
+load = functools.cache(input_output.load)
 
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch, eager_models):
     """Load each model once, because loading and tracing take far longer than predicting."""
-    for name, load in CACHED.items():
-        monkeypatch.setattr(loading, name, load)
+    for module in (input_output, ask, checkpoints, predict_texts, train):
+        monkeypatch.setattr(module, "load", load)
 
 
 @pytest.fixture(scope="session", name="invoke")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli.input_output import load
+from keras_bert_d2l.cli.commands import ask
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
@@ -34,7 +34,7 @@ def texts(folder):
 
 @pytest.fixture(scope="session")
 def bert(trained):
-    return load(trained)
+    return ask.load(trained)
 
 
 @pytest.fixture(scope="session")
@@ -162,7 +162,7 @@ def test_grammar_rejects_what_it_cannot_read_or_write_before_it_starts(run, opti
 
 @pytest.mark.slow
 def test_classify_prints_the_label_or_the_score(run, texts, tasks):
-    model = load(tasks / "classify").model
+    model = ask.load(tasks / "classify").model
     expected = classify(model, LINES)
     command = ("classify", "--file", texts, "--model")
     out = run(*command, tasks / "classify").stdout.splitlines()
@@ -180,7 +180,7 @@ def test_classify_prints_the_label_or_the_score(run, texts, tasks):
 
 @pytest.mark.slow
 def test_classify_accepts_pairs(run, tasks):
-    model = load(tasks / "classify").model
+    model = ask.load(tasks / "classify").model
     expected = classify(model, LINES[0], LINES[1])
     command = ("classify", "--pairs", "--json", "--model", tasks / "classify")
     [row] = objects(run(*command, LINES[0], LINES[1]).stdout)
@@ -192,7 +192,7 @@ def test_classify_accepts_pairs(run, tasks):
 def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, tasks, error):
     model = ("--model", tasks / "nli")
     labels = ("--label", "the dog", "--label", "the owl")
-    expected = zero_shot(load(tasks / "nli").model, LINES, ["the dog", "the owl"])
+    expected = zero_shot(ask.load(tasks / "nli").model, LINES, ["the dog", "the owl"])
     rows = objects(run("zero-shot", *LINES, *labels, *model, "--json").stdout)
     for row, one in zip(rows, expected, strict=True):
         assert row["scores"] == pytest.approx(one.scores, abs=1e-5)
@@ -206,7 +206,7 @@ def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, task
 
 @pytest.mark.slow
 def test_tag_labels_each_word(run, texts, tasks):
-    model = load(tasks / "tag").model
+    model = ask.load(tasks / "tag").model
     expected = tag(model, LINES)
     out = run("tag", "--file", texts, "--model", tasks / "tag").stdout.splitlines()
     assert out[0] == LINES[0]
@@ -227,7 +227,7 @@ def test_tag_labels_each_word(run, texts, tasks):
 
 @pytest.mark.slow
 def test_answer_returns_a_span_of_the_text(run, tasks, folder):
-    model = load(tasks / "answer").model
+    model = ask.load(tasks / "answer").model
     context = " ".join(LINES)
     [expected] = answer(model, "who sees ?", context)
     (folder / "page.txt").write_text(context)
@@ -343,7 +343,7 @@ def test_answer_requires_a_text_for_each_question(error, tasks, folder):
 @pytest.mark.slow
 def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder):
     command = ("features", "--model", trained, "--layers", "0,-1", "--pooling", "mean")
-    found = extract_features(load(trained).model, LINES, layers=[0, -1], pooling="mean")
+    found = extract_features(ask.load(trained).model, LINES, layers=[0, -1], pooling="mean")
     expected = [one.vectors for one in found]
     for source in (LINES, ["--file", texts], ["-"]):
         result = run(*command, "--out", "vectors.npz", *source, input="\n".join(LINES))

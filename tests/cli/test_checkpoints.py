@@ -65,9 +65,10 @@ def test_commands_accept_names_of_the_hub(run, error, checkpoint, local_hub, tmp
 
 
 def test_a_model_of_sentence_transformers_is_exported_with_its_pooling(checkpoint, tmp_path):
-    folder = tmp_path / "embedder"
-    convert_checkpoint(checkpoint, folder, format="huggingface")
-    assert isinstance(load(folder, as_embedder=None).model, BERTModel)
+    plain, folder = tmp_path / "plain", tmp_path / "embedder"
+    for path in (plain, folder):
+        convert_checkpoint(checkpoint, path, format="huggingface")
+    assert isinstance(load(plain, as_embedder=None).model, BERTModel)
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
     (folder / "modules.json").write_text('[{"type": "x.Pooling", "path": "1_Pooling"}]')

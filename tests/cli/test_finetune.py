@@ -17,7 +17,6 @@ from keras_bert_d2l import (
     save_pretrained,
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from tests.eager import running_eagerly
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +67,7 @@ def files(folder):
 def reviews(files, invoke):
     """The folder and the printed output of a classification run."""
     command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
-    with pytest.MonkeyPatch.context() as patch, running_eagerly():
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
         small = ("--epochs", 5, *SMALL[2:])
         result = invoke(*command, "--run-dir", "runs/reviews", *small)
@@ -296,7 +295,6 @@ def test_peek_shows_the_data_without_training(run, files):
         ("tag", "--train words.conll --model runs/reviews", "TokenClassifier"),
         ("embed", "--micro-batches 2", "Received: --micro-batches 2, TASK 'embed'; omit it"),
         ("choose", "--long-texts mean", "Received: --long-texts 'mean', TASK 'choose'; omit it"),
-        ("embed", "--mine-negatives --train few.tsv --model no/where", "no/where"),
         ("tag", "--mine-negatives", "--mine-negatives is for the task 'embed'"),
         ("", "", "TASK is missing: specify one of ('classify', "),
     ],

@@ -106,7 +106,7 @@ def parameters():
             yield pytest.param(page, "sh", marks=mark, id=f"{name}-sh")
 
 
-@pytest.mark.parametrize(("page", "language"), parameters())
+@pytest.mark.parametrize(("page", "language"), list(parameters()))
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, language, workplace, monkeypatch):
     text, names = PAGES[page], {"kb": kb}
     with contextlib.ExitStack() as stack:

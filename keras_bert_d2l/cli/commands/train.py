@@ -134,7 +134,6 @@ def pretrain(
         texts: Text files, folders or globs (also .gz, .xz), or the word "docstrings"; or a token
             store from `prepare`.
     """
-    folder = _run_folder(run_dir, resume, lr_find=lr_find)
     given: dict[str, Any] = {"corpus": None}
     if config is not None:
         given |= PretrainingOptions.read_yaml(config)
@@ -147,6 +146,7 @@ def pretrain(
     if texts:
         given["corpus"] = one_or_many(list(texts))
     given |= options
+    folder = _run_folder(run_dir, resume, lr_find=lr_find)
     if lr_find is None:
         kb.pretrain(run_dir=folder, resume=resume is not None, **given)
         return
@@ -222,12 +222,12 @@ def finetune(
         class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
             labels. [default: 1 for each label]
     """
-    folder = _run_folder(run_dir, resume, peek=peek, lr_find=lr_find)
     if task is not None:
         options["task"] = task_named(task).name
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
     given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
+    folder = _run_folder(run_dir, resume, peek=peek, lr_find=lr_find)
     if peek:
         _peek(TaskRunOptions.from_dict(given))
         return
