@@ -283,7 +283,7 @@ def test_peek_shows_the_data_without_training(run, files):
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("classify", "--dropout 1", "--dropout must be in [0, 1)"),
+        ("classify", "--dropout 1", "--dropout must be a finite number of at least 0 and below 1"),
         ("classify", "--peek --max-len 25", "--max-len must be at most 24"),
         ("classify", "--class-weights good", "LABEL=WEIGHT"),
         ("classify", "--lora 2 --freeze-encoder", "exclude each other"),
