@@ -11,12 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-T = TypeVar("T")
 
 _DELAY_SECONDS, _UPDATE_SECONDS, _LINE_SECONDS = 2.0, 0.1, 30.0
 

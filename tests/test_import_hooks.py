@@ -130,7 +130,9 @@ def test_any_module_may_be_imported_first(module):
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
-@pytest.mark.parametrize("environment", [{"KERAS_BACKEND": "jax"}, {}])
+@pytest.mark.parametrize(
+    "environment", [pytest.param({"KERAS_BACKEND": "jax"}, marks=pytest.mark.long), {}]
+)
 def test_keras_may_change_to_the_jax_backend_after_the_package_is_imported(environment):
     result = in_a_process(
         """

@@ -18,28 +18,12 @@ SIGMA = 0x3A3
 _REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
 
-# Ranges of capitals that TensorFlow does not lowercase: first, last, and lowercase of the first.
-_CAPITALS = (
-    (0x1C89, 0x1C89, 0x1C8A),
-    (0x2C2F, 0x2C2F, 0x2C5F),
-    (0xA7C0, 0xA7C0, 0xA7C1),
-    (0xA7CB, 0xA7CB, 0x0264),
-    (0xA7CC, 0xA7CC, 0xA7CD),
-    (0xA7CE, 0xA7CE, 0xA7CF),
-    (0xA7D0, 0xA7D0, 0xA7D1),
-    (0xA7D2, 0xA7D2, 0xA7D3),
-    (0xA7D4, 0xA7D4, 0xA7D5),
-    (0xA7D6, 0xA7D6, 0xA7D7),
-    (0xA7D8, 0xA7D8, 0xA7D9),
-    (0xA7DA, 0xA7DA, 0xA7DB),
-    (0xA7DC, 0xA7DC, 0x019B),
-    (0x10570, 0x1057A, 0x10597),
-    (0x1057C, 0x1058A, 0x105A3),
-    (0x1058C, 0x10592, 0x105B3),
-    (0x10594, 0x10595, 0x105BB),
-    (0x10D50, 0x10D65, 0x10D70),
-    (0x16EA0, 0x16EB8, 0x16EBB),
-)
+# Capitals that TensorFlow does not lowercase, and the lowercase letter of the first.
+_CAPITALS = """
+1C89:1C8A 2C2F:2C5F A7C0:A7C1 A7CB:264 A7CC:A7CD A7CE:A7CF A7D0:A7D1 A7D2:A7D3 A7D4:A7D5 A7D6:A7D7
+A7D8:A7D9 A7DA:A7DB A7DC:19B 10570-1057A:10597 1057C-1058A:105A3 1058C-10592:105B3
+10594-10595:105BB 10D50-10D65:10D70 16EA0-16EB8:16EBB
+"""
 # Characters of Unicode 14 that affect whether a capital sigma counts as the end of a word.
 _CASED = """
 2C2F 2C5F A7C0-A7C1 A7D0-A7D1 A7D3 A7D5-A7D9 10570-1057A 1057C-1058A 1058C-10592 10594-10595
@@ -107,11 +91,11 @@ def replacements(
         same[_HUGGING_FACE_ACCENT] = _REMOVED
     if not lowercase:
         return same
-    small = {
-        first + i: same.get(small + i, small + i)
-        for first, last, small in _CAPITALS
-        for i in range(last - first + 1)
-    }
+    small = {}
+    for part in _CAPITALS.split():
+        capitals, _, first = part.partition(":")
+        for capital, letter in zip(_code_points(capitals), itertools.count(int(first, 16))):
+            small[capital] = same.get(letter, letter)
     if compat == "huggingface":
         small[SIGMA] = _SMALL_SIGMA
     if not strips_accents:
