@@ -1,7 +1,9 @@
 """Documents of the words `w0 w1 ...`, where word n has the id 5 + n, and their token stores."""
 
 import hashlib
+import itertools
 import json
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -32,41 +34,31 @@ class Documents(Corpus):
         return hashlib.sha256(json.dumps(self.documents).encode()).hexdigest()
 
 
-def numbered_words(lengths):
-    """Return documents with sentences of the given lengths, in which every word is different."""
-    words = iter(range(10**9))
-    return [
-        [" ".join(f"w{next(words)}" for _ in range(length)) for length in document]
-        for document in lengths
-    ]
-
-
 def word_tokenizer(num_words, lowercase=True):
     return Tokenizer(Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(num_words))]), lowercase)
 
 
-@pytest.fixture
-def make_store(tmp_path):
-    """A function that builds a store of distinct words from the sentence lengths of each document.
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """A namespace of `store` and `tokenizer`: thirty documents, whose token n is the id 5 + n."""
+    draw = random.Random(0)
+    words = map("w{}".format, itertools.count())
+    documents = [
+        [" ".join(itertools.islice(words, draw.randint(1, 9))) for _ in range(draw.randint(2, 16))]
+        for _ in range(30)
+    ]
+    tokenizer = word_tokenizer(int(next(words)[1:]))
+    store = build_store(Documents(documents), tokenizer, tmp_path_factory.mktemp("text") / "store")
+    return SimpleNamespace(store=store, tokenizer=tokenizer)
 
-    It returns a namespace of `store` and `tokenizer`. Token n of the store is the id 5 + n.
-    """
 
-    def make(lengths, name="store"):
-        tokenizer = word_tokenizer(sum(map(sum, lengths)))
-        store = build_store(Documents(numbered_words(lengths)), tokenizer, tmp_path / name)
-        return SimpleNamespace(store=store, tokenizer=tokenizer)
-
-    return make
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def documents():
     """The class `Documents`."""
     return Documents
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def words():
     """The function `word_tokenizer`."""
     return word_tokenizer

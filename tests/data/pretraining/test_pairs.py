@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples, truncate
+from keras_bert_d2l.data.pretraining.splitting import split_documents
 
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
@@ -332,3 +333,39 @@ def test_texts_contain_every_token_once_and_fit_in_rows(cross_documents, max_len
 def test_max_len_must_leave_room_for_one_token_of_a_single_text():
     with pytest.raises(ValueError, match="`max_len` must be an integer of at least 3.*max_len=2"):
         texts_of(one_token_sentences(9), max_len=2)
+
+
+def test_the_split_does_not_depend_on_the_order_of_documents():
+    hashes = np.random.default_rng(0).integers(2**63, size=1000).astype(np.uint64)
+    order = np.random.default_rng(1).permutation(1000)
+    held_out = split_documents(hashes, "held_out", 0.05)
+    assert len(held_out) == 50
+    assert set(hashes[held_out]) == set(
+        hashes[order][split_documents(hashes[order], "held_out", 0.05)]
+    )
+    rest = split_documents(hashes, "train", 0.05)
+    assert sorted([*held_out, *rest]) == list(range(1000))
+
+
+def test_identical_documents_are_in_the_same_part_of_the_split():
+    hashes = np.array([9, 1, 3, 1, 1, 7], np.uint64)
+    for share in (0.01, 0.99):  # both parts have two different documents
+        assert split_documents(hashes, "held_out", share).tolist() == [1, 2, 3, 4]
+        assert split_documents(hashes, "train", share).tolist() == [0, 5]
+
+
+@pytest.mark.parametrize("hashes", [[1], [1, 2, 3], [1, 1, 1, 1, 2], [1, 1, 5, 6]])
+def test_a_split_with_one_document_in_a_part_is_rejected(hashes):
+    with pytest.raises(ValueError, match="at least two different documents in each.*blank lines"):
+        split_documents(np.array(hashes, np.uint64), "train", 0.05)
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.001, 0.5, 0.999])
+def test_a_split_has_at_least_two_documents_in_each_part(held_out):
+    hashes = np.arange(10, dtype=np.uint64)
+    if held_out == 0:
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            split_documents(hashes, "train", held_out)
+    else:
+        expected = min(max(2, round(10 * held_out)), 8)
+        assert len(split_documents(hashes, "held_out", held_out)) == expected

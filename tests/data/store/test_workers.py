@@ -3,33 +3,32 @@
 import multiprocessing
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+from keras_bert_d2l.data.store import workers
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text import text_files
-from keras_bert_d2l.text.corpus import Corpus
-
-PIECE_BYTES = 2000
-NUM_PIECES = 20
-BUILD = f"""
-import sys
-from keras_bert_d2l.text import text_files
-text_files.SECTION_BYTES = {PIECE_BYTES}
-from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
-build_store(
-    Corpus.open(sys.argv[1]), Tokenizer(Vocab.from_file(sys.argv[2])), sys.argv[3], workers=2,
-    progress=lambda *done: print(*done, flush=True),
-)
-"""
+PIECE_BYTES = 2000
+NUM_PIECES = 20
+
+
+def build(source, vocab, folder, finished):
+    """Build a store in a process that is killed, and send a message after each part."""
+    text_files.SECTION_BYTES = PIECE_BYTES
+    tokenizer = Tokenizer(Vocab.from_file(vocab))
+    build_store(
+        Corpus.open(source),
+        tokenizer,
+        folder,
+        workers=2,
+        progress=lambda *done: finished.send(done),
+    )
 
 
 @pytest.fixture
@@ -56,17 +55,18 @@ def contents(folder):
 def test_a_build_killed_at_random_moments_gives_the_same_bytes(
     corpus, words, undisturbed, tmp_path
 ):
-    moments = random.Random(1)
     words(20).vocab.to_file(tmp_path / "vocab.txt")
-    command = [sys.executable, "-c", BUILD, corpus.source, tmp_path / "vocab.txt"]
-    for _ in range(int(os.environ.get("KERAS_BERT_D2L_KILLS", "2"))):
-        build = subprocess.Popen(
-            [*command, tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        with build:
-            build.stdout.readline()  # the first shard is done
-            time.sleep(moments.uniform(0, 0.05))
-            build.send_signal(signal.SIGKILL)
+    processes, moments = workers._context(), random.Random(1)
+    for _ in range(int(os.environ.get("KERAS_BERT_D2L_KILLS", "1"))):
+        first_part, finished = processes.Pipe(duplex=False)
+        paths = corpus.source, tmp_path / "vocab.txt", tmp_path / "store"
+        process = processes.Process(target=build, args=(*paths, finished))
+        process.start()
+        finished.close()
+        first_part.recv()
+        time.sleep(moments.uniform(0, 0.05))
+        process.kill()
+        process.join()
         if (tmp_path / "store").exists():
             break
     store = build_store(corpus, words(20), tmp_path / "store", workers=2)
