@@ -113,12 +113,12 @@ from .inspection.doctor.doctor import (
     DoctorCallback as DoctorCallback,
     doctor as doctor,
 )
-from .inspection.learning_rate.range_test import (
+from .inspection.learning_rate import (
     RangeTest as RangeTest,
     find_learning_rate as find_learning_rate,
 )
 from .pages import Page as Page
-from .inspection.playground.playground import playground as playground
+from .inspection.playground import playground as playground
 from .training.report.report import compare_runs as compare_runs
 from .training.report.report import run_report as run_report
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
@@ -147,9 +147,9 @@ from .tasks.task import (
     register_task as register_task,
 )
 from .serving.client.client import ServingClient as ServingClient
-from .serving.export.audit import audit_saved_model as audit_saved_model
-from .serving.export.saved_model import export_saved_model as export_saved_model
-from .serving.onnx.onnx_model import export_onnx as export_onnx
+from .serving.audit import audit_saved_model as audit_saved_model
+from .serving.saved_model import export_saved_model as export_saved_model
+from .serving.onnx_model import export_onnx as export_onnx
 from .text.corpus import Corpus as Corpus
 from .text.coverage import (
     Coverage as Coverage,

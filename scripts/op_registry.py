@@ -1,4 +1,4 @@
-r"""Write the audit's registry of operations: `keras_bert_d2l/serving/export/known_ops.txt`.
+r"""Write the audit's registry of operations: `keras_bert_d2l/serving/known_ops.txt`.
 
 It lists the operations of TensorFlow and tensorflow-text by the releases that have them. The audit
 allows those of the server's release, or those of all releases.
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import textwrap
 
-FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "export" / "known_ops.txt"
+FILE = pathlib.Path(__file__).parents[1] / "keras_bert_d2l" / "serving" / "known_ops.txt"
 _HEADER = """\
 # Operations by the releases that have them. Written by scripts/op_registry.py.
 """

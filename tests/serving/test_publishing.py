@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from keras_bert_d2l.serving.export.saved_model import export_saved_model
+from keras_bert_d2l.serving.saved_model import export_saved_model
 
 NUM_VERSIONS = 12
 SECONDS = 120

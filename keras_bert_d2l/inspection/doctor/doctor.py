@@ -17,7 +17,7 @@ from keras_bert_d2l.inspection.doctor.evidence import (
     options_for,
     weights_of,
 )
-from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest, find_learning_rate
+from keras_bert_d2l.inspection.learning_rate import RangeTest, find_learning_rate
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.run.state import sync

@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.inspection.learning_rate.range_test import RangeTest
+from keras_bert_d2l.inspection.learning_rate import RangeTest
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.text_inputs import longest_row
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.serving.export.audit import GRAPH_FILE, check_file_access, read_saved_model
-from keras_bert_d2l.serving.export.model_card import CARD_FILE
+from keras_bert_d2l.serving.audit import GRAPH_FILE, check_file_access, read_saved_model
+from keras_bert_d2l.serving.model_card import CARD_FILE
 from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
 from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text.normalization import tensorflow_text

@@ -1,10 +1,20 @@
-"""A signature of an exported model: its function, its inputs and a small example request."""
+"""What a signature is, the signature of token ids, and the model that all signatures share.
+
+B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width, V: vocabulary
+size, C: labels.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
+
+from keras_bert_d2l.layers.kernels.attention import exported
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.text.tokenizer.framing import require
 
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
 TEXT_B = tf.TensorSpec((None,), tf.string, name="text_b")
@@ -15,6 +25,13 @@ CONTEXT = tf.TensorSpec((None,), tf.string, name="context")
 PREDICT = tf.saved_model.PREDICT_METHOD_NAME
 CLASSIFY = tf.saved_model.CLASSIFY_METHOD_NAME
 REGRESS = tf.saved_model.REGRESS_METHOD_NAME
+
+_BATCH = (
+    tf.TensorSpec((None, None), tf.int32, name="tokens"),
+    tf.TensorSpec((None, None), tf.int32, name="segments"),
+    tf.TensorSpec((None,), tf.int32, name="valid_lens"),
+)
+_PRED_POSITIONS = tf.TensorSpec((None, None), tf.int32, name="pred_positions")
 
 Answer = dict[str, tf.Tensor]
 """The outputs of a signature by name."""
@@ -58,3 +75,132 @@ def traced_once(
 ) -> Callable[..., Traced]:
     """Wrap a function so that it is traced and saved once, even if several signatures call it."""
     return tf.function(function, input_signature=specs, autograph=False)
+
+
+class ServedModel:
+    """A model without dropout, whose encoder is traced once for all signatures.
+
+    Args:
+        model: The model.
+
+    Call arguments:
+        tokens: Token ids with special tokens and padding, int32 `(B, T)`.
+        segments: Segment ids, int32 `(B, T)`.
+        valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
+        pred_positions: For a `BERTModel` with an MLM head, the positions to predict, int32
+            `(B, P)`. P may be 0. `None`: no `mlm_logits`.
+
+    Returns: float32 outputs, depending on the model class:
+
+        - `BERTModel`: `encoded` `(B, T, D)`; `embedding` `(B, D)`, that of `TextEmbedder(model)`;
+          `pooled` `(B, D)`; `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column 1
+          means "is next". The outputs of missing heads are omitted;
+        - `SequenceClassifier`: `logits` `(B, C)`;
+        - `SequenceRegressor`: `logits` `(B, C)`, which are its scores;
+        - `TokenClassifier`: `logits` `(B, T, C)`;
+        - `QuestionAnswerer`: the logits `start` and `end` `(B, T)`;
+        - `MultipleChoice`: `logits` `(B,)`, the score of each row;
+        - `TextEmbedder`: `embedding` `(B, D)`.
+    """
+
+    def __init__(self, model: BERTModel | TaskModel) -> None:
+        self.model = model
+        self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
+        self.embeds = "embedding" in self._task.outputs
+        self._encode = traced_once(self._run_encoder, _BATCH)
+
+    def __call__(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        valid_lens: tf.Tensor,
+        pred_positions: tf.Tensor | None = None,
+    ) -> Answer:
+        encoded = None
+        if self._task.long_texts == "cut":
+            encoded = self._encode(tokens, segments, valid_lens)
+            outputs = self._task.answer(encoded, self._task.is_token(tokens, valid_lens))
+        else:
+            outputs = self._task.over_windows(self._encode, tokens, segments, valid_lens)
+        if not isinstance(outputs, dict):
+            outputs = {self._task.outputs[0]: outputs}
+        if isinstance(self.model, BERTModel):
+            outputs |= _pretraining_outputs(self.model, encoded, pred_positions)
+        return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
+
+    def _run_encoder(self, *batch: tf.Tensor) -> tf.Tensor:
+        with exported():
+            return self.model.encoder(*batch, training=False)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signature `tokens`, which checks its inputs and runs the complete model."""
+        has_mlm = isinstance(self.model, BERTModel) and "mlm" in self.model.usable_heads
+        specs = (*_BATCH, _PRED_POSITIONS) if has_mlm else _BATCH
+        example = (
+            *np.zeros((2, 1, 2), np.int32),
+            np.full(1, 2, np.int32),
+            np.zeros((1, 1), np.int32),
+        )
+
+        def run(*features: tf.Tensor) -> Answer:
+            # Without the checks, a GPU returns zeros for invalid ids.
+            with tf.control_dependencies(self._checks(*features)):
+                return self(*map(tf.identity, features))
+
+        return {"tokens": Signature(run, specs, example[: len(specs)])}
+
+    def _checks(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        valid_lens: tf.Tensor,
+        pred_positions: tf.Tensor | None = None,
+    ) -> list[tf.Operation]:
+        """Return assertions that the features have the right shapes and values."""
+        config, most = self.model.bert_config, self.model.max_row_len
+        num_rows, length = tf.unstack(tf.shape(tokens))
+        num_segments = config.num_segments - config.first_segment_id
+        checks = [
+            (length <= most, f"`tokens` must have at most {most} columns."),
+            (tf.shape(segments) == tf.shape(tokens), "`segments` must have the shape of `tokens`."),
+            (tf.size(valid_lens) == num_rows, "`valid_lens` must have one number per row."),
+            (_are_below(tokens, config.vocab_size), _from_0_to("tokens", config.vocab_size)),
+            (_are_below(segments, num_segments), _from_0_to("segments", num_segments)),
+            (
+                _are_below(valid_lens - 1, length),
+                "`valid_lens` must be from 1 to the number of columns of `tokens`.",
+            ),
+        ]
+        if pred_positions is not None:
+            checks += [
+                (
+                    tf.shape(pred_positions)[0] == num_rows,
+                    "`pred_positions` must have as many rows as `tokens`.",
+                ),
+                (
+                    _are_below(pred_positions, length),
+                    "`pred_positions` must be positions in `tokens`, from 0.",
+                ),
+            ]
+        return [assertion for check in checks for assertion in require(*check)]
+
+
+def _are_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
+    return (values >= 0) & (values < limit)
+
+
+def _from_0_to(name: str, limit: int) -> str:
+    return f"`{name}` must be from 0 to {limit - 1}."
+
+
+def _pretraining_outputs(
+    model: BERTModel, encoded: tf.Tensor, pred_positions: tf.Tensor | None
+) -> Answer:
+    outputs, cls, heads = {"encoded": encoded}, encoded[:, 0], model.usable_heads
+    if "pooler" in heads:
+        outputs["pooled"] = cls = heads["pooler"](cls)
+    if pred_positions is not None:
+        outputs["mlm_logits"] = heads["mlm"](encoded, pred_positions)
+    if "nsp" in heads:
+        outputs["nsp_logits"] = heads["nsp"](cls)
+    return outputs

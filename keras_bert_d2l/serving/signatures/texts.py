@@ -1,6 +1,6 @@
-"""The signatures that take strings: what those of all models share.
+"""The signatures that take strings: tokenization, character spans, and what all models share.
 
-B: texts in a batch, D: hidden width.
+B: texts in a batch, T: tokens in a row, N: spans, D: hidden width.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,152 @@ from keras_bert_d2l.serving.signatures.signature import (
     PREDICT,
     TEXT,
     Answer,
+    ServedModel,
     Signature,
     TextOptions,
     traced_once,
 )
-from keras_bert_d2l.serving.signatures.text_batches import TextBatches
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.text.normalization import encode
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, frame, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+
+_ACCENT = r"\p{Mn}"
+_STEP = 8  # the shortest length, and the distance between the lengths up to 64
+
+Batch = dict[str, tf.Tensor]
+"""`tokens` and `segments`, int32 `(B, T)`, and `valid_lens`, int32 `(B,)`."""
+
+
+class Characters:
+    """The characters of texts, computed with TensorFlow's built-in ops.
+
+    A character is a code point, as in Python strings. Each byte that is not UTF-8 counts as one
+    character and becomes the replacement character, because JSON is UTF-8.
+
+    Args:
+        texts: Strings `(B,)`.
+    """
+
+    def __init__(self, texts: tf.Tensor) -> None:
+        self._codes = tf.strings.unicode_decode(texts, "UTF-8")
+
+    def spans(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Return spans of the texts.
+
+        Args:
+            rows: Index of the text of each span, int `(N,)`.
+            starts: Index of the first character of each span, int32 `(N,)`.
+            ends: Index after the last character of each span, int32 `(N,)`.
+
+        Returns: strings `(N,)`.
+        """
+        # `tf.strings.substr` would need a copy of the complete text for each span.
+        offset = self._num_before(rows)
+        places = tf.ragged.range(offset + starts, offset + ends)
+        return encode(places.with_values(tf.gather(self._codes.values, places.values)))
+
+    def ends_with_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Extend the ends `(N,)` of spans past the combining accents that follow."""
+        distinct, place = tf.unique(self._codes.values)
+        is_accent = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), _ACCENT)
+        no_accents = tf.cast(tf.where(~tf.gather(is_accent, place))[:, 0], tf.int32)
+        text_ends = tf.cast(tf.gather(self._codes.row_limits(), rows), tf.int32)
+        offset = self._num_before(rows)
+        number = tf.searchsorted(no_accents, offset + ends)
+        # If only accents follow, the span ends where the last text ends.
+        following = tf.concat([no_accents, [tf.size(self._codes.values)]], axis=0)
+        return tf.minimum(tf.gather(following, number), text_ends) - offset
+
+    def _num_before(self, rows: tf.Tensor) -> tf.Tensor:
+        """Return the total number of characters in the texts before each row's text."""
+        return tf.cast(tf.gather(self._codes.row_starts(), rows), tf.int32)
+
+
+def padded_lengths(max_len: int) -> tuple[int, ...]:
+    """Return the lengths T that rows are padded to: 8, 16, 24, ..., 64, 80, 96, ... and `max_len`.
+
+    Padding adds at most 7 tokens to texts of up to 64 tokens, and at most a quarter to longer ones.
+    A server prepares kernels and memory for each shape, so a few fixed lengths limit this work.
+    """
+    lengths, length, step = [], _STEP, _STEP
+    while length < max_len:
+        lengths.append(length)
+        step *= 2 if length == 8 * step else 1
+        length += step
+    return (*lengths, max_len)
+
+
+class TextBatches:
+    """Tokenizer of texts or text pairs into batches for a model.
+
+    Rows have the length of the longest text, rounded up to the next of
+    `padded_lengths(max_len)`. Texts longer than `max_len` are truncated at the end; in a pair,
+    the longer text is truncated first.
+
+    Args:
+        tokenizer: The `Tokenizer`.
+        max_len: Maximum number of tokens in a row, including special tokens.
+
+    Call arguments:
+        text: Strings `(B,)`.
+        text_b: Second text of each pair, strings `(B,)`. `None` for single texts.
+
+    Returns: a batch, and whether each text was truncated, bool `(B,)`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_len: int) -> None:
+        self.vocab = tokenizer.vocab
+        self.max_len = max_len
+        self.room = max_len - ADDED_TO_ONE  # maximum number of tokens of a single text
+        self._lengths = tf.constant(padded_lengths(max_len))
+
+        self._tokenize = traced_once(tokenizer.tokenize, (TEXT,))
+        self._with_offsets = traced_once(tokenizer.with_offsets, (TEXT,))
+        self._single = traced_once(self._of_one, (TEXT,))
+
+    def __call__(self, text: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[Batch, tf.Tensor]:
+        return self._single(text) if text_b is None else self._of_pair(text, text_b)
+
+    def pieces(self, text: tf.Tensor) -> Pieces:
+        """Return the token ids of texts and the character offsets of each token.
+
+        Args:
+            text: Strings `(B,)`.
+
+        Returns: ids, starts and ends, ragged int32 `(B, None)`, as in `Tokenizer.with_offsets`.
+        """
+        pieces = self._with_offsets(text)
+        return pieces["tokens"], pieces["starts"], pieces["ends"]
+
+    def of_pieces(self, tokens: tf.RaggedTensor) -> tuple[Batch, tf.Tensor]:
+        """Build the same outputs as a call, from token ids, ragged int32 `(B, None)`."""
+        batch = frame(tokens, vocab=self.vocab, max_len=self.max_len)
+        return self.trim(batch), tokens.row_lengths() > self.room
+
+    def trim(self, batch: Batch) -> Batch:
+        """Trim the `(B, T)` tensors of a batch to the shortest sufficient fixed length."""
+        # The 1 is a fallback for an empty batch, which has no lengths.
+        longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0), keepdims=True)
+        length = tf.gather(self._lengths, tf.searchsorted(self._lengths, longest))[0]
+        return {name: x[:, :length] if x.shape.rank == 2 else x for name, x in batch.items()}
+
+    def _of_one(self, text: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        return self.of_pieces(self._tokenize(text))
+
+    def _of_pair(self, text: tf.Tensor, text_b: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        text, text_b = checked_pairs(text, text_b)
+        pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
+        batch = frame(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
+        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + ADDED_TO_PAIR
+        return self.trim(batch), num_tokens > self.max_len
+
+
+def checked_pairs(text: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the texts of pairs. The graph fails if their shapes differ."""
+    message = "Both inputs must have the same number of texts, one pair per row."
+    with tf.control_dependencies(require(tf.shape(text) == tf.shape(text_b), message)):
+        return tf.identity(text), tf.identity(text_b)
 
 
 class TextSignatures:

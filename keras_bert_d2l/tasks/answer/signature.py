@@ -7,11 +7,14 @@ N: candidate spans, n: best spans of a window or a context, k: answers per quest
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
-from keras_bert_d2l.serving.signatures.character_spans import Characters
-from keras_bert_d2l.serving.signatures.signature import CONTEXT, QUESTION, Answer, TextOptions
-from keras_bert_d2l.serving.signatures.text_batches import Batch, checked_pairs
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.serving.signatures.signature import (
+    CONTEXT,
+    QUESTION,
+    Answer,
+    ServedModel,
+    TextOptions,
+)
+from keras_bert_d2l.serving.signatures.texts import Batch, Characters, TextSignatures, checked_pairs
 from keras_bert_d2l.tasks.answer.model import longest_question
 from keras_bert_d2l.tasks.answer.predictions import N_BEST, best_spans
 from keras_bert_d2l.text.tokenizer.framing import sliding_windows

@@ -30,9 +30,15 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import CLASSIFY, TEXT, TEXT_B, Answer, TextOptions
+from keras_bert_d2l.serving.signatures.signature import (
+    CLASSIFY,
+    TEXT,
+    TEXT_B,
+    Answer,
+    ServedModel,
+    TextOptions,
+)
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.task import EvaluationOptions

@@ -27,8 +27,13 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import PREDICT, REGRESS, Answer, TextOptions
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.serving.signatures.signature import (
+    PREDICT,
+    REGRESS,
+    Answer,
+    ServedModel,
+    TextOptions,
+)
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.predictions import LabeledSignatures
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor

@@ -6,10 +6,8 @@ B: texts in a batch, W: maximum number of words per text, N: words of all texts,
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.character_spans import Characters
-from keras_bert_d2l.serving.signatures.signature import Answer, TextOptions
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.serving.signatures.signature import Answer, ServedModel, TextOptions
+from keras_bert_d2l.serving.signatures.texts import Characters, TextSignatures
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _CONTINUED = "##"

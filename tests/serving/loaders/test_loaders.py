@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.export.audit import read_saved_model
+from keras_bert_d2l.serving.audit import read_saved_model
 
 HERE = pathlib.Path(__file__).parent
 DTYPES = {tf.float32.as_datatype_enum: np.float32, tf.int32.as_datatype_enum: np.int32}

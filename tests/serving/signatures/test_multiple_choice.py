@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_bert_d2l.serving.client.client import ServingClient
-from keras_bert_d2l.serving.export.saved_model import export_saved_model
+from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.tasks.choose.model import MultipleChoice

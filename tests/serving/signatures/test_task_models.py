@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.export.audit import audit_saved_model, read_saved_model
-from keras_bert_d2l.serving.export.model_card import describe_signatures
-from keras_bert_d2l.serving.export.saved_model import export_saved_model
+from keras_bert_d2l.serving.audit import audit_saved_model, read_saved_model
+from keras_bert_d2l.serving.model_card import describe_signatures
+from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.signature import CLASSIFY, PREDICT, REGRESS
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.text_batches import TextBatches, padded_lengths
+from keras_bert_d2l.serving.signatures.texts import TextBatches, padded_lengths
 from tests.nightly import nightly_except
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.serving.onnx.onnx_model import OPSET, export_onnx
+from keras_bert_d2l.serving.onnx_model import OPSET, export_onnx
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

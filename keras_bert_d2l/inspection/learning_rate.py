@@ -1,9 +1,9 @@
-"""`find_learning_rate`: the learning rate range test of Smith 2017."""
+"""`find_learning_rate`: the learning rate range test of Smith 2017, and its plot."""
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,9 +11,8 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_positive, check_type
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inspection.learning_rate.plot import plot
-from keras_bert_d2l.inspection.trial import undone
 from keras_bert_d2l.models.features import BatchModel
+from keras_bert_d2l.pages import fill
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
 _FIRST = 5  # steps whose mean loss is the initial loss
@@ -22,6 +21,31 @@ _FELL = 0.98  # times the initial loss; above that, the loss has not fallen
 _LEARNED = 0.01  # times the initial loss; there is nothing left to learn
 _NEIGHBORS = 4  # on both sides, over which losses are averaged
 _MARGIN = 5  # between the rate of the lowest loss, which is about to diverge, and the proposal
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 700, 40, 360  # edges of the plot in an image of 720 x 410
+_NUM_LINES = 6
+
+
+@contextlib.contextmanager
+def undone(model: BatchModel) -> Iterator[None]:
+    """Undo the training steps inside the `with` block.
+
+    At its end, the weights, the optimizer, the dropout seeds and the metrics are as before.
+
+    Args:
+        model: The compiled model.
+    """
+    optimizer: Any = model.optimizer
+    missing_heads = model.missing_heads
+    optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *optimizer.variables]
+    values = [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        model.missing_heads = missing_heads
+        model.reset_metrics()
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -202,3 +226,35 @@ def _repeated(data: Iterable[Tensor], number: int) -> Iterator[Tensor]:
                 return
         if number == before:
             raise ValueError("`data` must contain at least one batch. Received: no batches.")
+
+
+def plot(
+    rates: Sequence[float],
+    losses: Sequence[float],
+    smoothed: Sequence[float],
+    proposal: float | None,
+) -> str:
+    """Return the plot: losses over rates on a logarithmic axis, and the proposed rate."""
+    lowest, highest = math.log10(rates[0]), math.log10(rates[-1])
+    least, most = min(losses), max(*smoothed, losses[0])
+
+    def x(rate: float) -> float:
+        share = (math.log10(rate) - lowest) / ((highest - lowest) or 1)
+        return round(_LEFT + share * (_RIGHT - _LEFT), 1)
+
+    def y(loss: float) -> float:
+        share = min(1.0, (loss - least) / ((most - least) or 1))
+        return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
+
+    def line(values: Sequence[float]) -> str:
+        return " ".join(f"{x(rate)},{y(value)}" for rate, value in zip(rates, values, strict=True))
+
+    decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
+    return fill(
+        "inspection/learning_rate.svg.jinja",
+        columns=[(x(rate), f"{rate:.0e}") for rate in decades],
+        lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
+        losses=line(losses),
+        smoothed=line(smoothed),
+        proposal=None if proposal is None else (x(max(proposal, rates[0])), f"{proposal:.2g}"),
+    )

@@ -11,7 +11,7 @@ from keras_bert_d2l.files import verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.serving.export.audit import read_saved_model
+from keras_bert_d2l.serving.audit import read_saved_model
 from keras_bert_d2l.serving.protocol import Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions

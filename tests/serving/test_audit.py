@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_bert_d2l.serving.export.audit import (
+from keras_bert_d2l.serving.audit import (
     ACCESSES_FILES,
     Finding,
     audit_saved_model,

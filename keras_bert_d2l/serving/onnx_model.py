@@ -24,8 +24,8 @@ from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.export.model_card import CARD_FILE
-from keras_bert_d2l.serving.onnx.graph import (
+from keras_bert_d2l.serving.model_card import CARD_FILE
+from keras_bert_d2l.serving.onnx_graph import (
     MASK,
     PREDICTED,
     SEGMENTS,

@@ -1,4 +1,4 @@
-"""Export of a model and its tokenizer as a numbered SavedModel."""
+"""Export of a model and its tokenizer as a numbered SavedModel, with warm-up requests."""
 
 import contextlib
 import os
@@ -13,9 +13,8 @@ from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import check_local, make_folder, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.export.audit import check_saved_model
-from keras_bert_d2l.serving.export.model_card import write_model_card
-from keras_bert_d2l.serving.export.warmup import write_warmup
+from keras_bert_d2l.serving.audit import check_saved_model
+from keras_bert_d2l.serving.model_card import write_model_card
 from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature, TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
@@ -25,6 +24,7 @@ from keras_bert_d2l.types import PathLike
 
 _VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
 _FINGERPRINT_FILE = "fingerprint.pb"
+WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
 def export_saved_model(
@@ -226,3 +226,30 @@ def _refuse_existing(folder: pathlib.Path) -> None:
             f"{os.fspath(folder)!r} already exists, and an export never replaces a version. Choose "
             "a different number, or omit `version` to use the next one."
         )
+
+
+def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signature]) -> None:
+    """Write one request per signature, if tensorflow-serving-api is installed.
+
+    Args:
+        folder: Folder of a SavedModel.
+        name: Name of the model on the server.
+        signatures: The signatures by name.
+    """
+    try:
+        from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
+    except ModuleNotFoundError:
+        return
+    file = folder / WARMUP_FILE
+    file.parent.mkdir()
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for signature_name, signature in signatures.items():
+            request = predict_pb2.PredictRequest(
+                model_spec=model_pb2.ModelSpec(name=name, signature_name=signature_name),
+                inputs={
+                    spec.name: tf.make_tensor_proto(array, spec.dtype)
+                    for spec, array in zip(signature.specs, signature.example, strict=True)
+                },
+            )
+            log = prediction_log_pb2.PredictLog(request=request)
+            writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.heads import fill_mask
-from keras_bert_d2l.serving.export.model_card import describe_signatures
-from keras_bert_d2l.serving.export.saved_model import export_saved_model
-from keras_bert_d2l.serving.signatures.pretraining import PretrainingSignatures
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.token_ids import ServedModel
+from keras_bert_d2l.serving.model_card import describe_signatures
+from keras_bert_d2l.serving.saved_model import export_saved_model
+from keras_bert_d2l.serving.signatures.signature import ServedModel, TextOptions
+from keras_bert_d2l.serving.signatures.signatures import PretrainingSignatures
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

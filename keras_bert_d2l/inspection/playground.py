@@ -137,10 +137,10 @@ def _page(
     data["shapes"] = {name: value.shape for name, value in weights.items()}
     floats, integers = weight_bytes(weights)
     return render(
-        "inspection/playground/page/page.html.jinja",
+        "inspection/playground_page/page.html.jinja",
         "BERT playground",
-        styles=["inspection/playground/page/page.css"],
-        scripts=[f"inspection/playground/page/{name}" for name in SCRIPTS],
+        styles=["inspection/playground_page/page.css"],
+        scripts=[f"inspection/playground_page/{name}" for name in SCRIPTS],
         data={
             "data": _packed(json.dumps(data).encode()),
             "floats": _packed(floats),

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.inspection.playground.playground import tokenizer_data
+from keras_bert_d2l.inspection.playground import tokenizer_data
 from keras_bert_d2l.pages import source
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
@@ -36,7 +36,7 @@ def tokenize(page):
     """
 
     def tokenize(tokenizer, texts, result="row"):
-        script = source("inspection/playground/page/tokenizer.js")
+        script = source("inspection/playground_page/tokenizer.js")
         options = json.dumps(tokenizer_data(tokenizer))
         return page.run(
             f"(() => {{ {script}; const tokenizer = new Tokenizer({options});"

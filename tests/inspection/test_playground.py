@@ -9,7 +9,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.weights import named_weights
-from keras_bert_d2l.inspection.playground.playground import rounded
+from keras_bert_d2l.inspection.playground import rounded
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
 WORDS = "the cat sat on a mat and dog ##s ran home . , old new man".split()
@@ -245,7 +245,7 @@ def contrast(first, second):
 
 @pytest.mark.slow
 def test_a_large_model_has_stored_answers(page, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_bert_d2l.inspection.playground.playground._MOST_WEIGHTS", 100)
+    monkeypatch.setattr("keras_bert_d2l.inspection.playground._MOST_WEIGHTS", 100)
     model = tiny_model()
     with pytest.raises(ValueError, match=r"`texts` is required .* Received: texts=None"):
         kb.playground(model)

@@ -1,1 +1,0 @@
-"""Learning rate range test: which learning rates a model can train with."""

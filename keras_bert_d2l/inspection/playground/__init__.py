@@ -1,1 +1,0 @@
-"""The playground: one HTML page with a model inside."""

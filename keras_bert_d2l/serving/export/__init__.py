@@ -1,1 +1,0 @@
-"""Export of a model and its tokenizer as a SavedModel that takes strings."""

@@ -1,1 +1,0 @@
-"""Export of a model as ONNX, for other runtimes."""
