@@ -73,7 +73,7 @@ def test_steps_can_be_read_in_any_order_and_divided_among_shards(reader, kind):
         assert found == expected
 
 
-@pytest.mark.parametrize("kind", KINDS.keys() - {"bucketed"})
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bucketed"])
 def test_a_call_may_span_epochs(reader, kind):
     one = reader(**KINDS[kind])
     last = 3 * one.num_steps
