@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pathlib
 import shutil
 
 import pytest
@@ -141,9 +142,6 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
-    kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "onnx/reviews")
-    kb.export_onnx(bert, folder / "onnx/pretrained")
-    kb.export_saved_model(bert, folder / "saved_models/mine")
     kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
     weights = load_file(folder / "book/pretrained.safetensors")
     save_file(weights, folder / "bert.safetensors")  # without the number of heads
@@ -158,10 +156,40 @@ def prepared(small_models, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def onnx_models(tmp_path_factory):
+    """A folder with the ONNX models that the pages mention."""
+    folder, bert = tmp_path_factory.mktemp("onnx"), make_bert()
+    kb.export_onnx(kb.SequenceClassifier(bert, ["bad", "good"]), folder / "reviews")
+    kb.export_onnx(bert, folder / "pretrained")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exporting_once(tmp_path_factory):
+    """A function like `export_saved_model`, which exports a model of each kind only once."""
+    export, folder, made = kb.export_saved_model, tmp_path_factory.mktemp("exports"), {}
+
+    def export_once(model, out, *, version=None, run_dir=None, **options):
+        kind = (type(model), *sorted(options.items()))
+        if kind not in made:
+            made[kind] = export(model, folder / str(len(made)), run_dir=run_dir, **options)
+        number = version or len(list(pathlib.Path(out).glob("*"))) + 1
+        return pathlib.Path(shutil.copytree(made[kind], pathlib.Path(out, str(number))))
+
+    return export_once
+
+
 @pytest.fixture
-def workplace(hub, prepared, tmp_path, monkeypatch):
+def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch, request):
     """A working directory with copies of the files, and presets that are small."""
+    page = request.node.name
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(kb, "export_saved_model", exporting_once)
+    if "onnx" in page:
+        shutil.copytree(request.getfixturevalue("onnx_models"), tmp_path / "onnx")
+    if "serving" in page:
+        kb.export_saved_model(make_bert(), "saved_models/mine")
     preset = kb.BERTConfig.preset
     monkeypatch.setattr(kb.BERTConfig, "preset", lambda name, **o: preset(name, **{**SIZES, **o}))
     return tmp_path
