@@ -206,7 +206,7 @@ def use_small_things(text, monkeypatch):
     if "kb.distill(" in text:
         distill = kb.distill  # the teacher of this test has one block
         monkeypatch.setattr(
-            kb, "distill", lambda teacher, texts, blocks: distill(teacher, texts, [1])
+            kb, "distill", lambda teacher, texts, blocks, **o: distill(teacher, texts, [1], **o)
         )
     if "load_dataset" in text and "```python" in text:
         datasets = pytest.importorskip("datasets")
