@@ -142,7 +142,7 @@ def check_field(name: str, value: _Value) -> _Value:
 def check_heads(num_hiddens: int, num_heads: int) -> None:
     """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
     is_right = check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads) == 0
-    expected = f"a multiple of num_heads={num_heads}, so that each head gets the same width"
+    expected = f"a multiple of `num_heads` (num_heads={num_heads}), the same width for each head"
     check_that(is_right, "num_hiddens", expected, num_hiddens)
 
 
