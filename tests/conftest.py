@@ -189,3 +189,16 @@ def bucket(request, tmp_path, monkeypatch):
     name = f"s3://{uuid.uuid4().hex}"
     fsspec.filesystem("s3", skip_instance_cache=True).mkdir(name)
     return f"{name}/folder"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes a file and returns its path."""
+
+    def write_file(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_file

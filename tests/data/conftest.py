@@ -62,16 +62,3 @@ def documents():
 def words():
     """The function `word_tokenizer`."""
     return word_tokenizer
-
-
-@pytest.fixture
-def write(tmp_path):
-    """A function that writes a file and returns its path."""
-
-    def write(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write

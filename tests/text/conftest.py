@@ -61,16 +61,3 @@ def _pieces(word: str, vocab) -> list[int]:
 @pytest.fixture(scope="session")
 def google() -> SimpleNamespace:
     return SimpleNamespace(words=words, ids=ids)
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Return a function that writes a file and returns its path."""
-
-    def write_file(name, content):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write_file
