@@ -127,8 +127,8 @@ def check_annotated(name: str, value: Any, kind: Any) -> Any:
     Args:
         name: Name of the field, for the message.
         value: What the caller passed.
-        kind: `bool`, a `Literal`, `Annotated` with checks of which the last one comes first, or one
-            of these with `None`.
+        kind: `bool`, a `Literal`, an `Annotated` type with checks, or one of these with `None`. The
+            checks run from the last one to the first.
 
     Raises:
         ValueError: The value is invalid.

@@ -122,7 +122,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     Attributes:
         name: Its name for `read_examples` and `finetune`. The first line of the docstring says in
             the help of `keras-bert-d2l finetune` what a model learns.
-        examples: The classes of its examples, first that which `read` returns.
+        examples: The classes of its examples. `read` returns the first one.
         columns: Common names of the columns of a table by role, separated by spaces, the most
             common first. The roles are `text`, `text_b`, `negative`, `choices` and `label`. A role
             that is missing is rejected as an option.

@@ -78,8 +78,8 @@ def quickstart(
     """Run the whole workflow in minutes: from raw text to a model that accepts strings.
 
     Learns a vocabulary from the docstrings of the installed tensorflow, keras and numpy, pretrains
-    a small BERT on them and exports it as a SavedModel. Then it predicts two masked words with
-    that model, in a process that does not import this package. Nothing is downloaded.
+    a small BERT on them and exports it as a SavedModel. Then a process without this package loads
+    the SavedModel and predicts two masked words. Nothing is downloaded.
 
     Args:
         minutes: Training time in minutes, which determines the number of steps.
@@ -246,7 +246,7 @@ def finetune(
 def _run_folder(
     run_dir: Path | None, resume: Path | None, *, lr_find: Path | None, peek: bool = False
 ) -> Path:
-    """Return the folder of the run, or a folder that stays untouched if nothing is trained."""
+    """Return the folder of the run. If nothing is trained, no folder is made for it."""
     for option, value in (("--peek", peek), ("--lr-find", lr_find)):
         if resume is not None and value:
             raise ValueError(

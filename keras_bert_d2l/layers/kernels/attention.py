@@ -161,7 +161,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         scores: `(..., K)` in any float dtype.
-        mask: bool, broadcastable to `scores`. `None`: nothing is masked.
+        mask: bool, broadcastable to `scores`, or `None` to mask nothing.
 
     Returns: Weights with the shape and dtype of `scores`. They are exactly 0 where masked, unless
         all keys of a query are masked.
