@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
-from tests.data.conftest import write  # noqa: F401
 from tests.inference.conftest import (  # noqa: F401
     open_bert,
     open_task,
