@@ -6,6 +6,9 @@ PYTHON ?= python3
 BENCH ?= --size mini
 
 SHELL := /bin/bash
+# Python keeps the bytecode of what it imports, also where the environment says otherwise: the tests
+# start many processes.
+export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 PEERS := .venv-peers
 TF212 := .venv-tf212

@@ -17,6 +17,9 @@ from pathlib import Path
 # TensorFlow and Keras read these variables when they are imported below.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The tests run in several processes, and small models gain nothing from more threads.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # the expected numbers were computed on a CPU
 # XLA compiles small models in half the time without optimizing them.
 os.environ.setdefault(
