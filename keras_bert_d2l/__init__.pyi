@@ -33,7 +33,7 @@ from .checkpoints.surgery import (
 )
 from .config import BERTConfig as BERTConfig
 from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset
-from .data.pretraining.masking_options import Masking as Masking
+from .data.pretraining.masking import Masking as Masking
 from .data.pretraining.tfrecords import read_tfrecords as read_tfrecords
 from .data.report.report import (
     DataReport as DataReport,

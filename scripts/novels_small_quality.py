@@ -13,7 +13,7 @@ import random
 import tempfile
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.pretraining.splitting import split_documents
+from keras_bert_d2l.data.pretraining.pairs import split_documents
 
 HELD_OUT = 0.02  # of the chapters, as in scripts/novels_small.py
 MASKINGS = {"[MASK] only": (1.0, 0.0, 0.0), "80/10/10": (0.8, 0.1, 0.1)}

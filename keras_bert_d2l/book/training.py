@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab
 from keras_bert_d2l.checks import check_integer, check_that, check_type
-from keras_bert_d2l.data.pretraining.repacking import Repacking
+from keras_bert_d2l.data.pretraining.packing import Repacking
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments

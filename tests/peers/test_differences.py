@@ -229,7 +229,6 @@ def test_the_number_of_predictions(hugging_face):
     rows = tf.ragged.constant([[A] * 100])
     _, positions, _ = tensorflow_text.mask_language_model(rows, selector, chooser)
     assert len(flat(positions)) == 16  # 0.15 * 100 is above 15 in float32
-    assert int(tf.reduce_sum(masked(100, count="ceil").weights)) == 15
 
 
 def test_random_replacements_are_never_special_tokens(hugging_face):

@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from benchmarks.data.contestants import workload
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking import mask_tokens
-from keras_bert_d2l.data.pretraining.masking_options import Masking
+from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 TOGETHER = 8  # batches per call

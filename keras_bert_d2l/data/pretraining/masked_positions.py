@@ -4,16 +4,13 @@ B: batch size, T: tokens per row, P: predicted positions per row, W: words in th
 L: maximum number of words in a unit.
 """
 
-import functools
-import operator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.masking_options import Masking
-from keras_bert_d2l.data.pretraining.random_numbers import CHOICE, COUNT, UNIT_LENGTH, uniform
-from keras_bert_d2l.text.vocab import Vocab
+# Each kind of decision has its own stream, so no two decisions share random numbers.
+CHOICE, UNIT_LENGTH, REPLACEMENT = (stream << 32 for stream in (0, 1, 3))
 
 # Probabilities of units with 1, 2, ... words.
 _UNIT_WORDS = {
@@ -24,76 +21,38 @@ _UNIT_WORDS = {
 
 
 def choose_positions(
-    tokens: tf.Tensor,
-    valid_lens: tf.Tensor,
+    is_candidate: tf.Tensor,
+    is_piece: tf.Tensor,
+    count: tf.Tensor,
     keys: tf.Tensor,
-    vocab: Vocab,
-    masking: Masking,
-    excluded: np.ndarray,
+    strategy: str,
     num_predictions: int,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Choose the positions to predict.
 
     Args:
-        tokens: int32 `(B, T)`.
-        valid_lens: int32 `(B,)`, the number of tokens before the padding.
+        is_candidate: bool `(B, T)`, the tokens that may be chosen.
+        is_piece: bool `(B, T)`, the tokens that continue a word.
+        count: int32 `(B,)`, the number of predictions per row, at most its candidates.
         keys: int64 `(B,)`, one random number per row.
-        vocab: The vocabulary.
-        masking: The options.
-        excluded: Ids that are never chosen, in ascending order.
-        num_predictions: P, the maximum number of predictions per row.
+        strategy: `Masking.strategy`.
+        num_predictions: P, at least the maximum of `count`.
 
     Returns:
         Two tensors, int32 `(B, P)`, with T in unused slots: the positions, and the unit of each
         position, an id shared by tokens whose replacements are drawn together.
     """
-    is_candidate = _find_candidates(tokens, valid_lens, excluded)
-    count = _count_predictions(is_candidate, valid_lens, keys, masking)
-    count = tf.minimum(count, num_predictions)
-    if masking.strategy == "token":
+    if strategy == "token":
         positions = _choose_tokens(is_candidate, count, keys, num_predictions)
         return positions, positions
-    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
-    words = _find_words(
-        is_candidate, tf.gather(continues, tokens), len(_UNIT_WORDS[masking.strategy])
-    )
-    num_tokens = tf.shape(tokens)[1]
-    chosen = _choose_words(words, count, keys, num_tokens, masking.strategy)
+    words = _find_words(is_candidate, is_piece, len(_UNIT_WORDS[strategy]))
+    num_tokens = tf.shape(is_candidate)[1]
+    chosen = _choose_words(words, count, keys, num_tokens, strategy)
     positions, units = (
         ragged.to_tensor(num_tokens, shape=(None, num_predictions)) for ragged in chosen
     )
     # The pieces of a whole word are replaced independently, as in Google's BERT.
-    return positions, positions if masking.strategy == "whole_word" else units
-
-
-def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
-    """Return a mask `(B, T)` of the tokens that may be chosen: all but padding and `excluded` ids.
-
-    `excluded` must be sorted. Tokens are compared with ranges of consecutive ids, which is several
-    times faster than looking up each token.
-    """
-    runs = np.split(excluded, np.flatnonzero(np.diff(excluded) > 1) + 1)
-    is_excluded = functools.reduce(
-        operator.or_, [(tokens >= run[0]) & (tokens <= run[-1]) for run in runs]
-    )
-    return tf.sequence_mask(valid_lens, tf.shape(tokens)[1]) & ~is_excluded
-
-
-def _count_predictions(
-    is_candidate: tf.Tensor, valid_lens: tf.Tensor, keys: tf.Tensor, masking: Masking
-) -> tf.Tensor:
-    """Return the number of tokens to predict per row, int32 `(B,)`, at most its candidates."""
-    num_candidates = tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32)
-    if masking.count == "round":
-        share = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
-        count = tf.maximum(tf.cast(share, tf.int32), 1)
-    elif masking.count == "ceil":  # in floating point, 0.07 * 100 is slightly more than 7
-        share = tf.math.ceil(masking.rate * tf.cast(num_candidates, tf.float64) - 1e-9)
-        count = tf.cast(share, tf.int32)
-    else:
-        heads = uniform(keys, COUNT, tf.range(tf.shape(is_candidate)[1])) < masking.rate
-        count = tf.math.count_nonzero(is_candidate & heads, axis=1, dtype=tf.int32)
-    return tf.minimum(count, num_candidates)
+    return positions, positions if strategy == "whole_word" else units
 
 
 def _choose_tokens(
@@ -164,11 +123,8 @@ def _choose_words(
         `(B, None)`.
     """
     shuffle = _Shuffle(words, keys, num_tokens)
-    if strategy == "whole_word":
-        unit, num_left = _choose_single_words(words, shuffle, count)
-    else:
-        lengths = tf.transpose(uniform(keys, UNIT_LENGTH, tf.range(num_tokens)))
-        unit, num_left = _choose_units(words, shuffle, count, lengths, strategy)
+    lengths = tf.transpose(uniform(keys, UNIT_LENGTH, tf.range(num_tokens)))
+    unit, num_left = _choose_units(words, shuffle, count, lengths, strategy)
     chosen = _flat_indices(unit >= 0)  # the chosen words
     start, end = tf.gather(words.starts, chosen), tf.gather(words.ends, chosen)
     positions = tf.ragged.range(start, end).flat_values
@@ -208,36 +164,6 @@ class _Shuffle:
         return tf.gather(order, drawn), swapped
 
 
-def _choose_single_words(
-    words: _Words, shuffle: _Shuffle, count: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Visit the words of each row in random order and choose each that fits.
-
-    This equals `_choose_units` for units of one word, and takes less time.
-    """
-    beyond, sizes = shuffle.beyond, words.ends - words.starts
-
-    def visit(
-        turn: tf.Tensor, order: tf.Tensor, visited: tf.TensorArray, left: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray, tf.Tensor]:
-        word, order = shuffle.next(turn, order, left)
-        size = tf.gather(sizes, word)
-        fits = size <= left
-        visited = visited.write(turn + 1, tf.where(fits, word, beyond))
-        return turn + 1, order, visited, left - tf.where(fits, size, 0)
-
-    visited = tf.TensorArray(tf.int32, 1, dynamic_size=True)
-    visited = visited.write(0, tf.fill(tf.shape(count), beyond))  # there may be no turn
-    _, _, visited, left = tf.while_loop(
-        lambda turn, order, visited, left: tf.reduce_any(shuffle.is_unfinished(turn, left)),
-        visit,
-        (0, tf.range(beyond + 1), visited, count),
-    )
-    chosen = visited.concat()
-    is_chosen = tf.math.unsorted_segment_sum(tf.ones_like(chosen), chosen, beyond + 1) > 0
-    return tf.where(is_chosen[:beyond], tf.range(beyond), -1), left
-
-
 def _choose_units(
     words: _Words, shuffle: _Shuffle, count: tf.Tensor, lengths: tf.Tensor, strategy: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -248,7 +174,7 @@ def _choose_units(
         shuffle: The order of the words.
         count: int32 `(B,)`, the maximum number of tokens per row.
         lengths: float64 `(T, B)`, the draws for the length of each unit.
-        strategy: `"ngram"` or `"span"`.
+        strategy: `"whole_word"`, `"ngram"` or `"span"`.
 
     Returns:
         int32 `(W,)`, the first word of the unit of each word, or -1 if the word is not chosen; and
@@ -266,10 +192,10 @@ def _choose_units(
         fits = (end - start[:, :1] <= left[:, None]) & (in_unit < row_stop[:, None])
         is_taken = tf.gather(unit, in_unit) >= 0
         fits &= _within_length(lengths[turn], strategy) & _is_gapless(start, end)
-        if strategy == "ngram":
-            fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
-        else:  # a span may run across chosen words, but it never starts at one
+        if strategy == "span":  # it may run across chosen words, but it never starts at one
             fits &= ~is_taken & ~is_taken[:, :1]
+        else:
+            fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
         unit = tf.tensor_scatter_nd_update(
             unit,
             tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]),
@@ -303,3 +229,30 @@ def _is_gapless(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
 def _flat_indices(values: tf.Tensor) -> tf.Tensor:
     """Return the indices of the true elements of the flattened `values`, int32."""
     return tf.cast(tf.where(tf.reshape(values, [-1]))[:, 0], tf.int32)
+
+
+def uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
+    """Return random numbers in [0, 1), computed with the hash function of SplitMix64.
+
+    TensorFlow's own generators take one seed for the entire tensor, so the numbers of a row would
+    depend on the other rows. Here, each number is a hash of the key, the stream and a counter.
+
+    Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+
+    Args:
+        keys: int64 `(B,)`, one random key per row.
+        stream: One of the streams above.
+        index: int32 `(N,)` or `(B, N)`, the indices of the numbers in the stream. A row gets the
+            same number for the same index in both forms.
+
+    Returns:
+        float64 `(B, N)`.
+    """
+    counter = tf.cast(index, tf.uint64) + tf.constant(stream + 1, tf.uint64)
+    bits = tf.bitcast(keys, tf.uint64)[:, None] + counter * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint64(shift)))
+        bits *= np.uint64(factor)
+    # A float64 has room for the upper 53 bits. SplitMix64's last step, which only changes the
+    # lower 33 bits, is omitted.
+    return tf.cast(tf.bitwise.right_shift(bits, np.uint64(11)), tf.float64) * 2.0**-53

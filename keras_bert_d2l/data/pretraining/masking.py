@@ -1,21 +1,104 @@
 """Masked language modeling: choose the tokens to predict and corrupt them.
 
-`masking_options` defines the options, `masked_positions` chooses the positions, and
-`random_numbers` provides the random numbers.
+`masked_positions` chooses the positions.
 
 B: batch size, T: tokens per row, P: predicted positions per row.
 """
 
-from typing import NamedTuple
+import dataclasses
+import functools
+import math
+import numbers
+import operator
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_range
-from keras_bert_d2l.data.pretraining.masked_positions import choose_positions
-from keras_bert_d2l.data.pretraining.masking_options import Masking
-from keras_bert_d2l.data.pretraining.random_numbers import REPLACEMENT, uniform
+from keras_bert_d2l.checks import (
+    check_choice,
+    check_integer,
+    check_list,
+    check_range,
+    check_share,
+    check_type,
+)
+from keras_bert_d2l.data.pretraining.masked_positions import REPLACEMENT, choose_positions, uniform
 from keras_bert_d2l.text.vocab import Vocab
+
+Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
+STRATEGIES = get_args(Strategy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Options of masked language modeling: which tokens to predict and how to corrupt them.
+
+    Strategies:
+
+    - `"token"`: single tokens, all equally likely (Devlin et al. 2018, section 3.1).
+    - `"whole_word"`: whole words. A word is a token and the `##` pieces that follow it
+      (github.com/google-research/bert, create_pretraining_data.py).
+    - `"ngram"`: one, two or three consecutive words, with probabilities proportional to 1/n and
+      without overlap (github.com/tensorflow/models, official/nlp/data/create_pretraining_data.py).
+    - `"span"`: 1 to 10 consecutive words, geometrically distributed with p = 0.2
+      (Joshi et al. 2019, SpanBERT).
+
+    A row of n tokens, special tokens included, has `max(1, round(rate * n))` predictions, with
+    halves rounded to even. The words of a row are visited in random order, and a word, n-gram or
+    span starts at each until the row has enough predictions. A unit that exceeds the remaining
+    count is shortened word by word. A single word that does not fit is skipped, so a row may have
+    one or two predictions fewer than its count. No unit contains a special or an excluded token.
+
+    Args:
+        strategy: One of the strategies above.
+        rate: Share of tokens to predict, in (0, 1).
+        replace: Shares of the predicted tokens that are replaced with the mask token, replaced
+            with a random token, and kept. `"ngram"` and `"span"` make this choice once per unit
+            instead of once per token, as their sources do.
+        exclude: Ids that, like the special tokens, are neither chosen nor inserted.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> masking = kb.Masking("whole_word", rate=0.2)
+        >>> masking.num_predictions(128)
+        26
+    """
+
+    strategy: Strategy = "token"
+    rate: float = 0.15
+    replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    exclude: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("strategy", self.strategy, STRATEGIES)
+        check_share("rate", self.rate)
+        shares = self.replace if isinstance(self.replace, tuple | list) else ()
+        are_numbers = len(shares) == 3 and all(isinstance(x, numbers.Real) for x in shares)
+        if not are_numbers or min(shares) < 0 or not math.isclose(sum(shares), 1):
+            raise ValueError(
+                "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
+                f"kept tokens. Received: replace={self.replace!r}."
+            )
+        check_list("exclude", self.exclude, "token ids")
+        for token in self.exclude:
+            check_integer("exclude", token, 0)
+
+    @classmethod
+    def of(cls, masking: "Strategy | Masking") -> "Masking":
+        """Convert the name of a strategy to a `Masking`, and return a `Masking` unchanged."""
+        if isinstance(masking, str):
+            return cls(masking)
+        strategies = ", ".join(map(repr, STRATEGIES))
+        check_type("masking", masking, cls, f"Pass one of {strategies} or a `Masking`.")
+        return masking
+
+    def num_predictions(self, max_len: int) -> int:
+        """Return P, the number of predictions needed for a full row of `max_len` tokens."""
+        return max(1, round(self.rate * max_len))
 
 
 class MaskedRows(NamedTuple):
@@ -68,8 +151,13 @@ def mask_tokens(
     # 1. Choose. Special and excluded tokens are never chosen and never inserted.
     excluded = np.union1d(vocab.special_ids, masking.exclude).astype(int)
     ordinary_ids = np.setdiff1d(np.arange(len(vocab), dtype=np.int32), excluded)
+    is_candidate = _find_candidates(tokens, valid_lens, excluded)
+    count = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
+    count = tf.clip_by_value(tf.cast(count, tf.int32), 1, num_predictions)
+    count = tf.minimum(count, tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32))
+    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
     positions, units = choose_positions(
-        tokens, valid_lens, keys, vocab, masking, excluded, num_predictions
+        is_candidate, tf.gather(continues, tokens), count, keys, masking.strategy, num_predictions
     )
     is_real = positions < num_tokens  # T marks an unused slot
     positions = tf.where(is_real, positions, 0)  # (B, P)
@@ -95,6 +183,19 @@ def mask_tokens(
         labels=tf.where(is_real, originals, 0),
         weights=tf.cast(is_real, tf.float32),
     )
+
+
+def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndarray) -> tf.Tensor:
+    """Return a mask `(B, T)` of the tokens that may be chosen: all but padding and `excluded` ids.
+
+    `excluded` must be sorted. Tokens are compared with ranges of consecutive ids, which is several
+    times faster than looking up each token.
+    """
+    runs = np.split(excluded, np.flatnonzero(np.diff(excluded) > 1) + 1)
+    is_excluded = functools.reduce(
+        operator.or_, [(tokens >= run[0]) & (tokens <= run[-1]) for run in runs]
+    )
+    return tf.sequence_mask(valid_lens, tf.shape(tokens)[1]) & ~is_excluded
 
 
 def replace_tokens(

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_type
 from keras_bert_d2l.data.pretraining.dataset import excluding_own_tokens
-from keras_bert_d2l.data.pretraining.masking_options import Masking, Strategy
+from keras_bert_d2l.data.pretraining.masking import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
 from keras_bert_d2l.data.report.duplicates import Copies, find_copies, sentence_hashes

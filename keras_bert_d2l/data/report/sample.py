@@ -7,8 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_bert_d2l.data.pretraining.masking import mask_tokens
-from keras_bert_d2l.data.pretraining.masking_options import Masking
+from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
 from keras_bert_d2l.data.pretraining.packing import Layout, lay_out
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples
 from keras_bert_d2l.data.store.token_store import TokenStore

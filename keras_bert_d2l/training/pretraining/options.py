@@ -29,7 +29,7 @@ from keras_bert_d2l.training.options import (
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored", "tpu"]
-MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking_options.STRATEGIES
+MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
 RecipeName = Literal["modern"]

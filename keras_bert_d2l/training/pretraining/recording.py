@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.data.pretraining.splitting import split_documents
+from keras_bert_d2l.data.pretraining.pairs import split_documents
 from keras_bert_d2l.data.report.duplicates import find_copies
 from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore

@@ -13,10 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking_options import Masking
+from keras_bert_d2l.data.pretraining.masking import Masking
 from keras_bert_d2l.data.pretraining.packing import Rows, pack
-from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
-from keras_bert_d2l.data.pretraining.splitting import split_documents
+from keras_bert_d2l.data.pretraining.pairs import (
+    ExampleOptions,
+    Objective,
+    make_examples,
+    split_documents,
+)
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.devices.distribution import gathered, process

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.pretraining.causal import causal_mask, next_tokens
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.dataset import causal_mask, next_tokens, pretraining_dataset
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking_options import Masking
+from keras_bert_d2l.data.pretraining.masking import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.text.corpus import Corpus

@@ -1,22 +1,19 @@
-"""mask_tokens: comparison with plain NumPy, statistics, and independence of the batch."""
+"""mask_tokens: comparison with plain NumPy, row by row, and statistics."""
 
 import bisect
 import functools
 import itertools
-import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.masking import mask_tokens
-from keras_bert_d2l.data.pretraining.masking_options import STRATEGIES, Masking
-from keras_bert_d2l.data.pretraining.random_numbers import (
+from keras_bert_d2l.data.pretraining.masked_positions import (
     CHOICE,
-    COUNT,
     REPLACEMENT,
     UNIT_LENGTH,
 )
+from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, mask_tokens
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 # Special tokens anywhere in the vocabulary. The last 15 of 40 tokens continue a word.
@@ -43,9 +40,7 @@ def random_rows(num_rows, num_tokens, seed=0):
     valid_lens = draw.integers(1, num_tokens + 1, num_rows)
     tokens[:, 0] = VOCAB.cls_id
     tokens[np.arange(num_rows), valid_lens - 1] = VOCAB.sep_id
-    tokens[np.arange(num_tokens) >= valid_lens[:, None]] = WORDS[
-        0
-    ]  # padding with an ordinary token
+    tokens[np.arange(num_tokens) >= valid_lens[:, None]] = WORDS[0]  # ordinary
     return tokens.astype(np.int32), valid_lens.astype(np.int32)
 
 
@@ -69,7 +64,7 @@ def mask_row(tokens, length, key, masking, num_predictions):
     """Mask one row in plain NumPy, with the random draws of `mask_tokens`."""
     ordinary = np.setdiff1d(ORDINARY, masking.exclude)
     candidates = [n for n in range(length) if tokens[n] in ordinary]
-    count = min(num_predictions, plain_count(key, length, candidates, masking))
+    count = min(num_predictions, max(1, round(masking.rate * length)), len(candidates))
     choose = plain_tokens if masking.strategy == "token" else plain_words
     units = choose(key, tokens, candidates, count, masking.strategy)  # {position: unit}
     corrupted, (mask_share, random_share, _) = tokens.copy(), masking.replace
@@ -81,16 +76,6 @@ def mask_row(tokens, length, key, masking, num_predictions):
             choice = uniform(key, REPLACEMENT, position) * 2**21 % 1
             corrupted[position] = ordinary[int(choice * len(ordinary))]
     return corrupted, list(units), tokens[list(units)]  # the other 10% are kept
-
-
-def plain_count(key, length, candidates, masking):
-    if masking.count == "round":
-        count = max(1, round(masking.rate * length))
-    elif masking.count == "ceil":
-        count = math.ceil(masking.rate * len(candidates) - 1e-9)
-    else:
-        count = sum(uniform(key, COUNT, n) < masking.rate for n in candidates)
-    return min(count, len(candidates))
 
 
 def plain_tokens(key, tokens, candidates, count, strategy):
@@ -151,18 +136,17 @@ def is_likely(statistic, degrees):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "count", "rate", "num_predictions"),
+    ("strategy", "rate", "num_predictions"),
     [
-        ("token", "round", 0.15, 9),
-        ("token", "ceil", 0.4, 40),
-        ("token", "bernoulli", 0.15, 9),
-        ("whole_word", "bernoulli", 0.4, 40),
-        ("ngram", "ceil", 0.15, 9),
-        ("span", "round", 0.4, 40),
+        ("token", 0.15, 9),
+        ("token", 0.4, 40),
+        ("whole_word", 0.4, 40),
+        ("ngram", 0.15, 9),
+        ("span", 0.4, 40),
     ],
 )
-def test_masking_equals_plain_numpy_with_the_same_draws(strategy, count, rate, num_predictions):
-    masking = Masking(strategy, rate, (0.5, 0.3, 0.2), count, exclude=(int(WORDS[3]), 30))
+def test_masking_equals_plain_numpy_with_the_same_draws(strategy, rate, num_predictions):
+    masking = Masking(strategy, rate, (0.5, 0.3, 0.2), exclude=(int(WORDS[3]), 30))
     tokens, valid_lens = random_rows(100, 64)
     keys = random_keys(100)
     results = mask(tokens, valid_lens, num_predictions, keys, masking)
@@ -178,45 +162,15 @@ def test_masking_equals_plain_numpy_with_the_same_draws(strategy, count, rate, n
     assert [result.dtype for result in results] == [np.int32, np.int32, np.int32, np.float32]
 
 
-@pytest.mark.parametrize(
-    ("length", "count"), [(1, 1), (3, 1), (9, 1), (10, 2), (30, 4), (50, 8), (100, 15), (128, 19)]
-)
-def test_fifteen_percent_of_all_tokens_are_predicted_with_halves_rounded_to_even(length, count):
-    tokens = np.full((4, 128), WORDS[0], np.int32)
-    *_, weights = mask(tokens, np.full(4, length, np.int32), 19)
-    assert weights.sum(axis=1).tolist() == [count] * 4
-
-
-@pytest.mark.parametrize(
-    ("masking", "num_candidates", "count"),
-    [
-        (Masking(count="ceil"), 100, 15),
-        (Masking(count="ceil"), 98, 15),
-        (Masking(rate=0.07, count="ceil"), 100, 7),
-        (Masking(rate=0.4), 100, 51),  # of 128
-        (Masking("whole_word", 0.4), 100, 51),
-    ],
-)
-def test_the_number_of_predictions_follows_the_count_option(masking, num_candidates, count):
-    tokens = np.full((3, 128), VOCAB.unk_id, np.int32)
-    tokens[:, 5 : 5 + num_candidates] = WORDS[0]
-    *_, weights = mask(tokens, np.full(3, 128, np.int32), 60, masking=masking)
-    assert weights.sum(axis=1).tolist() == [count] * 3
-
-
-@pytest.mark.parametrize(
-    ("masking", "max_len", "num_predictions"),
-    [
-        (Masking(), 128, 19),
-        (Masking(), 5, 1),
-        (Masking(rate=0.4), 128, 51),
-        (Masking(count="ceil"), 128, 20),
-        (Masking(count="bernoulli"), 128, 36),
-        (Masking(rate=0.9, count="bernoulli"), 10, 10),
-    ],
-)
-def test_num_predictions_is_enough_for_a_full_row(masking, max_len, num_predictions):
-    assert masking.num_predictions(max_len) == num_predictions
+def test_a_share_of_all_tokens_is_predicted_with_halves_rounded_to_even():
+    lengths = np.array([1, 3, 9, 10, 30, 50, 100, 128], np.int32)
+    tokens = np.full((len(lengths), 128), WORDS[0], np.int32)
+    tokens[-1, 51:] = VOCAB.unk_id  # the share refers to all tokens, also to special ones
+    for rate, counts in ((0.15, [1, 1, 1, 2, 4, 8, 15, 19]), (0.4, [1, 1, 4, 4, 12, 20, 40, 51])):
+        masking = Masking(rate=rate)
+        assert masking.num_predictions(128) == counts[-1]
+        *_, weights = mask(tokens, lengths, counts[-1], masking=masking)
+        assert weights.sum(axis=1).tolist() == counts
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -233,26 +187,6 @@ def test_predictions_never_exceed_the_candidates(strategy):
     corrupted, *rest = mask(tokens, np.array([8, 0], np.int32), 3, masking=Masking(strategy))
     np.testing.assert_array_equal(corrupted, tokens)
     assert not np.any(rest)
-
-
-def test_unused_predictions_do_not_change_the_first_token():
-    tokens = np.random.default_rng(0).choice(ORDINARY, (500, 10)).astype(np.int32)
-    corrupted, positions, _, weights = mask(tokens, np.full(500, 10, np.int32), 8)
-    untouched = ~((positions == 0) & (weights == 1)).any(axis=1)
-    assert 300 < untouched.sum() < 500
-    np.testing.assert_array_equal(corrupted[untouched, 0], tokens[untouched, 0])
-
-
-def test_a_word_is_chosen_with_all_its_pieces_or_not_at_all():
-    tokens, valid_lens = random_rows(500, 64)
-    for strategy in ("whole_word", "ngram", "span"):
-        _, positions, _, weights = mask(tokens, valid_lens, 9, masking=Masking(strategy))
-        is_chosen = np.zeros(tokens.shape, bool)
-        row, slot = np.nonzero(weights)
-        is_chosen[row, positions[row, slot]] = True
-        is_inside = np.isin(tokens[:, 1:], PIECES) & np.isin(tokens[:, :-1], ORDINARY)
-        is_inside &= np.arange(1, 64) < valid_lens[:, None]
-        assert (is_chosen[:, 1:] == is_chosen[:, :-1])[is_inside].all()
 
 
 MANY = 2000
@@ -281,11 +215,10 @@ def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
     assert is_likely(chi_square(observed[20:120], MANY * 0.19), 99)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["token", "span"])
 def test_the_shares_of_masked_random_and_kept_tokens_are_as_configured(strategy):
     positions, labels, replaced, is_real = many(strategy)
-    if strategy in ("ngram", "span"):  # one draw per unit: count only its first token
+    if strategy == "span":  # one draw per unit: count only its first token
         is_real = is_real & (np.diff(positions, axis=1, prepend=-2) > 1)
     labels, replaced = labels[is_real], replaced[is_real]
     masked, drawn, kept = Masking().replace
@@ -309,59 +242,10 @@ def test_random_tokens_are_uniform_and_never_special_or_excluded():
     assert pieces.sum() * share == pytest.approx((len(PIECES) / len(allowed)) ** 2, rel=0.05)
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.4])
-def test_a_bernoulli_count_is_binomial(rate):
-    *_, is_real = many("token", rate=rate, count="bernoulli")
-    counts = is_real.sum(axis=1)
-    sigma = math.sqrt(100 * rate * (1 - rate))
-    low, high = int(100 * rate - 2.5 * sigma), int(100 * rate + 2.5 * sigma)
-    expected = np.array(
-        [math.comb(100, n) * rate**n * (1 - rate) ** (100 - n) for n in range(low, high)]
-    )
-    observed = np.array([(counts == n).sum() for n in range(low, high)])
-    assert is_likely(chi_square(observed, MANY * expected), high - low)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "shares"),
-    [
-        ("ngram", [6 / 11, 3 / 11, 2 / 11]),
-        ("span", [0.2 * 0.8**n / (1 - 0.8**10) for n in range(10)]),
-    ],
-)
-def test_unit_lengths_have_the_documented_distribution(strategy, shares):
-    positions, *_ = many(strategy)  # 19 tokens: room for any first unit
-    keys = random_keys(MANY)
-    first_length = [
-        1 + bisect.bisect_right(BOUNDS[strategy], uniform(k, UNIT_LENGTH, 0)) for k in keys
-    ]
-    observed = np.bincount(first_length, minlength=len(shares) + 1)[1:]
-    assert is_likely(chi_square(observed, MANY * np.array(shares)), len(shares) - 1)
-    start = [20 + int(uniform(key, CHOICE, 0) * 100) for key in keys]
-    for row in range(500):  # the words of the first unit are chosen, up to the end
-        end = min(start[row] + first_length[row], 120)
-        assert set(range(start[row], end)) <= set(positions[row])
+def test_a_graph_with_unknown_shapes_gives_the_same_result():
+    masking = Masking("span")
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_masking_of_a_row_does_not_depend_on_its_batch(strategy):
-    tokens, valid_lens = random_rows(50, 64)
-    keys = random_keys(50)
-    masking = Masking(strategy, count="bernoulli")
-    whole = mask(tokens, valid_lens, 20, keys, masking)
-    order = np.random.default_rng(0).permutation(50)[:17]
-    part = mask(tokens[order], valid_lens[order], 20, keys[order], masking)
-    for result, of_part in zip(whole, part, strict=True):
-        np.testing.assert_array_equal(result[order], of_part)
-    other = mask(tokens, valid_lens, 20, keys + 1, masking)
-    assert (whole[1] != other[1]).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["whole_word", "span"])
-def test_a_graph_with_unknown_shapes_gives_the_same_result(strategy):
     @tf.function(
         autograph=False,
         input_signature=[
@@ -371,13 +255,12 @@ def test_a_graph_with_unknown_shapes_gives_the_same_result(strategy):
         ],
     )
     def graph(tokens, valid_lens, keys):
-        masking = Masking(strategy)
         return mask_tokens(
             tokens, valid_lens, keys, vocab=VOCAB, masking=masking, num_predictions=9
         )
 
     tokens, valid_lens = random_rows(50, 64)
-    eager = mask(tokens, valid_lens, 9, masking=Masking(strategy))
+    eager = mask(tokens, valid_lens, 9, masking=masking)
     for result, wanted in zip(graph(tokens, valid_lens, random_keys(50)), eager, strict=True):
         np.testing.assert_array_equal(result, wanted)
 
@@ -393,7 +276,6 @@ def test_an_id_outside_the_vocabulary_is_rejected():
     ("options", "message"),
     [
         ({"strategy": "words"}, "`strategy` must be one of 'token', .* strategy='words'"),
-        ({"count": "floor"}, "`count` must be one of 'round', .* count='floor'"),
         ({"rate": 0}, "`rate` must be a number between 0 and 1"),
         ({"rate": 1.0}, "`rate` must be a number between 0 and 1"),
         ({"replace": (0.8, 0.1)}, "three shares that add up to 1"),

@@ -6,8 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples, truncate
-from keras_bert_d2l.data.pretraining.splitting import split_documents
+from keras_bert_d2l.data.pretraining.pairs import (
+    ExampleOptions,
+    make_examples,
+    split_documents,
+    truncate,
+)
 
 A_START, A_END, B_START, B_END, LABEL = range(5)
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.data.pretraining.repacking import Repacking
+from keras_bert_d2l.data.pretraining.packing import Repacking
 from keras_bert_d2l.models.bert import BERTModel
 
 MAX_LEN, NUM_PREDICTIONS, VOCAB_SIZE = 12, 3, 40

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from keras_bert_d2l.data.pretraining.masking_options import Masking
+from keras_bert_d2l.data.pretraining.masking import Masking
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
 from keras_bert_d2l.data.report import duplicates, report
 from keras_bert_d2l.data.report.page import report_page

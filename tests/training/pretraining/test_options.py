@@ -3,7 +3,7 @@ from typing import get_args
 
 import pytest
 
-from keras_bert_d2l.data.pretraining import masking_options, packing, pairs
+from keras_bert_d2l.data.pretraining import masking, packing, pairs
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
@@ -250,7 +250,7 @@ def test_sizes_of_axes_have_one_form():
 
 
 def test_the_choices_match_the_data_pipeline():
-    assert get_args(MaskingName) == masking_options.STRATEGIES
+    assert get_args(MaskingName) == masking.STRATEGIES
     assert get_args(Objective) == pairs.OBJECTIVES
     assert get_args(Rows) == ("auto", *packing.ROWS)
     assert MIN_LEN == pairs.MIN_LEN
