@@ -1,5 +1,6 @@
 """Documents of the words `w0 w1 ...`, where word n has the id 5 + n, and their token stores."""
 
+import functools
 import hashlib
 import itertools
 import json
@@ -34,6 +35,7 @@ class Documents(Corpus):
         return hashlib.sha256(json.dumps(self.documents).encode()).hexdigest()
 
 
+@functools.cache
 def word_tokenizer(num_words, lowercase=True):
     return Tokenizer(Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(num_words))]), lowercase)
 

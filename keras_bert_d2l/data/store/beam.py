@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from keras_bert_d2l import remote
 from keras_bert_d2l.checks import check_bool, check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
-from keras_bert_d2l.data.store.shards import make_shard, tokens_if_complete
+from keras_bert_d2l.data.store.shards import Task, check_plain, make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.store.workers import Task, check_plain
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.text.corpus import Corpus, Piece, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions

@@ -14,11 +14,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
-from keras_bert_d2l.data.store import manifest
-from keras_bert_d2l.data.store.manifest import FILES, MANIFEST, VOCAB, Origin, to_json
-from keras_bert_d2l.data.store.merging import merge
-from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.data.store.workers import Task, check_plain, make_shards
+from keras_bert_d2l.data.store.shards import Task, check_plain, make_shards, merge
+from keras_bert_d2l.data.store.token_store import (
+    FILES,
+    MANIFEST,
+    VERSION,
+    VOCAB,
+    Origin,
+    TokenStore,
+    to_json,
+)
 from keras_bert_d2l.files import (
     CHECKSUMS,
     lock_file,
@@ -197,7 +202,7 @@ def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
     return Origin(
         deduplicate=deduplicate,
-        version=manifest.VERSION,
+        version=VERSION,
         corpus_fingerprint=corpus.fingerprint(),
         vocab_fingerprint=tokenizer.vocab.fingerprint,
         vocab_size=len(tokenizer.vocab),

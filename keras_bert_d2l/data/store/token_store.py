@@ -8,7 +8,9 @@ are little-endian, without headers. `SHA256SUMS` has the checksums of all of the
 S: sentences, N: documents.
 """
 
+import dataclasses
 import hashlib
+import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -17,17 +19,109 @@ from typing import Self
 import numpy as np
 
 from keras_bert_d2l.checks import check_path, check_type
-from keras_bert_d2l.data.store import manifest
-from keras_bert_d2l.data.store.manifest import Manifest, Origin, damaged, to_json
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.remote import is_complete, listing, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
+VERSION = 4
+MANIFEST = "manifest.json"
+TOKENS = "tokens.bin"
+SENTENCES = "sentence_offsets.bin"
+DOCUMENTS = "document_offsets.bin"
+HASHES = "document_hashes.bin"
+VOCAB = "vocab.txt"
+FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
+
 _VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
+
+# Keys of earlier versions, which could discard documents by these options.
+FORMER_FILTERS = ("near_duplicates", "language", "quality")
+_FORMER_KEYS = {*FORMER_FILTERS, "discarded"}
+
+HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Everything that the bytes of a store depend on, except the version of this package."""
+
+    deduplicate: bool
+    version: int
+    corpus_fingerprint: str
+    vocab_fingerprint: str
+    vocab_size: int
+    tokenizer: TokenizerOptions
+
+    def name(self) -> str:
+        """Return a folder name of 24 hexadecimal digits."""
+        return hashlib.sha256(to_json(self).encode()).hexdigest()[:24]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest(Origin):
+    """The contents of `manifest.json`, which has exactly these keys."""
+
+    num_documents: int
+    num_sentences: int
+    num_tokens: int
+    num_duplicates: int  # number of skipped documents with the text of an earlier one
+
+    @classmethod
+    def read(cls, directory: pathlib.Path) -> Self:
+        """Read the manifest of a store.
+
+        Raises:
+            ValueError: The manifest is damaged or has a different version.
+        """
+        path = directory / MANIFEST
+        try:
+            content = read_json_object(path)
+        except ValueError as error:
+            raise damaged(path, "it is not a JSON object") from error
+        content = {key: value for key, value in content.items() if key not in _FORMER_KEYS}
+        version = content.get("version", VERSION)
+        if version != VERSION:
+            raise ValueError(
+                f"The token store {directory} has version {version}, but this package reads and "
+                f"writes version {VERSION}. Delete the folder to have it rebuilt from the text."
+            )
+        if sha256_of(path) != read_checksums(directory).get(MANIFEST):
+            raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
+        try:
+            return cls(**content)
+        except TypeError as error:
+            raise damaged(path, f"its keys are not those of version {VERSION}: {error}") from error
+
+    def arrays(self) -> dict[str, tuple[np.dtype, int]]:
+        """Return the dtype and the number of values of each file."""
+        return {
+            TOKENS: (token_dtype(self.vocab_size), self.num_tokens),
+            SENTENCES: (np.dtype("<i8"), self.num_sentences + 1),
+            DOCUMENTS: (np.dtype("<i8"), self.num_documents + 1),
+            HASHES: (np.dtype("<u8"), self.num_documents * HASH_BYTES // 8),
+        }
+
+
+def to_json(content: object) -> str:
+    """Serialize to JSON. Equal content always gives equal text."""
+    return json.dumps(content, indent=1, default=vars) + "\n"
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """Return uint16 if every id fits, else int32."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
+
+
+def damaged(path: pathlib.Path, reason: str) -> ValueError:
+    """Return an error that names the damaged file and explains how to rebuild the store."""
+    return ValueError(
+        f"The token store is damaged at {path}: {reason}. Delete the folder {path.parent} to have "
+        "it rebuilt from the text."
+    )
 
 
 class TokenStore:
@@ -84,16 +178,16 @@ class TokenStore:
         self.corpus_fingerprint = content.corpus_fingerprint
         self._manifest = content
         checksums = read_checksums(directory)
-        identity = [content.vocab_fingerprint, *(checksums[name] for name in manifest.FILES)]
+        identity = [content.vocab_fingerprint, *(checksums[name] for name in FILES)]
         self.fingerprint = hashlib.sha256(to_json(identity).encode()).hexdigest()
         self._arrays = {
             name: np.memmap(directory / name, dtype, mode="r", shape=(count,))
             for name, (dtype, count) in content.arrays().items()
         }
-        self.tokens = self._arrays[manifest.TOKENS]
-        self.sentence_offsets = self._arrays[manifest.SENTENCES]
-        self.document_offsets = self._arrays[manifest.DOCUMENTS]
-        self.document_hashes = self._arrays[manifest.HASHES].reshape(self.num_documents, -1)[:, 0]
+        self.tokens = self._arrays[TOKENS]
+        self.sentence_offsets = self._arrays[SENTENCES]
+        self.document_offsets = self._arrays[DOCUMENTS]
+        self.document_hashes = self._arrays[HASHES].reshape(self.num_documents, -1)[:, 0]
 
     def __repr__(self) -> str:
         return (
@@ -113,17 +207,17 @@ class TokenStore:
         """
         check_path("directory", directory)
         given, directory = directory, mirrored(directory)
-        if not (directory / manifest.MANIFEST).exists():
+        if not (directory / MANIFEST).exists():
             raise FileNotFoundError(
-                f"There is no token store in {directory}: it has no {manifest.MANIFEST}. Build "
+                f"There is no token store in {directory}: it has no {MANIFEST}. Build "
                 "one, or resume an interrupted build, with `keras-bert-d2l prepare` or "
                 "`build_store`."
             )
         content = Manifest.read(directory)
-        for name in {*manifest.FILES, manifest.VOCAB} - read_checksums(directory).keys():
+        for name in {*FILES, VOCAB} - read_checksums(directory).keys():
             raise damaged(directory / CHECKSUMS, f"it does not list {name}")
         sizes = {name: dtype.itemsize * count for name, (dtype, count) in content.arrays().items()}
-        for name in (*manifest.FILES, manifest.VOCAB):
+        for name in (*FILES, VOCAB):
             path = directory / name
             if not path.exists():
                 raise damaged(path, "it is missing")
@@ -137,8 +231,8 @@ class TokenStore:
 
     def _check_values(self) -> None:
         for name, end in (
-            (manifest.SENTENCES, self.num_tokens),
-            (manifest.DOCUMENTS, self.num_sentences),
+            (SENTENCES, self.num_tokens),
+            (DOCUMENTS, self.num_sentences),
         ):
             last, is_ascending = -1, True
             for offsets in self._blocks(name):
@@ -146,11 +240,11 @@ class TokenStore:
                 last = offsets[-1]
             if self._arrays[name][0] != 0 or last != end or not is_ascending:
                 raise damaged(self.directory / name, f"its offsets do not ascend from 0 to {end:,}")
-        limits = [(ids.min(), ids.max()) for ids in self._blocks(manifest.TOKENS)]
+        limits = [(ids.min(), ids.max()) for ids in self._blocks(TOKENS)]
         least, most = min(limits)[0], max(most for _, most in limits)
         if least < 0 or most >= self.vocab_size:
             raise damaged(
-                self.directory / manifest.TOKENS,
+                self.directory / TOKENS,
                 f"its ids must be from 0 to {self.vocab_size - 1}, but it has the id "
                 f"{least if least < 0 else most}",
             )
@@ -165,8 +259,8 @@ class TokenStore:
     def is_at(path: PathLike) -> bool:
         """Return whether a path is the folder of a finished store."""
         if url(path) is not None:
-            return is_complete(path) and manifest.MANIFEST in listing(path)
-        return pathlib.Path(path, manifest.MANIFEST).is_file()
+            return is_complete(path) and MANIFEST in listing(path)
+        return pathlib.Path(path, MANIFEST).is_file()
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer that the store was built with.
@@ -178,7 +272,7 @@ class TokenStore:
         return Tokenizer(self._vocab(), **self.tokenizer_options)
 
     def _vocab(self) -> Vocab:
-        path = self.directory / manifest.VOCAB
+        path = self.directory / VOCAB
         try:
             vocab = Vocab.from_file(path)
         except ValueError as error:
@@ -257,8 +351,8 @@ class TokenStore:
                 f"The token store {self._name} was built with deduplicate={built}. Received: "
                 f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
-        content = read_json_object(self.directory / manifest.MANIFEST)
-        for name in manifest.FORMER_FILTERS:
+        content = read_json_object(self.directory / MANIFEST)
+        for name in FORMER_FILTERS:
             if content.get(name):
                 raise ValueError(
                     f"An earlier version built the token store {self._name} with {name}="

@@ -9,8 +9,7 @@ import keras
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
-from keras_bert_d2l.data.store.manifest import VOCAB
-from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.data.store.token_store import VOCAB, TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.store import merging, shards
+from keras_bert_d2l.data.store import shards
 from keras_bert_d2l.data.store.building import TokenStore, build_store, cached_store
-from keras_bert_d2l.data.store.manifest import token_dtype
+from keras_bert_d2l.data.store.token_store import token_dtype
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -60,7 +60,7 @@ def test_the_batch_size_does_not_change_the_store(
     built, documents, words, tmp_path, monkeypatch, number
 ):
     monkeypatch.setattr(shards, "_BATCH_CHARACTERS", number)
-    monkeypatch.setattr(merging, "_DOCUMENTS_AT_ONCE", number)
+    monkeypatch.setattr(shards, "_DOCUMENTS_AT_ONCE", number)
     other = build_store(documents(TEXT), words(10), tmp_path / "other")
     for name in FILES:
         assert (other.directory / name).read_bytes() == (built.directory / name).read_bytes()
@@ -269,7 +269,7 @@ def test_text_that_changes_while_it_is_read_is_rejected(words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "num_writes", "num_finished"), [(shards, 5, 1), (merging, 3, 3)]
+    ("module", "num_writes", "num_finished"), [(shards, 5, 1), (shards, 12, 3)]
 )
 def test_finished_shards_survive_a_full_disk(
     undisturbed, words, tmp_path, monkeypatch, module, num_writes, num_finished
@@ -329,7 +329,7 @@ def test_duplicate_documents_are_skipped_on_request(documents, words, tmp_path, 
     corpus = documents(pieces)
     corpus.pieces = lambda: iter(pieces)
     for at_once in (1, 2, 100):
-        monkeypatch.setattr(merging, "_HASHES_AT_ONCE", at_once)
+        monkeypatch.setattr(shards, "_HASHES_AT_ONCE", at_once)
         store = build_store(corpus, words(4), tmp_path / str(at_once), deduplicate=True)
         sentences = [[ids.tolist() for ids in store.document(n)] for n in range(3)]
         assert sentences == [[[5, 6], [7]], [[8]], [[5, 6, 7]]]

@@ -116,19 +116,11 @@ def test_a_changed_manifest_is_rejected(built, content, message):
         TokenStore.open(built.directory)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"color": "red"}, "the key 'color' is unknown"),
-        ({"num_tokens": "10"}, "`num_tokens` must be an integer"),
-        ({"tokenizer": {"lowercase": 3}}, "`lowercase` must be True or False"),
-    ],
-)
-def test_a_manifest_that_no_version_wrote_is_rejected(built, change, message):
+def test_a_manifest_with_an_unknown_key_is_rejected(built):
     path = built.directory / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "color": "red"}))
     write_checksums(built.directory)
-    with pytest.raises(ValueError, match=rf"manifest\.json: {message}.*Delete the folder"):
+    with pytest.raises(ValueError, match=r"manifest\.json: its keys .*'color'.*Delete the folder"):
         TokenStore.open(built.directory)
 
 

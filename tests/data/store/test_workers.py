@@ -7,18 +7,19 @@ import time
 
 import pytest
 
-from keras_bert_d2l.data.store import workers
+from keras_bert_d2l.data.store import shards
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text import text_files
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
+from tests.nightly import nightly_except
 
 PIECE_BYTES = 2000
-NUM_PIECES = 20
+NUM_PIECES = 8
 
 
-def build(source, vocab, folder, finished):
+def build(source, vocab, folder, workers, finished):
     """Build a store in a process that is killed, and send a message after each part."""
     text_files.SECTION_BYTES = PIECE_BYTES
     tokenizer = Tokenizer(Vocab.from_file(vocab))
@@ -26,7 +27,7 @@ def build(source, vocab, folder, finished):
         Corpus.open(source),
         tokenizer,
         folder,
-        workers=2,
+        workers=workers,
         progress=lambda *done: finished.send(done),
     )
 
@@ -52,14 +53,15 @@ def contents(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", nightly_except({1}, [1, 2]))
 def test_a_build_killed_at_random_moments_gives_the_same_bytes(
-    corpus, words, undisturbed, tmp_path
+    corpus, words, undisturbed, tmp_path, workers
 ):
     words(20).vocab.to_file(tmp_path / "vocab.txt")
-    processes, moments = workers._context(), random.Random(1)
+    processes, moments = shards._context(), random.Random(1)
     for _ in range(int(os.environ.get("KERAS_BERT_D2L_KILLS", "1"))):
         first_part, finished = processes.Pipe(duplex=False)
-        paths = corpus.source, tmp_path / "vocab.txt", tmp_path / "store"
+        paths = corpus.source, tmp_path / "vocab.txt", tmp_path / "store", workers
         process = processes.Process(target=build, args=(*paths, finished))
         process.start()
         finished.close()
