@@ -6,7 +6,6 @@ token store contains offsets instead of lengths.
 
 import concurrent.futures
 import contextlib
-import functools
 import hashlib
 import itertools
 import multiprocessing
@@ -30,7 +29,6 @@ from keras_bert_d2l.files import replacing_folder, verify_checksums
 from keras_bert_d2l.text.corpus import Piece
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.word_cache import WordCache
 from keras_bert_d2l.text.vocab import Vocab
 
 TOKENS, SENTENCES, DOCUMENTS, HASHES = FILES = (
@@ -213,8 +211,6 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
 
 def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the concatenated ids of all sentences, and the number of ids of each sentence."""
-    if type(tokenizer) is Tokenizer:  # a subclass may treat words differently in each sentence
-        return _word_cache(tokenizer).tokenize(sentences)
     ragged = tokenizer.tokenize(sentences)
     ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
     outside = (ids < 0) | (ids >= len(tokenizer.vocab))
@@ -227,11 +223,6 @@ def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, n
             "to the tokenizer."
         )
     return ids, lengths
-
-
-@functools.lru_cache(maxsize=1)
-def _word_cache(tokenizer: Tokenizer) -> WordCache:
-    return WordCache(tokenizer)
 
 
 def merge(folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path) -> Manifest:
