@@ -12,7 +12,7 @@ import json
 import pathlib
 import tempfile
 
-from keras_bert_d2l.inspection.doctor.doctor import diagnose, with_range_test
+from keras_bert_d2l.inspection.doctor.doctor import diagnose
 from keras_bert_d2l.inspection.doctor.evidence import of_run
 from tests.inspection.doctor import faults
 
@@ -53,8 +53,6 @@ def examine_both(folder, only=None) -> list[dict]:
     for name, planted in (("run", faults.PRETRAINING_FAULTS), ("task", faults.TASK_FAULTS)):
         some = {fault: plant for fault, plant in planted.items() if fault in (only or planted)}
         evidence = of_run(folder / name)
-        if only is None or "tested learning rate" in only:
-            evidence = with_range_test(evidence)
         found = examine(evidence, some)
         results += [one for one in found if one["name"] in (only or [one["name"]])]
     return results

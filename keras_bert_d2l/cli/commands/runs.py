@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import Flag, Out, help_text
-from keras_bert_d2l.cli.commands.train import proposal
 from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -53,13 +52,12 @@ def doctor(
     model: Annotated[str | None, Parameter(alias="-m")] = None,
     task: Annotated[str | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
     dev: Path | None = None,
-    lr_find: Flag = False,
     json: Flag = False,
 ) -> int:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits: losses and learning rate, vocabulary, labels, masks
-    and padding, weights and gradients. The exit code is 0 without faults and 1 with faults.
+    Each check compares a number with limits: losses, vocabulary, copied examples, masks and
+    padding, gradients. The exit code is 0 without faults and 1 with faults.
 
     For example:
 
@@ -72,11 +70,10 @@ def doctor(
         data: Text, token store or, with --task, a file of examples to check instead of a run.
         model: Checkpoint to start from. Optional for a text.
         dev: Development data of the examples. [default: a held-out part]
-        lr_find: Also test learning rates from the start of the run, which takes up to 100 steps.
         json: Print JSON: one object per check, faults first.
     """
     with stage("Examining"), contextlib.redirect_stdout(sys.stderr):
-        found = kb.doctor(run, data=data, model=model, task=task, dev=dev, lr_find=lr_find)
+        found = kb.doctor(run, data=data, model=model, task=task, dev=dev)
     if json:
         for finding in found.findings:
             print(as_json_line({**vars(finding), "is_fault": finding.is_fault}))
@@ -90,8 +87,6 @@ def doctor(
             console.print(_table(found))
         healthy = ", ".join(one.name for one in found.findings if not one.is_fault)
         console.print(f"Healthy: {healthy or 'nothing'}.")
-        if found.tested is not None:
-            console.print(proposal(found.tested), markup=False)
         for reason in found.skipped:
             console.print(f"Skipped. {reason}", markup=False)
     return 0 if found.is_healthy else _FAULTS

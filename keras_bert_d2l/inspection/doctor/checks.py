@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.inspection.doctor.evidence import Evidence, chance_of, weights_of
-from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.inspection.doctor.evidence import Evidence, chance_of
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 Severity = Literal["cannot learn", "learns less", "costs time"]
@@ -156,17 +155,6 @@ def _overfitting(evidence: Evidence) -> float | None:
     return losses[-1] / min(losses) if losses else None
 
 
-def _tested_learning_rate(evidence: Evidence) -> float | None:
-    """The learning rate, relative to the proposal of a range test.
-
-    The proposal is a fifth of the rate at which the loss was lowest, so ten times the proposal is
-    above the rate at which the loss rises. A tenth of it was clearly slower on WikiText-2.
-    """
-    if evidence.options is None or evidence.tested is None or evidence.needs_no_rate:
-        return None
-    return evidence.options.learning_rate / (evidence.tested.proposal or math.nan)
-
-
 def _unknown_words(evidence: Evidence) -> float | None:
     """The share of `[UNK]`.
 
@@ -221,42 +209,6 @@ def _texts(examples: TaskExamples) -> list[tuple[Hashable, ...]]:
     """Return the texts of each example, without its label."""
     found = [getattr(examples, name) for name in examples.sequences[:-1]]
     return list(zip(*(values for values in found if values is not None), strict=True))
-
-
-def _constant_labels(evidence: Evidence) -> float | None:
-    """The number of different labels; with one, there is nothing to learn or to measure."""
-    counts = [examples.label_counts() for examples in evidence.examples or ()]
-    return min(map(len, counts)) if counts and all(counts) else None
-
-
-def _unbalanced_labels(evidence: Evidence) -> float | None:
-    """The share of the most frequent label of whole texts; most words have no tag.
-
-    At 90%, a model that always answers this label has an accuracy of 0.9, and the loss of the
-    others is a tenth of the whole.
-    """
-    train = evidence.examples[0] if evidence.examples else None
-    counts = train.label_counts() if isinstance(train, TextExamples) else None
-    return max(counts.values()) / counts.total() if counts else None
-
-
-def _constant_predictions(evidence: Evidence) -> float | None:
-    """1 if the best model of a run predicts the same label for all development data."""
-    has_labels = evidence.records and "val_accuracy" in evidence.records[-1]
-    return float(evidence.warning is not None) if has_labels else None
-
-
-def _frozen_weights(evidence: Evidence) -> float | None:
-    """The share of the weights in variables that training has not changed at all.
-
-    Adam changes every weight with a gradient in the first step. Half is far more than the unused
-    parts of a healthy model, such as the pooler without a next-sentence head.
-    """
-    if evidence.model is None or evidence.before is None:
-        return None
-    before, after = evidence.before, weights_of(evidence.model)
-    unchanged = [value.size for name, value in before.items() if np.array_equal(value, after[name])]
-    return sum(unchanged) / sum(value.size for value in before.values())
 
 
 def _unused_weights(evidence: Evidence) -> float | None:
@@ -327,15 +279,6 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         meaning="The model becomes worse on text that it does not train on.",
         remedy="Stop earlier (`best/` has the best weights), add text, or raise the dropout.",
     ),
-    _tested_learning_rate: Finding(
-        name="tested learning rate",
-        measures="learning rate / rate that the range test proposes",
-        low=0.1,
-        high=10,
-        severity="cannot learn",
-        meaning="The learning rate is far from the rates that lower the loss, or none does (nan).",
-        remedy="Use the proposed rate. Without one, check the labels, the masks and the weights.",
-    ),
     _unknown_words: Finding(
         name="unknown words",
         measures="share of tokens that are [UNK]",
@@ -370,40 +313,6 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         meaning="The metrics show what the model remembers, not what it has learned.",
         remedy="Remove them from the training data. Without `--dev`, equal texts are always in the "
         "same part.",
-    ),
-    _constant_labels: Finding(
-        name="constant labels",
-        measures="different labels in the training data or in the development data",
-        low=2,
-        severity="cannot learn",
-        meaning="All training examples or all development examples have the same label.",
-        remedy="Check `--label`, and that the file is not sorted by label and cut off.",
-    ),
-    _unbalanced_labels: Finding(
-        name="unbalanced labels",
-        measures="share of the most frequent label in the training data",
-        high=0.9,
-        severity="learns less",
-        meaning="Always predicting the most frequent label is hard to beat.",
-        remedy="Give rare labels a larger weight (`--class-weights LABEL=WEIGHT`), select the best "
-        "epoch by `--monitor val_macro_f1`, or add examples.",
-    ),
-    _constant_predictions: Finding(
-        name="constant predictions",
-        measures="the best epoch predicts one label only (1) or several (0)",
-        high=0,
-        severity="cannot learn",
-        meaning="The model has learned which label is the most frequent one, and nothing else.",
-        remedy="Try more epochs, another learning rate (`--lr-find`), or class weights.",
-    ),
-    _frozen_weights: Finding(
-        name="frozen weights",
-        measures="share of the weights that the training has not changed",
-        high=0.5,
-        severity="cannot learn",
-        meaning="Most of the weights are frozen.",
-        remedy="Set `trainable = True` for the layers to train before `compile`, or omit "
-        "`--freeze-encoder` and `--freeze-blocks`.",
     ),
     _unused_weights: Finding(
         name="unused weights",

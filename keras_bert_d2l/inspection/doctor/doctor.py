@@ -10,17 +10,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.inspection.doctor.checks import Finding, Severity, examine
-from keras_bert_d2l.inspection.doctor.evidence import (
-    Evidence,
-    of_options,
-    of_run,
-    options_for,
-    weights_of,
-)
-from keras_bert_d2l.inspection.learning_rate import RangeTest, find_learning_rate
+from keras_bert_d2l.inspection.doctor.evidence import Evidence, of_options, of_run, options_for
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.training.run.state import sync
 from keras_bert_d2l.types import PathLike
 
 _INTERVAL = 100  # steps whose losses are averaged
@@ -34,7 +26,6 @@ class Diagnosis:
     Attributes:
         findings: The results of the checks: the faults, worst first, then the rest.
         skipped: The groups of checks that could not run, and why.
-        tested: The range test of learning rates, with `lr_find`.
 
     Example:
 
@@ -48,7 +39,6 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     skipped: tuple[str, ...] = ()
-    tested: RangeTest | None = None
 
     def __post_init__(self) -> None:
         worst_first = get_args(Severity)
@@ -70,8 +60,6 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [str(fault) for fault in self.faults]
         lines.append(f"{len(self.findings)} checks, {len(self.faults)} faults")
-        if self.tested is not None:
-            lines.append(str(self.tested))
         return "\n".join([*lines, *(f"Skipped: {reason}" for reason in self.skipped)])
 
 
@@ -82,12 +70,11 @@ def doctor(
     model: PathLike | BERTModel | TaskModel | None = None,
     task: str | None = None,
     dev: PathLike | None = None,
-    lr_find: bool = False,
 ) -> Diagnosis:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits, and has a remedy: losses and learning rate,
-    vocabulary, labels, masks and padding, weights and gradients.
+    Each check compares a number with limits, and has a remedy: losses, vocabulary,
+    copied examples, masks and padding, gradients.
     Checks whose data is missing are skipped and listed. Nothing is written or changed.
 
     Args:
@@ -97,7 +84,6 @@ def doctor(
         model: The checkpoint to start from. Optional for a text. For a dataset, the compiled model.
         task: The task of the examples, as for `finetune_files`.
         dev: The development data of the examples.
-        lr_find: Also test learning rates from the start of the run, which takes up to 100 steps.
 
     Returns: a `Diagnosis`.
 
@@ -147,7 +133,7 @@ def doctor(
     else:
         options = options_for(data, model, task, dev)
         evidence = dataclasses.replace(of_options(options), options=options)
-    return diagnose(with_range_test(evidence) if lr_find else evidence)
+    return diagnose(evidence)
 
 
 def _in_memory(model: BERTModel | TaskModel, data: Any) -> Evidence:
@@ -164,17 +150,6 @@ def _in_memory(model: BERTModel | TaskModel, data: Any) -> Evidence:
     return Evidence(model=model, batches=data)
 
 
-def with_range_test(evidence: Evidence) -> Evidence:
-    """Add a range test of learning rates from the start of a run to its evidence."""
-    if evidence.options is None:
-        raise ValueError(
-            "`lr_find` requires the options of a run. Received: a model in memory, or a run "
-            "without run.yaml; call `find_learning_rate` instead."
-        )
-    start: Any = of_options(evidence.options)  # has a model and batches
-    return dataclasses.replace(evidence, tested=find_learning_rate(start.model, start.batches))
-
-
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Run all checks for which there is evidence."""
     skipped = [*evidence.skipped]
@@ -183,20 +158,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             "Held-out losses: they measure masked tokens in long rows, but the run still trains "
             "on shorter rows or predicts next tokens."
         )
-    if evidence.needs_no_rate:
-        skipped.append(
-            "Tested learning rate: no rate lowers the loss of this checkpoint in so few steps. "
-            "It knows the text, or the labels are hard to learn."
-        )
-    return Diagnosis(tuple(examine(evidence)), tuple(skipped), evidence.tested)
+    return Diagnosis(tuple(examine(evidence)), tuple(skipped))
 
 
 class DoctorCallback(keras.callbacks.Callback):
     """Callback that reports faults as soon as `fit` shows them, each once, and changes nothing.
 
-    It checks the loss of the first step, losses that are not finite, rise or do not fall, and
-    weights that do not change. With `data`, it examines a batch before the first step, as `doctor`
-    does.
+    It checks the loss of the first step, and looks for losses that are not finite, rise or do not
+    fall. With `data`, it examines a batch before the first step, as `doctor` does.
 
     Args:
         data: The training batches.
@@ -225,7 +194,7 @@ class DoctorCallback(keras.callbacks.Callback):
         self.faults: list[Finding] = []
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        self._before, self._losses, self._steps = weights_of(self.model), [0.0], 0
+        self._losses, self._steps = [0.0], 0
         if self.data is not None:
             self._report(examine(Evidence(model=self.model, batches=self.data)))
 
@@ -248,9 +217,6 @@ class DoctorCallback(keras.callbacks.Callback):
             self._losses.append(0.0)
 
     def _findings(self) -> list[Finding]:
-        sync(self.model)
-        if len(self._losses) == 1:
-            return examine(Evidence(model=self.model, before=self._before))
         found = examine(Evidence(records=[{"loss": loss} for loss in self._losses]))
         is_settled = len(self._losses) >= _SETTLED
         return [one for one in found if is_settled or one.name != "flat loss"]

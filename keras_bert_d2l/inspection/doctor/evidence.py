@@ -17,15 +17,13 @@ from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.location import is_run
-from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
+from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.data.report.report import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.inspection.learning_rate import RangeTest
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run
@@ -65,36 +63,24 @@ class Evidence:
     Attributes:
         options: The options of the run.
         records: The metrics of each evaluation, as in `metrics.jsonl`.
-        warning: The warning about the predictions of the best epoch.
         store: The text.
         examples: The training and the development data.
         batches: The training batches.
         model: The model, compiled if there are batches.
-        before: The weights before the first steps.
         is_untrained: Whether the run of the model has not started.
-        tested: The range test of learning rates, from the start of the run.
         first_loss: The loss of the first step.
         skipped: The groups of checks that cannot run, and why.
     """
 
     options: Options | None = None
     records: Sequence[Metrics] = ()
-    warning: str | None = None
     store: TokenStore | None = None
     examples: tuple[TaskExamples, TaskExamples] | None = None
     batches: tf.data.Dataset | None = None
     model: BERTModel | TaskModel | None = None
-    before: Mapping[str, np.ndarray] | None = None
     is_untrained: bool = False
-    tested: RangeTest | None = None
     first_loss: float | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def needs_no_rate(self) -> bool:
-        """Whether a range test without a proposal is no fault, because the run starts trained."""
-        is_new = isinstance(self.options, PretrainingOptions) and not self.options.init
-        return self.tested is not None and self.tested.proposal is None and not is_new
 
     @property
     def recent(self) -> list[Metrics]:
@@ -261,8 +247,6 @@ def _of_finetuning_run(run: RunFolder) -> Evidence:
     else:
         evidence.skipped.append("Data, batches and weights: the run was started in Python.")
     evidence.records = run.metrics()
-    if run.summary_file.is_file():
-        evidence.warning = read_json_object(run.summary_file).get("warning")
     if evidence.model is not None and run.best.is_dir():
         best = native.describe(run.best)
         load_weights(evidence.model, best.table, best.arrays)
@@ -290,11 +274,6 @@ def chance_of(model: BERTModel | TaskModel) -> float | None:
     if not are_classes or has_positions:
         return None
     return sum(math.log(number) for number in model.num_classes(model.max_row_len).values())
-
-
-def weights_of(model: BERTModel | TaskModel) -> dict[str, np.ndarray]:
-    """Return a copy of the weights of a model, by name."""
-    return {n: keras.ops.convert_to_numpy(v).copy() for n, v in named_weights(model).items()}
 
 
 def _row_len(record: Metrics) -> int | None:

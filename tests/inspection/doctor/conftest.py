@@ -1,6 +1,5 @@
 import pytest
 
-from keras_bert_d2l.inspection.doctor.doctor import with_range_test
 from keras_bert_d2l.inspection.doctor.evidence import of_run
 from tests.cli.conftest import invoke as run_command
 from tests.inspection.doctor import faults
@@ -20,7 +19,7 @@ def task_run(run, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def evidence(run):
-    return with_range_test(of_run(run))
+    return of_run(run)
 
 
 @pytest.fixture(scope="session")
