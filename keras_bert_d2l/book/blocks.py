@@ -9,7 +9,7 @@ bias by default.
 from typing import Any, Unpack
 
 from keras_bert_d2l.checks import check_integer, check_that
-from keras_bert_d2l.config import Initializer, LayerNorm
+from keras_bert_d2l.config import LayerNorm
 from keras_bert_d2l.layers import attention, transformer
 from keras_bert_d2l.layers.kernels import attention as kernels
 from keras_bert_d2l.types import LayerOptions, Option, Tensor
@@ -93,7 +93,9 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
     named = [kwargs.pop(name) for name in _WIDTHS if name in kwargs]
     if len(args) > 4 or named:  # in the long order, the first arguments are not needed
         args = args[len(_WIDTHS) - len(named) :]
-    return _attention(*args, **kwargs)
+    if len(args) < 4:
+        kwargs.setdefault("use_bias", kwargs.pop("bias", False))
+    return attention.MultiHeadAttention(*args, **kwargs)
 
 
 def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.TransformerEncoderBlock:
@@ -120,20 +122,6 @@ def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.Transforme
     if len(args) < 5:
         kwargs.setdefault("use_bias", False)
     return transformer.TransformerEncoderBlock(*args, **kwargs)
-
-
-def _attention(
-    num_hiddens: int,
-    num_heads: int,
-    dropout: float,
-    bias: bool = False,
-    *,
-    initializer: Initializer = "book",
-    **options: Unpack[LayerOptions],
-) -> attention.MultiHeadAttention:
-    return attention.MultiHeadAttention(
-        num_hiddens, num_heads, dropout, bias, initializer=initializer, **options
-    )
 
 
 def _block_in_long_order(

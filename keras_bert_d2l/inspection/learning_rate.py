@@ -25,29 +25,6 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 700, 40, 360  # edges of the plot in an image
 _NUM_LINES = 6
 
 
-@contextlib.contextmanager
-def undone(model: BatchModel) -> Iterator[None]:
-    """Undo the training steps inside the `with` block.
-
-    At its end, the weights, the optimizer, the dropout seeds and the metrics are as before.
-
-    Args:
-        model: The compiled model.
-    """
-    optimizer: Any = model.optimizer
-    missing_heads = model.missing_heads
-    optimizer.build(model.trainable_variables)
-    variables = [*model.variables, *optimizer.variables]
-    values = [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-        model.missing_heads = missing_heads
-        model.reset_metrics()
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class RangeTest:
     """Result of `find_learning_rate`. A notebook shows its plot.
@@ -204,15 +181,21 @@ def _with_rising_rate(model: BatchModel, lowest: float, factor: float) -> Iterat
     """Let the learning rate rise, and restore the complete state of the training at the end."""
     optimizer: Any = model.optimizer
     inner: Any = getattr(optimizer, "inner_optimizer", optimizer)  # float16 scales losses
-    learning_rate = inner._learning_rate
-    with undone(model):
-        inner._learning_rate = _RisingRate(lowest, factor, int(inner.iterations))
+    optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *optimizer.variables]
+    values = [keras.ops.convert_to_numpy(variable).copy() for variable in variables]
+    missing_heads, learning_rate = model.missing_heads, inner._learning_rate
+    inner._learning_rate = _RisingRate(lowest, factor, int(inner.iterations))
+    model._discard_graphs()
+    try:
+        yield
+    finally:
+        inner._learning_rate = learning_rate
         model._discard_graphs()
-        try:
-            yield
-        finally:
-            inner._learning_rate = learning_rate
-            model._discard_graphs()
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        model.missing_heads = missing_heads
+        model.reset_metrics()
 
 
 def _repeated(data: Iterable[Tensor], number: int) -> Iterator[Tensor]:

@@ -143,17 +143,6 @@ def _not_utf8(
     )
 
 
-def single_spaced(text: str) -> str:
-    """Return the words of a text with one space between them, as `" ".join(text.split())`.
-
-    Most lines already have such spaces, which is several times faster to find out.
-    """
-    # The plain space is the only printable character that is white space.
-    if text.isprintable() and "  " not in text:
-        return text.strip(" ")
-    return " ".join(text.split())
-
-
 def split_sentences(paragraph: str) -> list[str]:
     """Split English prose into sentences.
 
@@ -162,7 +151,7 @@ def split_sentences(paragraph: str) -> list[str]:
     or digit, such as a row of asterisks, are dropped.
     """
     # Normalize spaces first: the splitter panics at an initial followed by a no-break space.
-    text = single_spaced(paragraph)
+    text = " ".join(paragraph.split())
     sentences: list[str] = []
     for piece in sentencex.segment("en", text):
         if sentences and sentences[-1][-1] in ".!?":  # no space follows: the dot is part of a name
@@ -265,7 +254,7 @@ def _prose(lines: Iterable[str]) -> Iterator[list[str]]:
             continue
         paragraph = f"{paragraph} {line}" if paragraph else line
         if len(paragraph) > _MAX_PARAGRAPH:
-            paragraph = single_spaced(paragraph)
+            paragraph = " ".join(paragraph.split())
         if len(paragraph) > _MAX_PARAGRAPH:
             *whole, paragraph = split_sentences(paragraph) or [""]
             if len(paragraph) > _MAX_PARAGRAPH:  # no sentence ends here; probably a list or a table

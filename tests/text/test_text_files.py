@@ -12,7 +12,6 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.text_files import (
     gather_documents,
     read_lines,
-    single_spaced,
     split_sentences,
 )
 
@@ -76,14 +75,6 @@ def test_the_error_for_a_damaged_file_names_the_file(write, suffix, pack, damage
 
 def test_a_byte_order_mark_is_skipped(write):
     assert list(read_lines(write("text.txt", b"\xef\xbb\xbfThe cat."))) == ["The cat."]
-
-
-def test_words_get_one_space_between_them():
-    spaces = [chr(code) for code in range(0x110000) if chr(code).isspace()]
-    draw = random.Random(0)
-    texts = [f"a{space}b{space}" for space in spaces]
-    texts += ["".join(draw.choices("ab  \t\u200b\u00e9\u2028", k=n % 9)) for n in range(2000)]
-    assert [single_spaced(text) for text in texts] == [" ".join(text.split()) for text in texts]
 
 
 @pytest.mark.parametrize(

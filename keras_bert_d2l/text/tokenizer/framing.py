@@ -45,34 +45,16 @@ def frame(
     """
     max_len = check_max_len(max_len, 1 if tokens_b is None else 2)
     tokens_a = as_rows(tokens_a)
-    if tokens_b is None:
-        _check_truncation(truncation, is_pair=False)
-        return _frame_single(tokens_a, vocab, max_len)
-    tokens_b = as_rows(tokens_b)
-    check_same_number(tokens_a, tokens_b)
+    if tokens_b is not None:
+        tokens_b = as_rows(tokens_b)
+        check_same_number(tokens_a, tokens_b)
     tokens_a, tokens_b = truncate(tokens_a, tokens_b, max_len, truncation)
     special = (vocab.cls_id, vocab.sep_id, vocab.pad_id)
     tokens, first_lens, valid_lens = _framed(tokens_a, tokens_b, special, max_len)
-    num_tokens = tf.shape(tokens)[1]
+    num_tokens = tf.shape(tokens)[1] if max_len is None else max_len
     in_first = tf.sequence_mask(first_lens, num_tokens, tf.int32)
     segments = tf.sequence_mask(valid_lens, num_tokens, tf.int32) - in_first
-    if max_len is not None:
-        segments = tf.ensure_shape(segments, (None, max_len))
     return {"tokens": tokens, "segments": segments, "valid_lens": tf.cast(valid_lens, tf.int32)}
-
-
-def _frame_single(
-    tokens: tf.RaggedTensor, vocab: Vocab, max_len: int | None
-) -> dict[str, tf.Tensor]:
-    """Frame single texts. Padding them first takes half the time of `_framed`."""
-    room = None if max_len is None else max_len - ADDED_TO_ONE
-    texts = tokens.to_tensor(vocab.pad_id, shape=(None, room))  # truncates
-    lengths = tf.minimum(tf.cast(tokens.row_lengths(), tf.int32), tf.shape(texts)[1])
-    start, end = (tf.fill([tokens.nrows(), 1], token) for token in (vocab.cls_id, vocab.pad_id))
-    rows = tf.concat([start, texts, end], axis=1)
-    is_end = tf.range(tf.shape(rows)[1]) == lengths[:, tf.newaxis] + 1
-    rows = tf.where(is_end, vocab.sep_id, rows)
-    return {"tokens": rows, "segments": tf.zeros_like(rows), "valid_lens": lengths + ADDED_TO_ONE}
 
 
 def sliding_windows(
@@ -173,8 +155,13 @@ def truncate(
     truncation: str = "longest_first",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor | None]:
     """Truncate texts until they fit `max_len` with special tokens. Arguments are as in `frame`."""
-    _check_truncation(truncation, is_pair=tokens_b is not None)
+    check_choice("truncation", truncation, TRUNCATIONS)
     if tokens_b is None:
+        if truncation == "only_second":
+            raise ValueError(
+                "truncation='only_second' truncates the second text of a pair. Received: no second "
+                "text."
+            )
         return tokens_a if max_len is None else tokens_a[:, : max_len - ADDED_TO_ONE], None
     if max_len is None:
         return tokens_a, tokens_b
@@ -186,16 +173,6 @@ def truncate(
     if truncation == "only_first":
         return _first(tokens_a, _what_is_left(lengths_a, room - lengths_b, max_len)), tokens_b
     return tokens_a, _first(tokens_b, _what_is_left(lengths_b, room - lengths_a, max_len))
-
-
-def _check_truncation(truncation: str, *, is_pair: bool) -> None:
-    """Raise a `ValueError` if `truncation` is unknown, or truncates a second text without one."""
-    check_choice("truncation", truncation, TRUNCATIONS)
-    if truncation == "only_second" and not is_pair:
-        raise ValueError(
-            "truncation='only_second' truncates the second text of a pair. Received: no second "
-            "text."
-        )
 
 
 def as_rows(ids: Tensor) -> tf.RaggedTensor:
@@ -305,7 +282,8 @@ def _framed(
     lengths = [1 + values_a.row_lengths() + 1]
     if values_b is not None:
         lengths.append(lengths[0] + values_b.row_lengths() + 1)
-    longest = tf.reduce_max(tf.concat([lengths[-1], [0]], axis=0)) if max_len is None else max_len
+    shortest = ADDED_TO_ONE  # also without any rows
+    longest = tf.reduce_max(tf.concat([lengths[-1], [shortest]], 0)) if max_len is None else max_len
     positions = tf.range(tf.cast(longest, tf.int64))
 
     places = tf.where(positions == 0, start, padding)
