@@ -102,7 +102,7 @@ def _table(found: "kb.Diagnosis") -> "Table":
     table.add_column("Meaning and remedy")
     for fault in found.faults:
         table.add_row(
-            f"[bold]{fault.name}[/]\n{fault.severity}",
+            f"[bold]{fault.name}[/]",
             f"{fault.number:.3g}\n{fault.limits}",
             f"{escape(f'{fault.meaning} {fault.remedy}')}\n[dim]Number: {fault.measures}.[/]",
         )

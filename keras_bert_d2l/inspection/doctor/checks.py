@@ -7,15 +7,12 @@ docstring gives the reason for the limits. `CHECKS` at the end is the table.
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping
-from typing import Literal
 
 import numpy as np
 
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.inspection.doctor.evidence import Evidence, chance_of
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-
-Severity = Literal["cannot learn", "learns less", "costs time"]
 
 _LOW = 0.1  # a loss that need not fall any more
 
@@ -30,7 +27,6 @@ class Finding:
         number: The measured number. NaN is never healthy.
         low: The lowest healthy number.
         high: The highest healthy number.
-        severity: What a fault does to the training.
         meaning: What a number outside the limits means.
         remedy: What to do then.
 
@@ -44,7 +40,6 @@ class Finding:
         measures="share of padding",
         number=0.7,
         high=0.5,
-        severity="costs time",
         meaning="Most of the computation is spent on padding.",
         remedy="Use rows='packed'.",
     )
@@ -57,7 +52,6 @@ class Finding:
     number: float = math.nan
     low: float = -math.inf
     high: float = math.inf
-    severity: Severity
     meaning: str
     remedy: str
 
@@ -68,8 +62,8 @@ class Finding:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.measures} {self.number:.3g}, healthy {self.limits} "
-            f"({self.severity})\n  {self.meaning} {self.remedy}"
+            f"{self.name}: {self.measures} {self.number:.3g}, healthy {self.limits}\n"
+            f"  {self.meaning} {self.remedy}"
         )
 
     @property
@@ -234,12 +228,12 @@ def _gradient_norm(evidence: Evidence) -> float | None:
     return math.sqrt(sum(np.square(g, dtype="float64").sum() for g in evidence.gradients.values))
 
 
+# Faults that stop the learning come first, then those that weaken it or cost time.
 CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
     _initial_loss: Finding(
         name="initial loss",
         measures="loss before the first step / loss if all classes are equally likely",
         high=1.1,
-        severity="cannot learn",
         meaning="The model is worse than chance on this data.",
         remedy="Check that labels, ids and a checkpoint belong to this vocabulary, and the scale "
         "of the initial weights.",
@@ -248,7 +242,6 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         name="rising loss",
         measures="last training loss / lowest training loss",
         high=1.1,
-        severity="cannot learn",
         meaning="The training diverges: the learning rate is too high.",
         remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up; "
         "`--lr-find` proposes a rate. With mixed_float16, use mixed_bfloat16 or float32.",
@@ -257,7 +250,6 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         name="flat loss",
         measures="last training loss / first training loss",
         high=0.98,
-        severity="cannot learn",
         meaning="The loss does not fall.",
         remedy="Let `--lr-find` propose a learning rate, check that labels belong to their texts, "
         "and that the weights are trained.",
@@ -266,59 +258,22 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         name="unigram plateau",
         measures="steps with a held-out MLM loss at the unigram entropy of the text",
         high=1000,
-        severity="cannot learn",
         meaning="The model knows how frequent tokens are, but does not use their context.",
         remedy="Train on short rows first (`--short-steps 0.5`), check the learning rate with "
         "`--lr-find`, and check that attention masks do not hide the context.",
-    ),
-    _overfitting: Finding(
-        name="overfitting",
-        measures="last held-out loss / lowest held-out loss",
-        high=1.05,
-        severity="learns less",
-        meaning="The model becomes worse on text that it does not train on.",
-        remedy="Stop earlier (`best/` has the best weights), add text, or raise the dropout.",
-    ),
-    _unknown_words: Finding(
-        name="unknown words",
-        measures="share of tokens that are [UNK]",
-        high=0.02,
-        severity="learns less",
-        meaning="The vocabulary lacks characters or words of the text.",
-        remedy="Learn a vocabulary from this text (`--vocab-size`), or check language, casing and "
-        "encoding.",
     ),
     _visible_answers: Finding(
         name="visible answers",
         measures="share of the predicted tokens that are not masked",
         high=0.5,
-        severity="cannot learn",
         meaning="The model sees the tokens that it should predict, and learns to copy them.",
         remedy="Replace the predicted tokens in `tokens` by the id of [MASK], as "
         "`pretraining_dataset` does.",
-    ),
-    _padding: Finding(
-        name="padding",
-        measures="share of padding in a batch",
-        high=0.5,
-        severity="costs time",
-        meaning="Most of the computation is spent on padding.",
-        remedy="Use `--rows packed`, batches of texts of similar length, or a smaller `--max-len`.",
-    ),
-    _leak: Finding(
-        name="leaking examples",
-        measures="share of the development examples that are also in the training data",
-        high=0.05,
-        severity="learns less",
-        meaning="The metrics show what the model remembers, not what it has learned.",
-        remedy="Remove them from the training data. Without `--dev`, equal texts are always in the "
-        "same part.",
     ),
     _unused_weights: Finding(
         name="unused weights",
         measures="share of the trainable weights without a gradient",
         high=0.05,
-        severity="cannot learn",
         meaning="The loss does not depend on these weights, so they stay as they are.",
         remedy="Check that the outputs of these layers reach the loss, that the weights of the "
         "predictions are not all 0, and that the layers to train are not frozen.",
@@ -328,9 +283,38 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         measures="global norm of the gradient",
         low=1e-4,
         high=100,
-        severity="cannot learn",
         meaning="The gradient vanishes, explodes or, with weights that are not finite, is NaN.",
         remedy="Check the scale of the weights (truncated normal, 0.02) and of the loss, and that "
         "layer normalization is in place. A lower learning rate helps against explosion.",
+    ),
+    _overfitting: Finding(
+        name="overfitting",
+        measures="last held-out loss / lowest held-out loss",
+        high=1.05,
+        meaning="The model becomes worse on text that it does not train on.",
+        remedy="Stop earlier (`best/` has the best weights), add text, or raise the dropout.",
+    ),
+    _unknown_words: Finding(
+        name="unknown words",
+        measures="share of tokens that are [UNK]",
+        high=0.02,
+        meaning="The vocabulary lacks characters or words of the text.",
+        remedy="Learn a vocabulary from this text (`--vocab-size`), or check language, casing and "
+        "encoding.",
+    ),
+    _leak: Finding(
+        name="leaking examples",
+        measures="share of the development examples that are also in the training data",
+        high=0.05,
+        meaning="The metrics show what the model remembers, not what it has learned.",
+        remedy="Remove them from the training data. Without `--dev`, equal texts are always in the "
+        "same part.",
+    ),
+    _padding: Finding(
+        name="padding",
+        measures="share of padding in a batch",
+        high=0.5,
+        meaning="Most of the computation is spent on padding.",
+        remedy="Use `--rows packed`, batches of texts of similar length, or a smaller `--max-len`.",
     ),
 }

@@ -3,13 +3,13 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_type
-from keras_bert_d2l.inspection.doctor.checks import Finding, Severity, examine
+from keras_bert_d2l.inspection.doctor.checks import Finding, examine
 from keras_bert_d2l.inspection.doctor.evidence import Evidence, of_options, of_run, options_for
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -41,11 +41,8 @@ class Diagnosis:
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        worst_first = get_args(Severity)
-        ordered = sorted(
-            self.findings, key=lambda x: (not x.is_fault, worst_first.index(x.severity))
-        )
-        object.__setattr__(self, "findings", tuple(ordered))
+        faults_first = sorted(self.findings, key=lambda finding: not finding.is_fault)
+        object.__setattr__(self, "findings", tuple(faults_first))
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -165,10 +162,7 @@ class DoctorCallback(keras.callbacks.Callback):
     """Callback that reports faults as soon as `fit` shows them, each once, and changes nothing.
 
     It checks the loss of the first step, and looks for losses that are not finite, rise or do not
-    fall. With `data`, it examines a batch before the first step, as `doctor` does.
-
-    Args:
-        data: The training batches.
+    fall. `doctor` examines the batches before the first step.
 
     Attributes:
         faults: The reported findings.
@@ -188,15 +182,12 @@ class DoctorCallback(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, data: tf.data.Dataset | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.data = data
         self.faults: list[Finding] = []
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self._losses, self._steps = [0.0], 0
-        if self.data is not None:
-            self._report(examine(Evidence(model=self.model, batches=self.data)))
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._sum, self._batches = 0.0, 0  # of the running mean of Keras, which starts again

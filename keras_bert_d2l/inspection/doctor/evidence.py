@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats import native
-from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.location import is_run
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.data.report.report import count_ids
@@ -184,9 +183,19 @@ def of_run(path: PathLike) -> Evidence:
         )
     with contextlib.suppress(BlockingIOError):  # the run is in progress here
         run.download()
-    if run.config_file.is_file():
-        return _of_pretraining_run(run)
-    return _of_finetuning_run(run)
+    evidence = Evidence()
+    if run.options_file.is_file():
+        kind = PretrainingOptions if run.config_file.is_file() else TaskRunOptions
+        options = kind.of_run(run.options_file, {})
+        try:
+            evidence = of_options(options, run)
+        except _MISSING as error:
+            evidence.skipped.append(f"Data, batches and weights: {error}")
+        evidence.options, evidence.is_untrained = options, False
+    else:
+        evidence.skipped.append("Data, batches and weights: the run was started in Python.")
+    evidence.records = run.metrics()
+    return evidence
 
 
 def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
@@ -194,7 +203,8 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
 
     Args:
         options: The options of the run.
-        run: A run whose last checkpoint is the model. `None`: the model that the options describe.
+        run: A run whose weights the model gets: the last ones of `pretrain`, the best of
+            `finetune`. `None`: the weights before the first step.
 
     Raises:
         FileNotFoundError: The text, the data or the checkpoint is missing.
@@ -216,41 +226,11 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
     _, model, train, dev = load_run(options, _SILENT)
     data = prepare(model, train, dev, options, _SILENT)
     FinetuningTrainer(unused, options, model, data, {}, _SILENT)  # compiles the model
-    return Evidence(
-        examples=(train, dev),
-        batches=batches_of(data.train, 0),
-        model=model,
-        is_untrained=True,
-    )
-
-
-def _of_pretraining_run(run: RunFolder) -> Evidence:
-    options = PretrainingOptions.of_run(run.options_file, {})
-    try:
-        evidence = of_options(options, run)
-    except _MISSING as error:
-        evidence = Evidence(model=load_pretrained(run.last, verbose=False).model)
-        evidence.skipped.append(f"Text and batches: {error}")
-    evidence.options, evidence.records, evidence.is_untrained = options, run.metrics(), False
-    return evidence
-
-
-def _of_finetuning_run(run: RunFolder) -> Evidence:
-    evidence = Evidence()
-    if run.options_file.is_file():
-        options = TaskRunOptions.of_run(run.options_file, {})
-        try:
-            evidence = of_options(options)
-        except _MISSING as error:
-            evidence.skipped.append(f"Data, batches and weights: {error}")
-        evidence.options, evidence.is_untrained = options, False
-    else:
-        evidence.skipped.append("Data, batches and weights: the run was started in Python.")
-    evidence.records = run.metrics()
-    if evidence.model is not None and run.best.is_dir():
+    if run is not None and run.best.is_dir():
         best = native.describe(run.best)
-        load_weights(evidence.model, best.table, best.arrays)
-    return evidence
+        load_weights(model, best.table, best.arrays)
+    batches = batches_of(data.train, 0)
+    return Evidence(examples=(train, dev), batches=batches, model=model, is_untrained=True)
 
 
 def options_for(

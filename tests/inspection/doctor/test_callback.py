@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTConfig, BERTModel, DoctorCallback, SequenceClassifier
+from keras_bert_d2l import BERTConfig, BERTModel, DoctorCallback, SequenceClassifier, doctor
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 CHANCE = math.log(2)
@@ -52,11 +52,9 @@ def test_losses_that_rise_or_stay_are_reported(model):
     assert report_after([CHANCE] * 600, model) == ["flat loss"]
 
 
-def test_batches_are_examined_before_the_first_step(model, capsys):
+def test_the_batches_of_a_model_are_examined_before_the_first_step(model):
     tokens = np.full((4, 6), 7)
     features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(4, 2)}
     data = tf.data.Dataset.from_tensors((features, np.array([0, 1, 0, 1])))
-    callback = DoctorCallback(data)
-    model.fit(data, callbacks=[callback], verbose=0)
-    assert [fault.name for fault in callback.faults] == ["padding"]
-    assert "Doctor: padding: share of padding in a batch 0.667" in capsys.readouterr().out
+    [fault] = doctor(data=data, model=model).faults
+    assert str(fault).startswith("padding: share of padding in a batch 0.667, healthy at most 0.5")

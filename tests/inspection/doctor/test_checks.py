@@ -8,18 +8,16 @@ from keras_bert_d2l.inspection.doctor.evidence import Evidence
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 
-def make_finding(number, severity="learns less", **limits):
+def make_finding(number, **limits):
     texts = {"name": "x", "measures": "y", "meaning": "Bad.", "remedy": "Improve."}
-    return Finding(**texts, number=number, severity=severity, **limits)
+    return Finding(**texts, number=number, **limits)
 
 
-def test_faults_come_first_and_the_worst_of_them_before_the_others():
-    costly = make_finding(3, "costs time", high=2)
-    fine = make_finding(1, "cannot learn", high=2)
-    fatal = make_finding(math.nan, "cannot learn", high=2)
-    diagnosis = Diagnosis((fine, costly, fatal))
-    assert diagnosis.findings == (fatal, costly, fine)
-    assert diagnosis.faults == (fatal, costly)
+def test_faults_come_first():
+    fine, low, undefined = (make_finding(number, low=2) for number in (3, 1, math.nan))
+    diagnosis = Diagnosis((fine, low, undefined))
+    assert diagnosis.findings == (low, undefined, fine)
+    assert diagnosis.faults == (low, undefined)
     assert not diagnosis.is_healthy
 
 

@@ -57,9 +57,9 @@ def test_without_its_text_a_run_is_examined_as_far_as_possible(run, tmp_path):
     options.write_text(options.read_text().replace("text.txt", "gone.txt"))
     diagnosis = doctor(tmp_path / "run")
     assert diagnosis.is_healthy
-    assert {"initial loss", "rising loss", "overfitting"} <= {x.name for x in diagnosis.findings}
+    assert {"rising loss", "overfitting"} <= {x.name for x in diagnosis.findings}
     [skipped] = diagnosis.skipped
-    assert skipped.startswith("Text and batches: There is no file or folder")
+    assert skipped.startswith("Data, batches and weights: There is no file or folder")
 
 
 def test_data_and_a_model_are_examined_before_a_run(run, task_run, tmp_path):
