@@ -80,7 +80,32 @@ class RangeTest:
         )
 
     def _repr_html_(self) -> str:
-        return plot(self.rates, self.losses, self.smoothed, self.proposal)
+        """Return the plot: losses over rates on a logarithmic axis, and the proposed rate."""
+        lowest, highest = math.log10(self.rates[0]), math.log10(self.rates[-1])
+        least, most = min(self.losses), max(*self.smoothed, self.losses[0])
+
+        def x(rate: float) -> float:
+            share = (math.log10(rate) - lowest) / ((highest - lowest) or 1)
+            return round(_LEFT + share * (_RIGHT - _LEFT), 1)
+
+        def y(loss: float) -> float:
+            share = min(1.0, (loss - least) / ((most - least) or 1))
+            return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
+
+        def line(values: Sequence[float]) -> str:
+            points = zip(self.rates, values, strict=True)
+            return " ".join(f"{x(rate)},{y(value)}" for rate, value in points)
+
+        decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
+        proposal = self.proposal
+        return fill(
+            "inspection/learning_rate.svg.jinja",
+            columns=[(x(rate), f"{rate:.0e}") for rate in decades],
+            lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
+            losses=line(self.losses),
+            smoothed=line(self.smoothed),
+            proposal=proposal and (x(max(proposal, self.rates[0])), f"{proposal:.2g}"),
+        )
 
     def plot(self, path: PathLike) -> None:
         """Write the plot of the losses as an SVG file."""
@@ -209,35 +234,3 @@ def _repeated(data: Iterable[Tensor], number: int) -> Iterator[Tensor]:
                 return
         if number == before:
             raise ValueError("`data` must contain at least one batch. Received: no batches.")
-
-
-def plot(
-    rates: Sequence[float],
-    losses: Sequence[float],
-    smoothed: Sequence[float],
-    proposal: float | None,
-) -> str:
-    """Return the plot: losses over rates on a logarithmic axis, and the proposed rate."""
-    lowest, highest = math.log10(rates[0]), math.log10(rates[-1])
-    least, most = min(losses), max(*smoothed, losses[0])
-
-    def x(rate: float) -> float:
-        share = (math.log10(rate) - lowest) / ((highest - lowest) or 1)
-        return round(_LEFT + share * (_RIGHT - _LEFT), 1)
-
-    def y(loss: float) -> float:
-        share = min(1.0, (loss - least) / ((most - least) or 1))
-        return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
-
-    def line(values: Sequence[float]) -> str:
-        return " ".join(f"{x(rate)},{y(value)}" for rate, value in zip(rates, values, strict=True))
-
-    decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
-    return fill(
-        "inspection/learning_rate.svg.jinja",
-        columns=[(x(rate), f"{rate:.0e}") for rate in decades],
-        lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
-        losses=line(losses),
-        smoothed=line(smoothed),
-        proposal=None if proposal is None else (x(max(proposal, rates[0])), f"{proposal:.2g}"),
-    )

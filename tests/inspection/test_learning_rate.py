@@ -15,7 +15,7 @@ from keras_bert_d2l import (
     find_learning_rate,
 )
 
-CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.1, max_len=8)
+CONFIG = BERTConfig(20, 8, 12, 2, num_blks=0, dropout=0.1, embedding_dropout=0.1, max_len=8)
 RATES = tuple(10.0**n for n in range(-12, 3))
 
 
@@ -73,28 +73,23 @@ def test_losses_equal_those_of_a_training_with_these_rates():
 
 @pytest.mark.slow
 def test_a_training_after_the_test_equals_one_without_it():
+    tokens, positions = np.ones((2, 6), "int32"), np.array([[1, 2]] * 2)
+    features = {"tokens": tokens, "segments": 0 * tokens, "pred_positions": positions}
+    batch = features, {"mlm": np.array([[7, 8]] * 2), "nsp": np.array([0, 1])}
     weights = []
     for is_tested in (False, True):
-        model = make_model(BERTAdamW(WarmupLinearDecay(1e-2, 1, 10)))
-        model.train_on_batch(*make_batches()[0])
+        keras.utils.set_random_seed(0)
+        model = BERTModel.from_bert_config(CONFIG)
+        model.missing_heads = frozenset({"mlm"})
+        model.compile(BERTAdamW(WarmupLinearDecay(1e-2, 1, 10)), run_eagerly=True)
         if is_tested:
-            find_learning_rate(model, make_batches(), steps=10)
-        model.train_on_batch(*make_batches()[1])
+            find_learning_rate(model, [batch], steps=10)
+            assert model.missing_heads == {"mlm"}
+        for _ in range(2):
+            model.train_on_batch(*batch)
         weights.append([weight.numpy() for weight in model.weights])
     for without, with_test in zip(*weights, strict=True):
         np.testing.assert_array_equal(without, with_test)
-
-
-@pytest.mark.slow
-def test_heads_that_the_checkpoint_lacked_still_count_as_missing():
-    model = BERTModel.from_bert_config(CONFIG)
-    model.missing_heads = frozenset({"mlm"})
-    model.compile(BERTAdamW(), run_eagerly=True)
-    tokens = np.ones((2, 6), "int32")
-    positions, labels = np.array([[1, 2]] * 2), np.array([[7, 8]] * 2)
-    features = {"tokens": tokens, "segments": 0 * tokens, "pred_positions": positions}
-    find_learning_rate(model, [(features, {"mlm": labels, "nsp": labels[:, 0] - 7})], steps=10)
-    assert model.missing_heads == {"mlm"}
 
 
 @pytest.mark.slow
@@ -126,7 +121,6 @@ def test_the_plot_is_an_svg_with_a_point_for_every_loss(tmp_path):
     ("arguments", "message"),
     [
         ({"lowest": 1.0, "highest": 0.1}, "`lowest` must be below `highest`"),
-        ({"lowest": 0}, "`lowest` must be a positive"),
         ({"steps": 5}, "`steps` must be an integer of at least 10"),
         ({"data": []}, "`data` must contain at least one batch"),
         ({"model": "mini"}, "`model` must be a `BatchModel`"),
@@ -144,4 +138,3 @@ def test_a_loss_that_is_never_finite_is_reported():
     model.head.kernel.assign(model.head.kernel * np.nan)
     with pytest.raises(FloatingPointError, match="first batch is not finite"):
         find_learning_rate(model, make_batches())
-    assert np.isnan(model.head.kernel).all()
