@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
-from keras_bert_d2l.text.unicode_gaps import CHINESE, SIGMA, lookalikes, replacements
+from keras_bert_d2l.text.unicode_gaps import CHINESE, replacements
 
 COMPATIBLE = ("google", "huggingface")
 CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
@@ -42,13 +42,6 @@ _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = re.sub(r"(\w+)-(\w+) ?", r"\\x{\1}-\\x{\2}", CHINESE)
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
-# Some locales lowercase these capitals to several characters. "a", also cased, replaces them.
-_LONGER_IN_A_LOCALE = dict.fromkeys(map(ord, "IJÌÍĨĮİ"), ord("a"))
-# Google removes these before it lowercases a sigma beside them, so U+00AD, which does not affect a
-# sigma, replaces them. TensorFlow would end the text at U+0000.
-_WITHOUT_EFFECT = dict.fromkeys(
-    {*range(32), *range(127, 160), 0xFFFD} - set(map(ord, "\t\n\r")), 0xAD
-)
 # The plain space is excluded, because replacing every space would take nine times as long.
 _OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 
@@ -139,9 +132,7 @@ class Normalization:
                 "`special_tokens` are kept whole and therefore exclude split_special_tokens=True. "
                 f"Received: special_tokens={shown(own)}. Remove one of the two."
             )
-        changed = self._replacements.keys() | lookalikes(self.compat, self.lowercase).keys()
-        if self.lowercase:
-            changed |= {SIGMA}  # beside a lookalike it is lowercased before the token is found
+        changed = self._replacements
         for token in own:
             if not isinstance(token, str) or not 0 < len(token) <= _MOST_CHARACTERS:
                 reason = f"be a string of 1 to {_MOST_CHARACTERS} characters"
@@ -263,9 +254,8 @@ class Normalization:
     def _replace(self, texts: tf.Tensor) -> tf.Tensor:
         """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
         new = self._replacements
-        similar = lookalikes(self.compat, self.lowercase)
         private = _PRIVATE if self.compat == "huggingface" else ""
-        wanted = private + _character_class(new | similar)
+        wanted = private + _character_class(new)
         places = tf.where(tf.strings.regex_full_match(texts, f"(?s).*[{wanted}].*"))
 
         def replaced() -> tf.Tensor:
@@ -273,10 +263,7 @@ class Normalization:
             if private:
                 some = tf.strings.regex_replace(some, private, _UNMARKED)
             codes = decode(some)
-            translated = _translate(codes.flat_values, new)
-            if similar:
-                translated = _lower_sigmas(codes, translated, similar)
-            some = encode(codes.with_flat_values(translated))
+            some = encode(codes.with_flat_values(_translate(codes.flat_values, new)))
             return tf.tensor_scatter_nd_update(texts, places, some)
 
         return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
@@ -328,12 +315,3 @@ def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
     old, values = np.array(sorted(new.items()), np.int32).T
     place = tf.minimum(tf.searchsorted(old, codes), len(old) - 1)
     return tf.where(tf.gather(old, place) == codes, tf.gather(values, place), codes)
-
-
-def _lower_sigmas(
-    codes: tf.RaggedTensor, translated: tf.Tensor, similar: Mapping[int, int]
-) -> tf.Tensor:
-    """Lowercase capital sigmas as if the adjacent characters were older."""
-    older = _translate(codes.flat_values, {**similar, **_LONGER_IN_A_LOCALE, **_WITHOUT_EFFECT})
-    lowered = tf.strings.lower(encode(codes.with_flat_values(older)), encoding="utf-8")
-    return tf.where(codes.flat_values == SIGMA, decode(lowered).flat_values, translated)

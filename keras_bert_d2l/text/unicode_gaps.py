@@ -6,15 +6,15 @@ uses Unicode 13 for lowercasing and newer versions in its other ops. Hugging Fac
 this module go from code point to code point. A private-use code point represents a letter that no
 op changes.
 
-One difference from Hugging Face remains: the order of two adjacent combining marks that are newer
-than Unicode 8 and not in canonical order.
+Two differences remain. Hugging Face: the order of two adjacent combining marks that are newer than
+Unicode 8 and not in canonical order. Google: whether a capital sigma beside a character newer than
+Unicode 13 becomes a final sigma.
 """
 
 import itertools
 import unicodedata
 from collections.abc import Iterator
 
-SIGMA = 0x3A3
 _REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
 
@@ -24,17 +24,6 @@ _CAPITALS = """
 A7D8:A7D9 A7DA:A7DB A7DC:19B 10570-1057A:10597 1057C-1058A:105A3 1058C-10592:105B3
 10594-10595:105BB 10D50-10D65:10D70 16EA0-16EB8:16EBB
 """
-# Characters of Unicode 14 that affect whether a capital sigma counts as the end of a word.
-_CASED = """
-2C2F 2C5F A7C0-A7C1 A7D0-A7D1 A7D3 A7D5-A7D9 10570-1057A 1057C-1058A 1058C-10592 10594-10595
-10597-105A1 105A3-105B1 105B3-105B9 105BB-105BC 1DF00-1DF09 1DF0B-1DF1E
-"""
-_IGNORED = """
-888 890-891 898-89F 8C9-8D2 C3C 180F 1AC1-1ACE 1DFA A7F2-A7F4 FBC2 10780-10785 10787-107B0
-107B2-107BA 10F82-10F85 11070 11073-11074 110C2 1AFF0-1AFF3 1AFF5-1AFFB 1AFFD-1AFFE 1CF00-1CF2D
-1CF30-1CF46 1E2AE
-"""
-_NEITHER = "1734"
 # Characters that Hugging Face treats as plain letters. In newer versions of Unicode they are
 # punctuation, Chinese characters, accents, format characters, or letters that decompose or are
 # reordered.
@@ -63,7 +52,7 @@ _DOTTED = {ord(capital): ord(capital.lower()) for capital in "ÌÍĨĮ"}
 CHINESE = (
     "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 )
-_SMALL_SIGMA = 0x3C3  # Hugging Face has no final sigma
+_SIGMA, _SMALL_SIGMA = 0x3A3, 0x3C3  # Hugging Face has no final sigma
 
 
 def stand_ins(compat: str, tokenize_chinese_chars: bool) -> dict[int, int]:
@@ -97,18 +86,10 @@ def replacements(
         for capital, letter in zip(_code_points(capitals), itertools.count(int(first, 16))):
             small[capital] = same.get(letter, letter)
     if compat == "huggingface":
-        small[SIGMA] = _SMALL_SIGMA
+        small[_SIGMA] = _SMALL_SIGMA
     if not strips_accents:
         small |= _DOTTED
     return small | same
-
-
-def lookalikes(compat: str, lowercase: bool) -> dict[int, int]:
-    """Map newer characters to older ones that affect a capital sigma in the same way."""
-    if compat != "google" or not lowercase:
-        return {}
-    kinds = ((_CASED, "a"), (_IGNORED, "\u0301"), (_NEITHER, "\u4e00"))
-    return {code: ord(older) for ranges, older in kinds for code in _code_points(ranges)}
 
 
 def _code_points(ranges: str) -> Iterator[int]:

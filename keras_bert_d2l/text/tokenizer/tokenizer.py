@@ -49,10 +49,11 @@ class Tokenizer(tf.Module):
     Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
     and punctuation, and then split into the longest pieces in the vocabulary. With
     `compat="google"`, the ids equal those of google-research/bert's `tokenization.py` for all
-    characters of Unicode 14; with `compat="huggingface"`, those of `BertTokenizer` (tokenizers
-    0.23.3). The two differ for words of 101 to 200 characters, private-use characters, the final
-    sigma, and about a thousand characters newer than Unicode 8. A word with bytes that are not
-    UTF-8 becomes the unknown token.
+    characters of Unicode 14, except for a capital sigma beside a character newer than Unicode 13.
+    With `compat="huggingface"`, they equal those of `BertTokenizer` (tokenizers 0.23.3). The two
+    differ for words of 101 to 200 characters, private-use characters, the final sigma, and about a
+    thousand characters newer than Unicode 8. A word with bytes that are not UTF-8 becomes the
+    unknown token.
 
     A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, stays
     one token, as in Hugging Face but not in google. Your own `special_tokens` stay whole in the
