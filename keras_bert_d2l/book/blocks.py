@@ -6,13 +6,12 @@ slides still use, starts with the widths of keys, queries and values. In both, p
 bias by default.
 """
 
-from typing import Any, Unpack
+from typing import Any
 
 from keras_bert_d2l.checks import check_integer, check_that
-from keras_bert_d2l.config import LayerNorm
 from keras_bert_d2l.layers import attention, transformer
 from keras_bert_d2l.layers.kernels import attention as kernels
-from keras_bert_d2l.types import LayerOptions, Option, Tensor
+from keras_bert_d2l.types import Option, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
 
@@ -38,15 +37,7 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
     return kernels.masked_softmax(X, kernels.valid_lens_mask(valid_lens, X.shape[-1]))
 
 
-def AddNorm(
-    norm_shape: int | list[int],
-    dropout: float,
-    layer_norm_epsilon: float = 1e-3,
-    *,
-    layer_norm: LayerNorm = "biased",
-    norm_first: bool = False,
-    **options: Unpack[LayerOptions],
-) -> transformer.AddNorm:
+def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> transformer.AddNorm:
     """Return a layer for `ln(dropout(Y) + X)`: residual connection and layer normalization.
 
     The book's TensorFlow edition passes `norm_shape` to Keras as an axis, which fails. Here it is
@@ -56,10 +47,7 @@ def AddNorm(
         norm_shape: Width of the last axis, as a number or a list of one number. It is only
             checked: the layer takes the width from its input.
         dropout: Dropout rate for `Y`.
-        layer_norm_epsilon: As for `keras_bert_d2l.layers.transformer.AddNorm`.
-        layer_norm: As for `keras_bert_d2l.layers.transformer.AddNorm`.
-        norm_first: As for `keras_bert_d2l.layers.transformer.AddNorm`.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **options: Keyword arguments of `keras_bert_d2l.layers.transformer.AddNorm`.
 
     Example:
         >>> import numpy as np
@@ -69,9 +57,7 @@ def AddNorm(
         (2, 3, 4)
     """
     _width_of(norm_shape)
-    return transformer.AddNorm(
-        dropout, layer_norm_epsilon, layer_norm=layer_norm, norm_first=norm_first, **options
-    )
+    return transformer.AddNorm(dropout, **options)
 
 
 def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttention:

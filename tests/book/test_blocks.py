@@ -13,7 +13,6 @@ X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")  # (B, T, 
     "block",
     [
         lambda: d2l.TransformerEncoderBlock(8, 16, 2, 0.5, True),
-        lambda: d2l.TransformerEncoderBlock(8, 8, 8, 8, [8], 16, 2, 0.5, True),
         lambda: d2l.TransformerEncoderBlock(8, 8, 8, 8, [8], 16, 2, 0.5, bias=True),
         lambda: d2l.TransformerEncoderBlock(
             num_hiddens=8, ffn_num_hiddens=16, num_heads=2, dropout=0.5, use_bias=True

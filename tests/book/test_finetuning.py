@@ -75,15 +75,17 @@ def test_the_longer_sentence_is_truncated_and_on_a_tie_the_hypothesis():
     )
 
 
-def test_different_numbers_of_premises_and_hypotheses_raise():
-    with pytest.raises(ValueError, match="2, 1 and 2"):
-        d2l.SNLIBERTDataset((["a", "b"], ["c"], [0, 1]), 8, VOCAB)
-
-
-@pytest.mark.parametrize(("max_len", "vocab", "named"), [(8, None, "`vocab`"), (2, VOCAB, "=2")])
-def test_a_missing_vocabulary_or_too_small_max_len_raises(max_len, vocab, named):
+@pytest.mark.parametrize(
+    ("texts", "max_len", "vocab", "named"),
+    [
+        ((["a", "b"], ["c"], [0, 1]), 8, VOCAB, "2, 1 and 2"),
+        ((["a"], ["b"], [0]), 8, None, "`vocab`"),
+        ((["a"], ["b"], [0]), 2, VOCAB, "=2"),
+    ],
+)
+def test_invalid_pairs_are_rejected(texts, max_len, vocab, named):
     with pytest.raises(ValueError, match=named):
-        d2l.SNLIBERTDataset((["a"], ["b"], [0]), max_len, vocab)
+        d2l.SNLIBERTDataset(texts, max_len, vocab)
 
 
 def test_the_development_set_of_snli_is_encoded(data_dir):
@@ -137,14 +139,13 @@ def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     assert loaded.bert_config.num_heads == 4
 
 
-@pytest.mark.parametrize("name", ["num_heads", "num_blks", "max_len"])
-def test_a_size_that_differs_from_the_saved_model_raises(pretrained, name):
-    sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16} | {name: 4}
-    with pytest.raises(ValueError, match=f"{name}=4"):
-        d2l.load_pretrained_model(pretrained[1], 16, 32, dropout=0.1, **sizes)
-
-
-def test_a_model_without_a_vocabulary_raises(tmp_path):
+def test_a_size_that_differs_from_the_saved_model_or_a_missing_vocabulary_raises(
+    pretrained, tmp_path
+):
+    for name in ("num_heads", "num_blks", "max_len"):
+        sizes = {"num_heads": 2, "num_blks": 1, "max_len": 16} | {name: 4}
+        with pytest.raises(ValueError, match=f"{name}=4"):
+            d2l.load_pretrained_model(pretrained[1], 16, 32, dropout=0.1, **sizes)
     save_pretrained(small_bert(), tmp_path / "bare")
     with pytest.raises(ValueError, match="no vocabulary"):
         d2l.load_pretrained_model(tmp_path / "bare", 16, 32, 2, 1, 0.1, 16)

@@ -74,20 +74,7 @@ def test_compressed_files_give_the_same_paragraphs(tmp_path):
         assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
 
 
-# 15.9.1.1: next sentence prediction
-
-
-def test_the_next_sentence_is_kept_half_of_the_time():
-    first, second = PARAGRAPHS[0]
-    assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=ScriptedRandom(0.49)) == (
-        first,
-        second,
-        True,
-    )
-    other_paragraph, third_sentence = 1, 2
-    assert d2l._get_next_sentence(
-        first, second, PARAGRAPHS, rng=ScriptedRandom(0.5, other_paragraph, third_sentence)
-    ) == (first, ["rain", "fell"], False)
+# 15.9.1: pairs and masks
 
 
 def test_a_negative_is_never_drawn_from_the_same_paragraph():
@@ -95,50 +82,8 @@ def test_a_negative_is_never_drawn_from_the_same_paragraph():
     own_paragraph = 0
     rng = ScriptedRandom(0.5, own_paragraph, 0, 1)  # draws again, from the only other paragraph
     assert d2l._get_next_sentence(first, second, PARAGRAPHS, rng=rng)[1:] == (["he", "left"], False)
-    negatives = [
-        partner
-        for _ in range(200)
-        for _, partner, is_next in [d2l._get_next_sentence(first, second, PARAGRAPHS)]
-        if not is_next
-    ]
-    assert all(partner in PARAGRAPHS[1] for partner in negatives)
-    assert 60 < len(negatives) < 140
-
-
-def test_a_text_with_one_paragraph_has_no_negatives():
-    first, second = PARAGRAPHS[0]
     with pytest.raises(ValueError, match="a different paragraph"):
         d2l._get_next_sentence(first, second, PARAGRAPHS[:1], rng=ScriptedRandom(0.9, 0))
-
-
-def test_pairs_that_are_too_long_are_dropped():
-    always_next = ScriptedRandom(0.0, 0.0)
-    # 3 + 2 + 3 tokens for the first pair, 2 + 2 + 3 for the second
-    assert d2l._get_nsp_data_from_paragraph(
-        PARAGRAPHS[1], PARAGRAPHS, VOCAB, max_len=7, rng=always_next
-    ) == [
-        (
-            ["<cls>", "he", "left", "<sep>", "rain", "fell", "<sep>"],
-            [0, 0, 0, 0, 1, 1, 1],
-            True,
-        )
-    ]
-
-
-# 15.9.1.2: masked language modeling
-
-
-def test_tokens_are_masked_kept_or_replaced_in_the_books_order():
-    tokens = ["<cls>", "a", "crane", "flew", "south", "<sep>"]
-    candidates = [1, 2, 3, 4]
-    driver = VOCAB["driver"]
-    # In reverse order: 4 is masked, 3 is kept, 2 becomes a random word; 1 is not chosen.
-    rng = ScriptedRandom(0.79, 0.8, 0.49, 0.8, 0.5, driver)
-    corrupted, predictions = d2l._replace_mlm_tokens(tokens, candidates, 3, VOCAB, rng=rng)
-    assert corrupted == ["<cls>", "a", "driver", "flew", "<mask>", "<sep>"]
-    assert predictions == [(4, "south"), (3, "flew"), (2, "crane")]
-    assert candidates == [4, 3, 2, 1]  # shuffled in place, as in the book
-    assert tokens[2] == "crane"
 
 
 def test_a_special_token_is_never_inserted_as_a_random_word():
@@ -147,62 +92,18 @@ def test_a_special_token_is_never_inserted_as_a_random_word():
     assert corrupted == ["<cls>", "rain"]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda folder: d2l.load_data_wiki(2, 16, folder / "none"),
-            FileNotFoundError,
-            r"wiki\.train\.tokens.*data_dir",
-        ),
-        (
-            lambda folder: d2l._read_wiki(write_wiki(folder, "One line\nand another\n")),
-            ValueError,
-            "two sentences",
-        ),
-        (
-            lambda folder: d2l._WikiTextDataset(d2l._read_wiki(write_wiki(folder)), max_len=4),
-            ValueError,
-            "max_len=4",
-        ),
-        (
-            lambda _: d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB),
-            ValueError,
-            "at most 2 tokens.*3 in example 0",
-        ),
-        (
-            lambda _: d2l._replace_mlm_tokens(
-                ["<cls>", "a"], [1], 1, SPECIALS, rng=ScriptedRandom(0.9, 0.9)
-            ),
-            ValueError,
-            "lower `min_freq`",
-        ),
-    ],
-)
-def test_unusable_texts_and_sizes_are_named(call, error, message, tmp_path):
-    with pytest.raises(error, match=message):
-        call(tmp_path)
-
-
-@pytest.mark.parametrize(("length", "num_predictions"), [(3, 1), (10, 2), (30, 4), (64, 10)])
-def test_15_percent_of_all_tokens_and_at_least_one_are_predicted(length, num_predictions):
-    tokens = ["<cls>", *["crane"] * (length - 2), "<sep>"]  # round(1.5) is 2, round(4.5) is 4
-    ids, positions, labels = d2l._get_mlm_data_from_tokens(tokens, VOCAB)
-    assert len(ids) == length
-    assert len(positions) == num_predictions
-    assert positions == sorted(set(positions))
-    assert 0 < positions[0]
-    assert positions[-1] < length - 1
-    assert labels == [VOCAB["crane"]] * num_predictions
-
-
-def test_80_percent_of_the_chosen_tokens_are_masked_and_10_percent_are_kept():
-    tokens = ["crane"] * 20_000
-    corrupted, _ = d2l._replace_mlm_tokens(tokens, list(range(20_000)), 20_000, VOCAB)
-    counts = {word: corrupted.count(word) / 20_000 for word in ("<mask>", "crane")}
-    assert counts["<mask>"] == pytest.approx(0.8, abs=0.01)
-    words = len(VOCAB) - 5
-    assert counts["crane"] == pytest.approx(0.1 + 0.1 / words, abs=0.01)
+def test_unusable_texts_and_sizes_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"wiki\.train\.tokens.*data_dir"):
+        d2l.load_data_wiki(2, 16, tmp_path / "none")
+    with pytest.raises(ValueError, match="two sentences"):
+        d2l._read_wiki(write_wiki(tmp_path, "One line\nand another\n"))
+    with pytest.raises(ValueError, match="max_len=4"):
+        d2l._WikiTextDataset(d2l._read_wiki(write_wiki(tmp_path)), max_len=4)
+    with pytest.raises(ValueError, match="at most 2 tokens.*3 in example 0"):
+        d2l._pad_bert_inputs([([3, 7, 4], [1], [9], [0, 0, 0], True)], 2, VOCAB)
+    rng = ScriptedRandom(0.9, 0.9)
+    with pytest.raises(ValueError, match="lower `min_freq`"):
+        d2l._replace_mlm_tokens(["<cls>", "a"], [1], 1, SPECIALS, rng=rng)
 
 
 # 15.9.1: the same draws as the book's algorithm
@@ -319,19 +220,19 @@ def many_paragraphs(tmp_path, count=50):
 
 
 def test_loaded_batches_have_the_books_shapes_and_types(tmp_path):
-    train_iter, vocab = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path))
+    folder = many_paragraphs(tmp_path)
+    train_iter, vocab = d2l.load_data_wiki(32, 64, folder)
     batch = next(iter(train_iter))
     shapes = [tuple(tensor.shape) for tensor in batch]
     assert shapes == [(32, 64), (32, 64), (32,), (32, 10), (32, 10), (32, 10), (32,)]
     assert [tensor.dtype.name for tensor in batch] == DTYPES
     assert sum(int(batch[0].shape[0]) for batch in train_iter) == 150  # the last batch is kept
+    full_batches, _ = d2l.load_data_wiki(32, 64, folder, drop_remainder=True)
+    assert full_batches.element_spec[0].shape == (32, 64)
+    assert sum(1 for _ in full_batches) == 4
+    packages = PackageVocab(vocab.idx_to_token)
+    assert packages[["crane", "<pad>", "nowhere"]] == vocab[["crane", "<pad>", "nowhere"]]
     assert vocab["<pad>"] == 1
-
-
-def test_drop_remainder_makes_all_shapes_static(tmp_path):
-    train_iter, _ = d2l.load_data_wiki(32, 64, many_paragraphs(tmp_path), drop_remainder=True)
-    assert train_iter.element_spec[0].shape == (32, 64)
-    assert sum(1 for _ in train_iter) == 4  # 150 pairs
 
 
 def test_only_the_same_seed_gives_the_same_batches(tmp_path):
@@ -352,13 +253,7 @@ def test_held_out_text_is_encoded_with_the_given_vocabulary(tmp_path):
     assert labels.max() < len(VOCAB)
 
 
-def test_the_books_vocabulary_converts_to_the_package_vocabulary(tmp_path):
-    _, vocab = d2l.load_data_wiki(2, 64, many_paragraphs(tmp_path))
-    packages = PackageVocab(vocab.idx_to_token)
-    assert packages[["crane", "<cls>", "nowhere"]] == vocab[["crane", "<cls>", "nowhere"]]
-
-
-@pytest.mark.slow
+@pytest.mark.long
 def test_wikitext_2_has_the_books_vocabulary_and_pairs(data_dir):
     train_iter, vocab = d2l.load_data_wiki(512, 64, data_dir / "corpus" / "wikitext-2")
     assert len(vocab) == 20256

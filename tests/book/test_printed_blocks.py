@@ -1,9 +1,8 @@
 """Every code block of d2l.ai, section 15.8, run as printed, in order, like a notebook.
 
-"Slides" are all blocks of the TensorFlow slide deck, verbatim except for the first import. "Web
-page" are the blocks of the web page, with TensorFlow calls instead of the PyTorch and MXNet calls.
-A block consists of the section, the code and, if the book prints a value, the expression and the
-value. (Sample code of Dive into Deep Learning, modified MIT license.)
+The blocks are those of the TensorFlow slide deck, verbatim except for the first import. The web
+page differs in the arguments of its encoder blocks; `test_blocks.py` has both orders. (Sample code
+of Dive into Deep Learning, modified MIT license.)
 """
 
 import functools
@@ -31,7 +30,7 @@ def get_tokens_and_segments(tokens_a, tokens_b=None):
     return tokens, segments
 """
 
-BERT_ENCODER_OF_THE_SLIDES = """
+BERT_ENCODER = """
 class BERTEncoder(keras.layers.Layer):
     \"\"\"BERT encoder.\"\"\"
     def __init__(self, vocab_size, num_hiddens, ffn_num_hiddens, num_heads,
@@ -59,34 +58,6 @@ class BERTEncoder(keras.layers.Layer):
         X = X + self.pos_embedding[:, :tf.shape(X)[1], :]
         for blk in self.blks:
             X = blk(X, valid_lens, training=training)
-        return X
-"""
-
-# The web page's encoder uses the short argument order for its blocks, and is otherwise identical.
-BERT_ENCODER_OF_THE_WEB_PAGE = """
-class BERTEncoder(keras.layers.Layer):
-    \"\"\"BERT encoder.\"\"\"
-    def __init__(self, vocab_size, num_hiddens, ffn_num_hiddens, num_heads,
-                 num_blks, dropout, max_len=1000, **kwargs):
-        super(BERTEncoder, self).__init__(**kwargs)
-        self.token_embedding = keras.layers.Embedding(vocab_size, num_hiddens)
-        self.segment_embedding = keras.layers.Embedding(2, num_hiddens)
-        self.blks = []
-        for i in range(num_blks):
-            self.blks.append(d2l.TransformerEncoderBlock(
-                num_hiddens, ffn_num_hiddens, num_heads, dropout, True))
-        # In BERT, positional embeddings are learnable, thus we create a
-        # parameter of positional embeddings that are long enough
-        self.pos_embedding = self.add_weight(
-            shape=(1, max_len, num_hiddens), initializer='random_normal')
-
-    def call(self, tokens, segments, valid_lens):
-        # Shape of `X` remains unchanged in the following code snippet:
-        # (batch size, max sequence length, `num_hiddens`)
-        X = self.token_embedding(tokens) + self.segment_embedding(segments)
-        X = X + self.pos_embedding[:, :X.shape[1], :]
-        for blk in self.blks:
-            X = blk(X, valid_lens)
         return X
 """
 
@@ -156,133 +127,67 @@ class BERTModel(keras.Model):
         return encoded_X, mlm_Y_hat, nsp_Y_hat
 """
 
-DEFINITIONS_OF_THE_SLIDES = [
-    ("15.8.4", GET_TOKENS_AND_SEGMENTS),
-    ("15.8.4", BERT_ENCODER_OF_THE_SLIDES),
-    ("15.8.5.1", MASK_LM),
-    ("15.8.5.2", NEXT_SENTENCE_PRED),
-    ("15.8.6", BERT_MODEL),
-]
-DEFINITIONS_OF_THE_WEB_PAGE = [
-    ("15.8.4", GET_TOKENS_AND_SEGMENTS),
-    ("15.8.4", BERT_ENCODER_OF_THE_WEB_PAGE),
-    ("15.8.5.1", MASK_LM),
-    ("15.8.5.2", NEXT_SENTENCE_PRED),
-    ("15.8.6", BERT_MODEL.replace(",\n                                 training=training)", ")")),
-]
+DEFINITIONS = (GET_TOKENS_AND_SEGMENTS, BERT_ENCODER, MASK_LM, NEXT_SENTENCE_PRED, BERT_MODEL)
 
-# Blocks that use the definitions: section, code, final expression, value of the expression.
-USES = [
-    (
-        "15.8.4",
-        """
+# The blocks that use the definitions. Each ends with the value that the book prints.
+USES = """
 vocab_size, num_hiddens, ffn_num_hiddens, num_heads = 10000, 768, 1024, 4
 ffn_num_input, num_blks, dropout = 768, 2, 0.2
 encoder = BERTEncoder(vocab_size, num_hiddens, ffn_num_hiddens, num_heads,
                       num_blks, dropout)
-""",
-        "num_blks, dropout",
-        (2, 0.2),
-    ),
-    (
-        "15.8.4",
-        """
+
 tokens = tf.random.uniform((2, 8), 0, vocab_size, dtype=tf.int32)
 segments = tf.constant([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]])
 encoded_X = encoder(tokens, segments, None)
-""",
-        "encoded_X.shape",
-        tf.TensorShape([2, 8, 768]),
-    ),
-    (
-        "15.8.5.1",
-        """
+assert encoded_X.shape == (2, 8, 768)
+
 mlm = MaskLM(vocab_size, num_hiddens)
 mlm_positions = tf.constant([[1, 5, 2], [6, 1, 5]])
 mlm_Y_hat = mlm(encoded_X, mlm_positions)
-""",
-        "mlm_Y_hat.shape",
-        tf.TensorShape([2, 3, 10000]),
-    ),
-    (
-        "15.8.5.1",
-        """
+assert mlm_Y_hat.shape == (2, 3, 10000)
+
 mlm_Y = tf.constant([[7, 8, 9], [10, 20, 30]])
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='none')
 mlm_l = loss(tf.reshape(mlm_Y, -1), tf.reshape(mlm_Y_hat, (-1, vocab_size)))
-""",
-        "mlm_l.shape",
-        tf.TensorShape([6]),
-    ),
-    (
-        "15.8.5.2",
-        """
+assert mlm_l.shape == (6,)
+
 nsp = NextSentencePred()
 nsp_Y_hat = nsp(encoded_X[:, 0, :])
-""",
-        "nsp_Y_hat.shape",
-        tf.TensorShape([2, 2]),
-    ),
-    (
-        "15.8.5.2",
-        """
+assert nsp_Y_hat.shape == (2, 2)
+
 # PyTorch by default will not flatten the tensor as seen in mxnet where, if
 # flatten=True, all but the first axis of input data are collapsed together
 encoded_X = tf.reshape(encoded_X, (2, -1))
 # input_shape for NSP: (batch size, `num_hiddens`)
 nsp = NextSentencePred()
 nsp_Y_hat = nsp(encoded_X)
-""",
-        "nsp_Y_hat.shape",
-        tf.TensorShape([2, 2]),
-    ),
-    (
-        "15.8.5.2",
-        """
+assert nsp_Y_hat.shape == (2, 2)
+
 nsp_y = tf.constant([0, 1])
 nsp_l = loss(nsp_y, nsp_Y_hat)
-""",
-        "nsp_l.shape",
-        tf.TensorShape([2]),
-    ),
-]
+assert nsp_l.shape == (2,)
+"""
 
-OURS = [("15.8", "from keras_bert_d2l.book import *")]  # replaces the definitions
-PAGES = {
-    "slides": DEFINITIONS_OF_THE_SLIDES,
-    "web page": DEFINITIONS_OF_THE_WEB_PAGE,
-    "our names": OURS,
-}
+PAGES = {"printed": DEFINITIONS, "our names": ["from keras_bert_d2l.book import *"]}
 
 
 @functools.cache
-def run_page(page):
-    """Run the imports, definitions and uses; return all names and the values shown."""
-    names, shown = {"__name__": "notebook"}, []
-    exec(IMPORTS, names)
-    for _, code in PAGES[page]:
+def names_of(page):
+    """Return all names after the imports and the definitions."""
+    names = {"__name__": "notebook"}
+    for code in (IMPORTS, *PAGES[page]):
         exec(code, names)
-    for _, code, expression, _ in USES:
-        exec(code, names)
-        shown.append(eval(expression, names))
-    return names, shown
+    return names
 
 
-@pytest.fixture(scope="module", params=PAGES)
-def page(request):
-    return run_page(request.param)
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_gives_the_value_printed_in_the_book(page):
+    exec(USES, dict(names_of(page)))
 
 
-@pytest.mark.parametrize(
-    "number", range(len(USES)), ids=[f"{section} block {i}" for i, (section, *_) in enumerate(USES)]
-)
-def test_a_block_gives_the_value_printed_in_the_book(page, number):
-    _, shown = page
-    assert shown[number] == USES[number][3]
-
-
+@pytest.mark.parametrize("page", PAGES)
 def test_15_8_4_tokens_and_segments(page):
-    names, _ = page
+    names = names_of(page)
     tokens_a, tokens_b = ["this", "movie", "is", "great"], ["i", "like", "it"]
     assert names["get_tokens_and_segments"](tokens_a, tokens_b) == (
         ["<cls>", "this", "movie", "is", "great", "<sep>", "i", "like", "it", "<sep>"],
@@ -293,22 +198,8 @@ def test_15_8_4_tokens_and_segments(page):
 
 
 @pytest.mark.slow
-def test_15_8_6_the_model_returns_the_books_tuple(page):
-    names, _ = page
-    net = names["BERTModel"](100, 16, 32, 2, 2, 0.2)
-    tokens, segments = tf.ones((2, 8), tf.int32), tf.zeros((2, 8), tf.int32)
-    encoded_X, mlm_Y_hat, nsp_Y_hat = net(
-        tokens, segments, tf.constant([8.0, 5.0]), tf.constant([[1, 5, 2], [6, 1, 5]])
-    )
-    assert (encoded_X.shape, mlm_Y_hat.shape, nsp_Y_hat.shape) == ((2, 8, 16), (2, 3, 100), (2, 2))
-    assert net(tokens, segments)[1] is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["slides", "web page"])
-def test_our_model_gives_the_same_outputs_as_the_printed_model(name):
-    printed = run_page(name)[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
-    ours = run_page("our names")[0]["BERTModel"](100, 16, 32, 2, 2, 0.2)
+def test_15_8_6_our_model_returns_the_books_tuple_with_the_outputs_of_the_printed_model():
+    printed, ours = (names_of(page)["BERTModel"](100, 16, 32, 2, 2, 0.2) for page in PAGES)
     rng = np.random.default_rng(0)
     arguments = (
         tf.constant(rng.integers(0, 100, (2, 8)), tf.int32),
@@ -318,5 +209,7 @@ def test_our_model_gives_the_same_outputs_as_the_printed_model(name):
     )
     outputs = printed(*arguments)
     ours.set_weights(printed.get_weights())
+    assert [tuple(output.shape) for output in outputs] == [(2, 8, 16), (2, 3, 100), (2, 2)]
     for ours_of, printed_of in zip(ours(*arguments), outputs, strict=True):
         np.testing.assert_allclose(ours_of, printed_of, atol=1e-5)
+    assert ours(*arguments[:2])[1] is None
