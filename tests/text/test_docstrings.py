@@ -100,10 +100,8 @@ def test_sections_in_numpy_style_are_recognized():
 
 
 def test_fragments_are_not_sentences():
-    assert (
-        prose("A tensor.\n\nno capital letter at the beginning here.\n\nNo full stop at the end")
-        == []
-    )
+    fragments = "A tensor.\n\nno capital letter at the beginning here.\n\nNo full stop at the end"
+    assert prose(fragments) == []
 
 
 @pytest.fixture

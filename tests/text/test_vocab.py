@@ -28,19 +28,9 @@ def test_the_position_of_a_token_is_its_id(specials):
 def test_special_tokens_may_have_any_id(specials):
     pad, unk, cls, sep, mask = specials
     vocab = Vocab(["the", mask, sep, "cat", pad, cls, unk])
-    assert vocab.special_ids == (4, 6, 5, 2, 1)
-    assert vocab.special_ids == (
-        vocab.pad_id,
-        vocab.unk_id,
-        vocab.cls_id,
-        vocab.sep_id,
-        vocab.mask_id,
-    )
+    named = (vocab.pad_id, vocab.unk_id, vocab.cls_id, vocab.sep_id, vocab.mask_id)
+    assert vocab.special_ids == named == (4, 6, 5, 2, 1)
     assert vocab.special_tokens == specials
-
-
-def test_an_unknown_token_has_the_id_of_the_unknown_token(specials):
-    vocab = Vocab([*specials, *WORDS])
     assert vocab["dog"] == vocab.unk_id
     assert "dog" not in vocab
     assert "cat" in vocab
@@ -118,15 +108,12 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
     [
         (WORDS, r"special tokens.*Missing: \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
         ([*BOOK_SPECIALS[:-1], *WORDS], "Missing: <mask>"),
-        ([], "special tokens"),
         ([*GOOGLE_SPECIALS, "cat", "dog", "cat"], r"'cat' as the ids 5 and 7"),
         ([*GOOGLE_SPECIALS, ""], r"an empty token as id 5 \(line 6"),
         ([*GOOGLE_SPECIALS, "a\nb"], "control characters, such as line breaks"),
-        ([*GOOGLE_SPECIALS, "a\0"], "control characters.*as id 5 .line 6"),
         ([*GOOGLE_SPECIALS, "\x85"], "control characters"),
         ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
         ("cat", "one str: 'cat'"),
-        (5, "one int: 5"),
     ],
 )
 def test_invalid_tokens_are_rejected(tokens, message):
@@ -138,7 +125,6 @@ def test_invalid_tokens_are_rejected(tokens, message):
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"\n\n", "is empty"),
         (b"[PAD]\ncaf\xe9\n", r"must be UTF-8. Received: byte 9 is 0xe9"),
         (b"cat\ndog\n", "Missing"),
         (b"[PAD]\n\n[UNK]\n", r"as id 1 \(line 2"),
@@ -151,23 +137,13 @@ def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message
     assert "vocab.txt" in str(caught.value)
 
 
-def test_a_missing_file_raises_file_not_found(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Vocab.from_file(tmp_path / "vocab.txt")
-
-
-@pytest.mark.parametrize("ids", [9, -1, [0, 9], np.array([9])])
-def test_an_id_outside_the_vocabulary_is_rejected(ids):
-    with pytest.raises(ValueError, match=r"must be in 0\.\.8.*Received: (9|-1)"):
-        Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
-
-
-@pytest.mark.parametrize("ids", [1.0, "cat", True, None, np.array([1.5])])
-def test_ids_that_are_not_integers_are_rejected(ids):
-    with pytest.raises(ValueError, match="must be integers"):
-        Vocab([*GOOGLE_SPECIALS, *WORDS]).to_tokens(ids)
-
-
-def test_an_id_in_place_of_a_token_is_rejected():
+def test_ids_that_are_not_in_the_vocabulary_are_rejected():
+    vocab = Vocab([*GOOGLE_SPECIALS, *WORDS])
+    for ids in (9, -1, [0, 9], np.array([9])):
+        with pytest.raises(ValueError, match=r"must be in 0\.\.8.*Received: (9|-1)"):
+            vocab.to_tokens(ids)
+    for ids in (1.0, "cat", True, None, np.array([1.5])):
+        with pytest.raises(ValueError, match="must be integers"):
+            vocab.to_tokens(ids)
     with pytest.raises(ValueError, match="to_tokens"):
-        Vocab([*GOOGLE_SPECIALS, *WORDS])[3]
+        vocab[3]

@@ -90,7 +90,7 @@ def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
     assert "word150" not in vocab
 
 
-@pytest.mark.parametrize("least_count", [2, 3, 5, 20])
+@pytest.mark.parametrize("least_count", [2, 5, 20])
 def test_the_pieces_equal_those_of_tensorflow_text(monkeypatch, least_count):
     draw = random.Random(least_count)
     texts = ("".join(draw.choices("aeinst", k=draw.randint(1, 8))) for _ in range(3000))
@@ -115,30 +115,31 @@ def test_the_pieces_equal_those_of_tensorflow_text(monkeypatch, least_count):
     assert any(piece.startswith("##") for piece in expected)
 
 
-@pytest.mark.parametrize("size", [9, 0, -1, 8000.0, True, "8000", None])
-def test_a_size_that_is_too_small_is_rejected(size):
-    with pytest.raises(ValueError, match="integer of at least 10"):
-        learn_vocab(documents(), size)
+def test_invalid_arguments_are_rejected(vocab):
+    for size in (9, 8000.0, None):
+        with pytest.raises(ValueError, match="integer of at least 10"):
+            learn_vocab(documents(), size)
+    with pytest.raises(ValueError, match="`lowercase` must be True or False"):
+        learn_vocab(documents(), 60, lowercase="yes")
+    with pytest.raises(ValueError, match="`vocab` must be a `Vocab`. Received: 'vocab.txt'"):
+        extend_vocab("vocab.txt", NEW, 100)
+    with pytest.raises(ValueError, match=f"at least {len(vocab)}"):
+        extend_vocab(vocab, NEW, 5)
 
 
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        *((corpus, "no word") for corpus in ([], [[]], [[""]], [["\u200b", "[UNK]"]])),
+        *((corpus, "no word") for corpus in ([], [["\u200b", "[UNK]"]])),
         *(
             (corpus, r"each a list of sentences. Received.*Corpus\.open")
-            for corpus in ("a.txt", ["a sentence"], 3, None, [3], [["a", 3]], {"a": ["b"]})
+            for corpus in ("a.txt", ["a sentence"], None, [["a", 3]], {"a": ["b"]})
         ),
     ],
 )
 def test_a_corpus_without_words_or_lists_of_sentences_is_rejected(corpus, message):
     with pytest.raises(ValueError, match=message):
         learn_vocab(corpus, 100)
-
-
-def test_lowercase_must_be_a_boolean():
-    with pytest.raises(ValueError, match="`lowercase` must be True or False"):
-        learn_vocab(documents(), 60, lowercase="yes")
 
 
 @pytest.mark.slow
@@ -189,14 +190,3 @@ def test_the_most_frequent_missing_characters_come_first_and_leave_room_for_piec
     assert added(1) == ("##o",)
     assert added(7) == ("##o", "r", "##r", "u", "##u", "ω", "x")
     assert {"##o", "r", "ω", "x", "neuron", "neurons"} < set(added(30))
-
-
-def test_a_path_instead_of_a_vocabulary_is_rejected():
-    with pytest.raises(ValueError, match="`vocab` must be a `Vocab`. Received: 'vocab.txt'"):
-        extend_vocab("vocab.txt", NEW, 100)
-
-
-@pytest.mark.parametrize("size", [5, 0, 100.0, True, None])
-def test_a_smaller_size_is_rejected(vocab, size):
-    with pytest.raises(ValueError, match=f"at least {len(vocab)}"):
-        extend_vocab(vocab, NEW, size)

@@ -321,14 +321,9 @@ def get_tokens_and_segments(
         >>> kb.get_tokens_and_segments(["the", "cat"], ["sat"])
         (['<cls>', 'the', 'cat', '<sep>', 'sat', '<sep>'], [0, 0, 0, 0, 1, 1])
     """
-    for name, tokens in (("tokens_a", tokens_a), ("tokens_b", tokens_b)):
-        if isinstance(tokens, str):
-            raise ValueError(
-                f"`{name}` must be a list of tokens. Received the text {tokens!r}. "
-                f"Split it first, for example with `{name}.split()`."
-            )
-        if tokens is not None or name == "tokens_a":
-            check_list(name, tokens, "tokens")
+    check_list("tokens_a", tokens_a, "tokens, such as `text.split()`")
+    if tokens_b is not None:
+        check_list("tokens_b", tokens_b, "tokens, such as `text.split()`")
     _, _, start, separator, _ = BOOK_SPECIALS
     tokens = [start, *tokens_a, separator]
     segments = [0] * len(tokens)

@@ -32,7 +32,7 @@ def words_of(texts, **options):
 
 
 @pytest.mark.parametrize(
-    "step", [37, pytest.param(1, marks=pytest.mark.slow)], ids=["sample", "all"]
+    "step", [7, pytest.param(1, marks=pytest.mark.long)], ids=["sample", "all"]
 )
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 def test_characters_of_unicode_14_are_split_as_in_googles_code(google, lowercase, step):
@@ -90,36 +90,29 @@ def slices(tokenizer, text):
     return [text[s:e] for s, e in zip(offsets["starts"], offsets["ends"], strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("ab. C", ["a", "b", ".", "C"]),
-        ("ÀB É", ["À", "B", "É"]),
-        ("A\u0300b\u0301 c", ["A", "b", "c"]),
-        ("a\u00ad\u200bb\x00 c", ["a", "b", "c"]),
-        ("\ufeffa 東b東", ["a", "東", "b", "東"]),
-        ("a[MASK]b [SEP]", ["a", "[MASK]", "b", "[SEP]"]),
-        ("[MASK][MASK]", ["[MASK]", "[MASK]"]),
-        ("[MASK", ["[", "MASK"]),
-        ("가 a", ["가", "가", "a"]),
-        ("𝒜𝒜 a", ["𝒜𝒜", "a"]),
-        ("a\x01b \x01MASK\x01", ["a", "b", "MASK"]),
-        ("", []),
-        (" \t\n", []),
-        ("x" * 300 + " a", ["x" * 300, "a"]),
-    ],
-    ids=ascii,
-)
-def test_offsets_give_the_characters_of_each_token(tokenizer, text, expected):
-    assert slices(tokenizer, text) == expected
+def test_offsets_give_the_characters_of_each_token(tokenizer):
+    expected = {
+        "ab. C": ["a", "b", ".", "C"],
+        "ÀB É": ["À", "B", "É"],
+        "A\u0300b\u0301 c": ["A", "b", "c"],
+        "a\u00ad\u200bb\x00 c": ["a", "b", "c"],
+        "\ufeffa 東b東": ["a", "東", "b", "東"],
+        "a[MASK]b [SEP]": ["a", "[MASK]", "b", "[SEP]"],
+        "[MASK][MASK]": ["[MASK]", "[MASK]"],
+        "[MASK": ["[", "MASK"],
+        "가 a": ["가", "가", "a"],
+        "𝒜𝒜 a": ["𝒜𝒜", "a"],
+        "a\x01b \x01MASK\x01": ["a", "b", "MASK"],
+        "": [],
+        " \t\n": [],
+        "x" * 300 + " a": ["x" * 300, "a"],
+    }
+    assert {text: slices(tokenizer, text) for text in expected} == expected
 
 
-def test_offsets_of_special_tokens_work_in_either_spelling():
+def test_offsets_of_special_tokens_of_the_book_and_of_the_user():
     tokenizer = Tokenizer(Vocab([*BOOK_SPECIALS, *LETTERS]))
     assert slices(tokenizer, "a<mask> b[UNK]") == ["a", "<mask>", "b", "[UNK]"]
-
-
-def test_offsets_of_the_users_special_tokens():
     own = ["[E1]", "@", "<é>"]
     tokenizer = Tokenizer(Vocab([*TOKENS, *own]), special_tokens=own)
     text = "[E1]ÀB[E1] @@ [MASK]@<é>\u200b É<é>\x03a"
