@@ -42,20 +42,6 @@ for text, tokens, scores in zip(sys.argv[2:], answer["tokens"].numpy(), answer["
 """
 
 
-class _Steps:
-    """Progress messages: the title of each step and the time since the start."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._number, self._start = total, 0, time.perf_counter()
-
-    def next(self, title: str) -> None:
-        self._number += 1
-        print(f"\n[{self._number}/{self._total}, after {self.elapsed()}] {title}", flush=True)
-
-    def elapsed(self) -> str:
-        return duration(time.perf_counter() - self._start)
-
-
 def run(
     *,
     minutes: float = DEFAULT_MINUTES,
@@ -85,12 +71,16 @@ def run(
     for name, path in (("run_dir", run_dir), ("out", out)):
         check_local(name, path)
         make_folder(path)  # before the training
-    announce, runs = _Steps(4), pathlib.Path(run_dir)
+    start, runs = time.perf_counter(), pathlib.Path(run_dir)
+
+    def announce(number: int, title: str) -> None:
+        print(f"\n[{number}/4, after {duration(time.perf_counter() - start)}] {title}", flush=True)
+
     corpus = kb.Corpus.open(_CORPUS)
-    announce.next(f"Learning a vocabulary from the {corpus.description}")
+    announce(1, f"Learning a vocabulary from the {corpus.description}")
     vocab = _vocab(corpus, runs / "vocab.txt")
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=_MAX_LEN, **_FOR_MINUTES)
-    announce.next("Pretraining on masked words and next sentences")
+    announce(2, "Pretraining on masked words and next sentences")
     length: Any = {"minutes": minutes} if steps is None else {"steps": steps}
     folder = runs / str(_last_number(runs) + 1)
     kb.pretrain(
@@ -103,13 +93,14 @@ def run(
         learning_rate=_LEARNING_RATE,
         **length,
     )
-    announce.next("Exporting a SavedModel that accepts strings")
+    announce(3, "Exporting a SavedModel that accepts strings")
     model = kb.load_pretrained(folder, verbose=False).model
     version = kb.export_saved_model(model, out, run_dir=folder)
     print(f"Exported to {version}")
-    announce.next("Querying the exported model in a process without this package")
+    announce(4, "Querying the exported model in a process without this package")
     print(ask(version, questions), end="")
-    print(f"\nDone after {announce.elapsed()}. Next, ask the model, or train on your own text:")
+    time_needed = duration(time.perf_counter() - start)
+    print(f"\nDone after {time_needed}. Next, ask the model, or train on your own text:")
     print(f'  keras-bert-d2l fill-mask "{questions[0]}" --model {folder}')
     print("  keras-bert-d2l pretrain --help")
     return version
