@@ -85,9 +85,9 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
-    def look(self, *, width: int = 1280, is_dark: bool = False) -> None:
-        """Set the width of the window and the color scheme."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+    def look(self, *, width: int = 1280) -> None:
+        """Set the width of the window, and the light color scheme."""
+        scheme = {"name": "prefers-color-scheme", "value": "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.send("Emulation.setScrollbarsHidden", hidden=True)  # they narrow screenshots
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}

@@ -217,30 +217,10 @@ def test_heads_and_views_are_switched_with_the_mouse_and_the_keyboard(page, live
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("is_dark", [False, True])
-def test_the_page_fits_the_window_and_its_text_is_readable(page, live_page, width, is_dark):
-    page.look(width=width, is_dark=is_dark)
+def test_the_page_fits_the_window(page, live_page, width):
+    page.look(width=width)
     page.open(live_page)
     assert page.run("document.documentElement.scrollWidth") <= width
-    colors = page.run(
-        "['--text', '--soft', '--accent', '--mask'].map(name =>"
-        "[name, '--card'].map(name =>"
-        "getComputedStyle(document.documentElement).getPropertyValue(name)))"
-    )
-    for text, card in colors:
-        assert contrast(text, card) >= 4.5  # WCAG 2.2, level AA
-
-
-def contrast(first, second):
-    def luminance(color):
-        digits = color.strip().removeprefix("#")
-        digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
-        shares = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares]
-        return np.dot([0.2126, 0.7152, 0.0722], linear)
-
-    low, high = sorted([luminance(first), luminance(second)])
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.slow
@@ -328,14 +308,11 @@ def test_the_page_works_in_the_frame_of_a_notebook(page, tmp_path):
     assert page.problems == []
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "message"),
-    [
-        (tiny_model, {"texts": "one text", "tokenizer": 3}, r"`tokenizer` must be a Tokenizer"),
-        (tiny_model, {"texts": [3]}, r"`texts` must be a text or a list of texts"),
-        (lambda: kb.SequenceRegressor(tiny_model()), {}, r"`model` must be a BERTModel or a Text"),
-    ],
-)
-def test_wrong_arguments_are_named(model, options, message):
-    with pytest.raises(ValueError, match=message):
-        kb.playground(model(), **options)
+def test_wrong_arguments_are_named():
+    model = tiny_model()
+    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer"):
+        kb.playground(model, texts="one text", tokenizer=3)
+    with pytest.raises(ValueError, match="`texts` must be a text or a list of texts"):
+        kb.playground(model, texts=[3])
+    with pytest.raises(ValueError, match="`model` must be a BERTModel or a Text"):
+        kb.playground(kb.SequenceRegressor(model))
