@@ -83,9 +83,8 @@ def eager():
 
 
 @pytest.mark.slow
-def test_training_lowers_the_loss_over_several_epochs_and_prints_the_speed(
-    net, batch, capsys, eager
-):
+def test_training_lowers_the_loss_over_several_epochs_and_prints_the_speed(batch, capsys, eager):
+    net = d2l.BERTModel(V, 16, 32, 2, 0, 0.1, max_len=T)
     two_batches = tf.data.Dataset.from_tensors(batch).repeat(2)
     before = float(d2l._get_batch_loss_bert(net, V, *batch, training=False)[2])
     optimizer = keras.optimizers.Adam(0.02)

@@ -117,20 +117,17 @@ def test_the_plot_is_an_svg_with_a_point_for_every_loss(tmp_path):
     assert "proposed: 2e-06" in texts
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_arguments_are_reported():
+    given = {"model": make_model(BERTAdamW()), "data": make_batches()}
+    for arguments, message in [
         ({"lowest": 1.0, "highest": 0.1}, "`lowest` must be below `highest`"),
         ({"steps": 5}, "`steps` must be an integer of at least 10"),
         ({"data": []}, "`data` must contain at least one batch"),
         ({"model": "mini"}, "`model` must be a `BatchModel`"),
         ({"model": BERTModel.from_bert_config(CONFIG)}, "`model` must be compiled"),
-    ],
-)
-def test_wrong_arguments_are_reported(arguments, message):
-    given = {"model": make_model(BERTAdamW()), "data": make_batches(), **arguments}
-    with pytest.raises(ValueError, match=message):
-        find_learning_rate(**given)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            find_learning_rate(**{**given, **arguments})
 
 
 def test_a_loss_that_is_never_finite_is_reported():

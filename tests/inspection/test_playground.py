@@ -277,7 +277,7 @@ def test_an_embedder_has_no_candidates(page, tmp_path):
     assert page.problems == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_folder_of_an_embedder_gives_the_page_of_its_pooling(tmp_path):
     bert = tiny_model("huggingface")
     embedder = kb.TextEmbedder(bert, pooling="cls")

@@ -239,7 +239,7 @@ def test_random_lines_are_tokenized_as_in_googles_code(google, lowercase):
     pieces = [f"{start}{c}" for c in letters for start in ("", "##")]
     vocab = Vocab([*GOOGLE_SPECIALS, *pieces, "abc", "##cde", "ab", "##e."])
     tokenizer = Tokenizer(vocab, lowercase, split_special_tokens=True)
-    lines = list(random_lines(600, seed=int(lowercase)))
+    lines = list(random_lines(400, seed=int(lowercase)))
     expected = [google.ids(line, vocab, lowercase) for line in lines]
     actual = tokenizer.tokenize(lines).to_list()
     assert [line for line, a, e in zip(lines, actual, expected, strict=True) if a != e] == []

@@ -32,7 +32,7 @@ def words_of(texts, **options):
 
 
 @pytest.mark.parametrize(
-    "step", [7, pytest.param(1, marks=pytest.mark.long)], ids=["sample", "all"]
+    "step", [37, pytest.param(1, marks=pytest.mark.long)], ids=["sample", "all"]
 )
 @pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
 def test_characters_of_unicode_14_are_split_as_in_googles_code(google, lowercase, step):
@@ -107,7 +107,10 @@ def test_offsets_give_the_characters_of_each_token(tokenizer):
         " \t\n": [],
         "x" * 300 + " a": ["x" * 300, "a"],
     }
-    assert {text: slices(tokenizer, text) for text in expected} == expected
+    offsets = tokenizer.with_offsets([*expected])
+    for i, (text, pieces) in enumerate(expected.items()):
+        places = (offsets[name][i].numpy().tolist() for name in ("starts", "ends"))
+        assert [text[start:end] for start, end in zip(*places, strict=True)] == pieces
 
 
 def test_offsets_of_special_tokens_of_the_book_and_of_the_user():
@@ -130,7 +133,7 @@ def test_offsets_do_not_depend_on_the_batch(tokenizer):
     texts = ["".join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(50)]
     batch = tokenizer.with_offsets(texts)
     assert batch["tokens"].to_list() == tokenizer.tokenize(texts).to_list()
-    for i, text in enumerate(texts[:10]):
+    for i, text in enumerate(texts[:4]):
         for name, rows in tokenizer.with_offsets(text).items():
             assert rows.to_list()[0] == batch[name][i].numpy().tolist()
             assert rows.dtype == tf.int32
