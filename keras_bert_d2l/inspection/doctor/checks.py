@@ -71,8 +71,6 @@ class Finding:
         """The limits as text."""
         if math.isinf(self.low):
             return f"at most {self.high:.3g}"
-        if math.isinf(self.high):
-            return f"at least {self.low:.3g}"
         return f"{self.low:.3g} to {self.high:.3g}"
 
 
