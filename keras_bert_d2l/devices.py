@@ -31,8 +31,6 @@ def device() -> Device:
 def _tensorflow_device() -> Device:
     import tensorflow as tf
 
-    if tf.config.list_logical_devices("TPU"):
-        return Device("tpu")
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     capabilities = [detail.get("compute_capability", ()) for detail in details]

@@ -13,8 +13,12 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.features import BatchModel
+from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.devices.distribution import gathered, is_first
+from keras_bert_d2l.training.optimization.optimizers import make_optimizer
+from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
     GradientNorm,
@@ -34,6 +38,7 @@ from keras_bert_d2l.training.run.state import (
     save_state,
     sync,
 )
+from keras_bert_d2l.types import Option
 
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
 
@@ -183,6 +188,38 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         self.interrupt.check(
             f"Stopped {self.place()}; the state is saved. {self.run.how_to_resume(self.command)}"
         )
+
+
+def compile_for_run(
+    model: BatchModel,
+    options: StepOptions,
+    warmup_steps: int,
+    total_steps: int,
+    loss: Loss | None = None,
+    *,
+    layer_decay: float = 1.0,
+    decay_steps: int | None = None,
+    **arguments: Option,
+) -> None:
+    """Compile a model as the options of a run say. The optimizer is built."""
+    optimizer = make_optimizer(
+        options,
+        warmup_steps,
+        total_steps,
+        compute_dtype=model.compute_dtype,
+        layer_decay=layer_decay,
+        decay_steps=decay_steps,
+    )
+    model.compile(
+        optimizer,
+        loss,
+        micro_batches=options.micro_batches,
+        remat=options.remat,
+        # Without compilation, JAX would run the step one operation at a time.
+        jit_compile=bool(options.jit) or keras.backend.backend() == "jax",
+        **arguments,
+    )
+    model.optimizer.build(model.trainable_variables)
 
 
 class Saving(keras.callbacks.Callback):

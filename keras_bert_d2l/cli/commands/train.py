@@ -102,7 +102,7 @@ def quickstart(
         "short_len causal_steps optimizer learning_rate schedule warmup_steps "
         "decay_steps weight_decay seed held_out evaluate_every",
         "Trainable weights": "lora lora_alpha lora_layers",
-        "Devices": "precision jit strategy tpu devices",
+        "Devices": "precision jit strategy devices",
     },
 )
 def pretrain(

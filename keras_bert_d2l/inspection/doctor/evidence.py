@@ -213,7 +213,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
     options = dataclasses.replace(options, precision="float32")  # shows the true magnitudes
     unused = run or RunFolder(os.curdir)  # nothing is written
     if isinstance(options, PretrainingOptions):
-        options = dataclasses.replace(options, strategy=None, tpu=None)
+        options = dataclasses.replace(options, strategy=None)
         checkpoint = None if run is None else run.last
         trainer = make_trainer(options.corpus, unused, options, _SILENT, checkpoint=checkpoint)
         return Evidence(

@@ -1,4 +1,4 @@
-"""Several devices: `tf.distribute`, data and model parallelism with JAX, and several processes.
+"""Several devices: `tf.distribute`, data parallelism with JAX, and several processes.
 
 With JAX, several processes may train one model together. Each executes the same program on its
 shard of every batch. `join` connects them first. All processes must call the functions that
@@ -10,34 +10,15 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.training.options import axis_sizes
-
 _SHUTDOWN_SECONDS = 30  # the processes of a run end together, or abort
 # How the messages of JAX begin if the communication fails.
 _FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
-_Distribution: TypeAlias = keras.distribution.DataParallel | keras.distribution.ModelParallel
-# How the weights are divided over the model axis (Shoeybi et al. 2019, section 3): the first kernel
-# of a sublayer by its outputs, which are whole heads, and the second one by its inputs. Embeddings
-# and the output kernel are divided by the hidden width, a multiple of the number of heads, because
-# a vocabulary has any size. All other weights are small, and every device has them.
-_LAYOUTS: Mapping[str, tuple[str | None, ...]] = {
-    r".*/attention/W_[qkv]/kernel": (None, "model"),
-    r".*/attention/W_[qkv]/bias": ("model",),
-    r".*/attention/W_o/kernel": ("model", None),
-    r".*/ffn/dense1/kernel": (None, "model"),
-    r".*/ffn/dense1/bias": ("model",),
-    r".*/ffn/dense2/kernel": ("model", None),
-    r".*/token_embedding/embeddings": (None, "model"),
-    r"(.*/)?mlm/mlp/logits/kernel": ("model", None),
-}
 
 
 def join() -> None:
@@ -128,18 +109,16 @@ def reporting_lost_processes(advice: Callable[[], str]) -> Iterator[None]:
         ) from error
 
 
-def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Strategy | None:
+def make_strategy(name: str | None) -> tf.distribute.Strategy | None:
     """Return the `tf.distribute` strategy for a name.
 
     Args:
-        name: `None` (one device), `"mirrored"` (all GPUs of this machine, or its CPU devices) or
-            `"tpu"`.
-        tpu: Name or address of the TPU. `None` means the TPU of this machine (a TPU VM).
+        name: `None` (one device) or `"mirrored"` (all GPUs of this machine, or its CPU devices).
 
     Returns: the strategy, or `None` for one device.
 
     Raises:
-        RuntimeError: The device does not exist, or the Keras backend is not TensorFlow.
+        RuntimeError: The Keras backend is not TensorFlow.
     """
     if name is None:
         return None
@@ -148,7 +127,7 @@ def make_strategy(name: str | None, tpu: str | None = None) -> tf.distribute.Str
             f"The strategy {name!r} requires the TensorFlow backend of Keras. Received: the "
             f"backend {keras.backend.backend()!r}; unset KERAS_BACKEND or omit the strategy."
         )
-    return _tpu_strategy(tpu or "local") if name == "tpu" else _mirrored_strategy()
+    return _mirrored_strategy()
 
 
 def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[object]:
@@ -158,7 +137,7 @@ def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def distributed(devices: str | None) -> Iterator[None]:
-    """Divide batches, and with a model axis also weights, over the devices, with JAX.
+    """Divide batches over the devices, with JAX.
 
     Models must be created and trained within the context.
 
@@ -168,7 +147,6 @@ def distributed(devices: str | None) -> Iterator[None]:
 
     Raises:
         RuntimeError: The Keras backend is not JAX, or TF_CONFIG describes several workers.
-        ValueError: `devices` does not match the devices or the processes.
     """
     check_tf_config()
     if devices is None and process()[1] == 1:
@@ -179,34 +157,8 @@ def distributed(devices: str | None) -> Iterator[None]:
             f"devices={devices!r} requires the JAX backend of Keras. Received: the backend "
             f"{keras.backend.backend()!r}; set KERAS_BACKEND=jax, or use strategy='mirrored'."
         )
-    with _distribution(devices or "data").scope():
+    with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
         yield
-
-
-def _distribution(devices: str) -> _Distribution:
-    number = len(keras.distribution.list_devices())
-    data, model = axis_sizes(devices)
-    data = number if data is None else data
-    if data * model != number:
-        raise ValueError(
-            "The product of the sizes in `devices` must be the number of devices. Received: "
-            f"devices={devices!r} for {number} devices. Change the sizes, or use devices='data'."
-        )
-    if model == 1:
-        return keras.distribution.DataParallel(auto_shard_dataset=False)
-    if process()[1] > 1:
-        raise ValueError(
-            "Only one process can divide the weights over its devices. Received: "
-            f"devices={devices!r} in {process()[1]} processes. Use devices='data', or one process "
-            "for all devices of a machine."
-        )
-    mesh = keras.distribution.DeviceMesh((data, model), ("data", "model"))
-    layouts = keras.distribution.LayoutMap(mesh)
-    for path, axes in _LAYOUTS.items():
-        layouts[path] = axes
-    return keras.distribution.ModelParallel(
-        layout_map=layouts, batch_dim_name="data", auto_shard_dataset=False
-    )
 
 
 @contextlib.contextmanager
@@ -218,21 +170,6 @@ def undistributed() -> Iterator[None]:
         yield
     finally:
         keras.distribution.set_distribution(before)
-
-
-def check_architecture(config: BERTConfig) -> None:
-    """Raise `ValueError` unless the weights can be split evenly over the model axis."""
-    distribution = keras.distribution.distribution()
-    if not isinstance(distribution, keras.distribution.ModelParallel):
-        return
-    size = distribution.device_mesh.shape[1]
-    for name in ("num_heads", "ffn_num_hiddens"):
-        if getattr(config, name) % size:
-            raise ValueError(
-                f"With model={size} in `devices`, `{name}` of the architecture must be a multiple "
-                f"of {size}. Received: {name}={getattr(config, name)}. Choose a divisor for the "
-                "model axis, or devices='data'."
-            )
 
 
 def check_tf_config() -> None:
@@ -264,7 +201,7 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
     if batch_size % replicas:
         raise ValueError(
             "`batch_size` is the total over all devices and must be a multiple of the number of "
-            "devices, or of the size of their data axis. Received: "
+            "devices. Received: "
             f"batch_size={batch_size} for {replicas} devices."
         )
 
@@ -274,16 +211,3 @@ def _mirrored_strategy() -> tf.distribute.Strategy:
     # Cached because TensorFlow mixes up the collective ops of two strategies in one process.
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
-
-
-def _tpu_strategy(tpu: str) -> tf.distribute.Strategy:
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except Exception as error:  # connecting can raise many types of exceptions
-        raise RuntimeError(
-            f"Cannot connect to the TPU {tpu!r}: {str(error).partition('. ')[0]:.200}. Training "
-            "on a TPU requires a TPU VM with the package tensorflow-tpu, or a reachable TPU's name."
-        ) from error
-    return tf.distribute.TPUStrategy(resolver)

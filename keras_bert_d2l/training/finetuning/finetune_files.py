@@ -28,7 +28,6 @@ from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
 from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.training.devices.computation import choose_precision, seeded
 from keras_bert_d2l.training.devices.distribution import (
-    check_architecture,
     distributed,
     is_first,
     process,
@@ -133,7 +132,6 @@ def load_run(
         precision = choose_precision(config, num_tokens, jit=settings.jit, say=say)
         settings = dataclasses.replace(settings, precision=precision)
     model = load_model(settings, train, dev, say)
-    check_architecture(model.bert_config)
     for examples in (train, dev):
         check_examples(model, examples)
     if settings.mine_negatives:

@@ -12,7 +12,6 @@ from keras_bert_d2l.training.options import (
     Devices,
     FilePath,
     LoraOptions,
-    NotNegative,
     Positive,
     Precision,
     Rate,
@@ -62,17 +61,11 @@ class FinetuningOptions(StepOptions):
 
     Args:
         epochs: Passes over the training data.
-        learning_rate: Peak learning rate, reached after the warm-up.
         warmup_ratio: Fraction of all steps during which the learning rate rises from 0.
-        weight_decay: Weight decay.
         layer_decay: Learning rate of each block relative to the block above it.
         batch_size: Rows per batch.
-        micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same. Not for embed.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
-        seed: Random seed of the order of the examples and, for a run on files, of new weights and
-            dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
         temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
             emphasize the most similar texts of a batch. Defaults to 0.05.
@@ -92,12 +85,9 @@ class FinetuningOptions(StepOptions):
     epochs: Annotated[int, at_least(1)] = 3
     learning_rate: Positive = 5e-5
     warmup_ratio: Rate = 0.1
-    weight_decay: NotNegative = 0.01
     layer_decay: Annotated[float, functools.partial(check_positive, most=1), number] = 1.0
     batch_size: Annotated[int, at_least(1)] = 32
-    micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(5)] | None = None
-    seed: Annotated[int, at_least(0)] = 0
     class_weights: Annotated[dict[str, float], _weights] | None = None
     temperature: Positive | None = None
     monitor: Text | None = None
@@ -149,9 +139,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         freeze_blocks: Freeze the embeddings and this many blocks, counted from the bottom.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
-        devices: With the JAX backend, divide each batch over all devices (data), or also divide
-            the weights: data=4,model=2 trains with 8 devices, of which 2 share each copy of the
-            model. Not for embed. Defaults to one device.
+        devices: With the JAX backend, divide each batch over all devices (data).
+            Not for embed. Defaults to one device.
         **options: The fields of `FinetuningOptions` and `LoraOptions`.
 
     Raises:

@@ -14,14 +14,13 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.files import write_checksums, write_json
-from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices.distribution import gathered, wait_for_all
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
-from keras_bert_d2l.training.loop import TrainingLoop
-from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, make_optimizer
+from keras_bert_d2l.training.loop import TrainingLoop, compile_for_run
+from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms
 from keras_bert_d2l.training.run.callbacks import Metrics, Printer, RunLog
 from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
 from keras_bert_d2l.training.run.state import Progress
@@ -122,7 +121,17 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         super().__init__(run, model, FinetuningProgress(), say)
         self.options, self.data, self.facts = options, data, facts
         self._num_batches = int(batches_of(data.train, 0).cardinality())  # of an epoch
-        _compile(model, options, self._num_batches, data.loss)
+        steps = options.epochs * self._num_batches
+        compile_for_run(
+            model,
+            options,
+            int(options.warmup_ratio * steps),
+            steps,
+            data.loss,
+            layer_decay=options.layer_decay,
+            class_weights=options.class_weights,
+        )
+        add_gradient_norms(model.optimizer)
 
     def create(self) -> None:
         """Check the monitored metric and save the initial state before the first step."""
@@ -312,29 +321,6 @@ class _EpochEnd(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.is_requested = self.model.stop_training
         self.model.stop_training = True  # each epoch has its own batches
-
-
-def _compile(
-    model: TaskModel, options: FinetuningOptions, steps_per_epoch: int, loss: Loss | None
-) -> None:
-    steps = options.epochs * steps_per_epoch
-    model.compile(
-        make_optimizer(
-            options,
-            int(options.warmup_ratio * steps),
-            steps,
-            compute_dtype=model.compute_dtype,
-            layer_decay=options.layer_decay,
-        ),
-        loss,
-        class_weights=options.class_weights,
-        micro_batches=options.micro_batches,
-        remat=options.remat,
-        # Without compilation, JAX would run the step one operation at a time.
-        jit_compile=options.jit or keras.backend.backend() == "jax",
-    )
-    model.optimizer.build(model.trainable_variables)
-    add_gradient_norms(model.optimizer)
 
 
 def _describe_model(model: TaskModel) -> str:

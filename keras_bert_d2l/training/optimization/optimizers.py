@@ -4,13 +4,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_not_negative, check_positive, shown
 from keras_bert_d2l.training.optimization import schedules
+from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.types import Option, Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
@@ -338,21 +339,8 @@ def orthogonalized(x: Tensor, compute_dtype: str) -> Tensor:
 OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
 
 
-class RunOptions(Protocol):
-    """The options of a run that `make_optimizer` reads."""
-
-    @property
-    def optimizer(self) -> str: ...
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
 def make_optimizer(
-    options: RunOptions,
+    options: StepOptions,
     warmup_steps: int,
     total_steps: int,
     *,

@@ -15,20 +15,18 @@ from keras_bert_d2l.training.options import (
     Devices,
     FilePath,
     LoraOptions,
-    NotNegative,
     Positive,
     Precision,
     Rate,
     Share,
     StepOptions,
-    Text,
     absolute_path,
     number,
     required,
 )
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
-Strategy = Literal["mirrored", "tpu"]
+Strategy = Literal["mirrored"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
@@ -147,8 +145,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             anew after each evaluation.
         batch_size: Rows per batch, over all devices. With packed rows, a batch has the same
             number of examples in fewer rows.
-        micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same.
         max_len: Maximum number of tokens per row.
         short_steps: Steps at the start, or share of the run, that train on shorter rows, with the
             same number of tokens per batch. The model learns word order sooner; Devlin et al. 2019,
@@ -173,25 +169,20 @@ class PretrainingOptions(StepOptions, LoraOptions):
             [MASK], as fill-mask and grammar do (Wettig et al. 2022; Huebner et al. 2021,
             BabyBERTa). Held-out text is masked in the same way.
         rows: How examples fill rows: one example per row (padded), several per row if they fit
-            (packed), or batches of similar length (bucketed, not with XLA or on a TPU). By default
+            (packed), or batches of similar length (bucketed, not with XLA). By default
             (auto), rows are packed if that saves at least 5% of the tokens, counting padding.
         short_seq_prob: Fraction of the examples that are shortened to a random length.
-        learning_rate: Peak learning rate, reached after the warm-up.
         warmup_steps: Steps, or share of the run, during which the learning rate rises from 0.
         decay_steps: Steps, or share of the run, at the end during which the learning rate of
             `schedule` wsd falls. Defaults to a fifth.
-        weight_decay: Weight decay.
-        seed: Random seed of everything that is drawn at random.
         precision: Keras dtype policy. By default (auto), a short measurement at the start decides
             between float32 and mixed_bfloat16. mixed_float16 is for older GPUs.
         jit: Compile the training step with XLA. By default, this is done on a GPU, for batches of
             one shape. JAX compiles in any case.
-        strategy: Devices to train on: all GPUs of this machine (mirrored) or a TPU. Defaults to
-            one device.
-        tpu: Name of the TPU. Defaults to the TPU of this machine.
-        devices: With the JAX backend, divide each batch over all devices (data), or also divide
-            the weights: data=4,model=2 trains with 8 devices, of which 2 share each copy of the
-            model. Defaults to one device, or in several processes to all their devices.
+        strategy: Devices to train on with TensorFlow: all GPUs of this machine (mirrored).
+            Defaults to one device.
+        devices: With the JAX backend, divide each batch over all devices (data).
+            Defaults to one device, or in several processes to all their devices.
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
@@ -209,6 +200,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         "ramp_steps": 0,
         "z_loss": 0.0,
         "ema_momentum": None,
+        "tpu": None,
     }
 
     corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
@@ -225,7 +217,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
     steps: Annotated[int, at_least(1)] | None = None
     minutes: Positive | None = None
     batch_size: Annotated[int, at_least(1)] = 64
-    micro_batches: Annotated[int, at_least(1)] = 1
     max_len: Annotated[int, at_least(MIN_LEN)] = 128
     short_steps: Annotated[float, _steps_or_share] = 0
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
@@ -240,12 +231,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[float, _steps_or_share] = _WARMUP_SHARE
     decay_steps: Annotated[float, _steps_or_share] | None = None
-    weight_decay: NotNegative = 0.01
-    seed: Annotated[int, at_least(0)] = 0
     precision: Precision = "auto"
-    jit: bool | None = None
     strategy: Strategy | None = None
-    tpu: Text | None = None
     devices: Devices | None = None
     held_out: Share = 0.05
     evaluate_every: Annotated[int, at_least(1)] | None = None
@@ -265,6 +252,11 @@ class PretrainingOptions(StepOptions, LoraOptions):
                 "`lora` freezes the weights that the run starts from, so it requires `init`. "
                 f"Received: lora={self.lora} without `init`; add the checkpoint to adapt."
             )
+        if self.rows == "bucketed" and self.jit:
+            raise ValueError(
+                "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
+                "for each of them. Received: rows='bucketed' with jit=True; use rows='packed'."
+            )
         if self.decay_steps is not None and self.schedule != "wsd":
             raise ValueError(
                 "`decay_steps` requires schedule='wsd'. Received: decay_steps="
@@ -272,7 +264,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             )
         self._set_defaults()
         self._check_steps()
-        self._check_devices()
 
     @property
     def total_steps(self) -> int:
@@ -281,9 +272,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
 
     def num_steps(self, name: str) -> int:
         """Return an option that is a number of steps or a share, as a number of `total_steps`."""
-        return self._in_steps(getattr(self, name) or 0)
-
-    def _in_steps(self, value: int | float) -> int:
+        value: int | float = getattr(self, name) or 0
         if isinstance(value, float):
             value = math.floor(value * self.total_steps + _ROUNDING)
         return value
@@ -294,13 +283,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
         return self.evaluate_every or min(
             math.ceil(self.total_steps / _NUM_INTERVALS), _LONGEST_INTERVAL
         )
-
-    def as_recorded(self, name: str, value: Any) -> Any:
-        value, recorded = self.normal_form(name, value), getattr(self, name)
-        if name in _STEPS_OR_SHARES and value is not None and recorded is not None:
-            is_same = self._in_steps(value) == self._in_steps(recorded)
-            return recorded if is_same else value
-        return value
 
     def _check_steps(self) -> None:
         for name in _STEPS_OR_SHARES:
@@ -349,19 +331,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             raise ValueError(
                 "`warmup_steps` and `decay_steps` together must not exceed the run. Received: "
                 f"warmup_steps={self.warmup_steps}, decay_steps={self.decay_steps}{length}."
-            )
-
-    def _check_devices(self) -> None:
-        if self.rows == "bucketed" and (self.jit or self.strategy == "tpu"):
-            given = "jit=True" if self.jit else "strategy='tpu'"
-            raise ValueError(
-                "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
-                f"for each of them. Received: rows='bucketed' with {given}; use rows='packed'."
-            )
-        if self.tpu is not None and self.strategy != "tpu":
-            raise ValueError(
-                f"`tpu` requires strategy='tpu'. Received: tpu={self.tpu!r} and "
-                f"strategy={self.strategy!r}."
             )
 
     def _set_defaults(self) -> None:

@@ -23,7 +23,6 @@ from keras_bert_d2l.training.devices.computation import (
     seeded,
 )
 from keras_bert_d2l.training.devices.distribution import (
-    check_architecture,
     check_batch_size,
     distributed,
     is_first,
@@ -105,8 +104,7 @@ def pretrain(
         FloatingPointError: The loss is not finite.
         BlockingIOError: Another process is using the run.
         OSError: The run folder cannot be written, or the disk is full.
-        RuntimeError: The devices of `strategy` or `devices` do not exist, or the Keras backend does
-            not support them.
+        RuntimeError: The Keras backend does not support `strategy` or `devices`.
         TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
 
     Example:
@@ -172,7 +170,7 @@ def make_trainer(
         checkpoint: Where a resumed run continues. `None`: start as the options say.
         **objects: The vocabulary and the architecture, if they were passed as objects.
     """
-    strategy = make_strategy(settings.strategy, settings.tpu)
+    strategy = make_strategy(settings.strategy)
     check_batch_size(settings.phases()[0].batch_size, num_replicas(strategy))
     text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
     say(f"Text: {text.description}")
@@ -182,7 +180,6 @@ def make_trainer(
         is_verbose = not (say.is_silent or checkpoint)
         with seeded(settings.seed):  # all processes must create the same model
             start = from_checkpoint(settings, path, verbose=is_verbose)
-    check_architecture(start.config)
     store = _token_store(text, start.tokenizer, settings, say)
     settings = _with_choices(settings, start.config, say)
     with scope_of(strategy):

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert
@@ -24,11 +23,8 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
 from keras_bert_d2l.training.devices.computation import seeded
-from keras_bert_d2l.training.optimization.optimizers import (
-    add_gradient_norms,
-    add_pace,
-    make_optimizer,
-)
+from keras_bert_d2l.training.loop import compile_for_run
+from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, add_pace
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -132,20 +128,13 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
         options.add_lora(model)
     model.tokenizer = start.tokenizer
     has_decay = options.decay_steps is not None
-    model.compile(
-        make_optimizer(
-            options,
-            options.num_steps("warmup_steps"),
-            options.total_steps,
-            compute_dtype=model.compute_dtype,
-            decay_steps=options.num_steps("decay_steps") if has_decay else None,
-        ),
-        micro_batches=options.micro_batches,
-        remat=options.remat,
-        # Without compilation, JAX would run the step one operation at a time.
-        jit_compile=bool(options.jit) or keras.backend.backend() == "jax",
+    compile_for_run(
+        model,
+        options,
+        options.num_steps("warmup_steps"),
+        options.total_steps,
+        decay_steps=options.num_steps("decay_steps") if has_decay else None,
     )
-    model.optimizer.build(model.trainable_variables)
     if options.minutes is not None:
         add_pace(model.optimizer)
     add_gradient_norms(model.optimizer)

@@ -94,5 +94,4 @@ def _accelerators(backend: str) -> list[str]:
         return [device.device_kind for device in jax.devices() if device.platform != "cpu"]
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    names = [detail.get("device_name", "GPU") for detail in details]
-    return [*names, *("TPU" for _ in tf.config.list_logical_devices("TPU"))]
+    return [detail.get("device_name", "GPU") for detail in details]

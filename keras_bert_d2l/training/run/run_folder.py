@@ -176,42 +176,6 @@ class RunFolder:
                 with contextlib.suppress(OSError):
                     self.path.rmdir()  # only if nothing was written
 
-    @contextlib.contextmanager
-    def opened(
-        self, record: type[R], given: Mapping[str, Any], *, resume: bool, is_complete: bool
-    ) -> Iterator[tuple[R, bool]]:
-        """Lock the run and yield its options, and whether it is resumed instead of started.
-
-        Args:
-            record: The type of the options.
-            given: The options that the caller specified.
-            resume: Whether to resume the run if it exists.
-            is_complete: Whether `given` has all options that a new run needs.
-
-        Raises:
-            FileExistsError: The folder is not empty, and `resume` is not set.
-            FileNotFoundError: There is no run to resume, and too few options to start one.
-            ValueError: An option is invalid or differs from the run, or a file is damaged.
-        """
-        self.download()
-        has_options = resume and self.options_file.is_file()
-        if has_options or (resume and self.exists()):
-            self.check_kind(record.command)
-        if resume and not has_options and (self.exists() or not is_complete):
-            raise FileNotFoundError(
-                f"{self.name!r} does not contain a run to resume: {self.options_file.name} "
-                "is missing. To start a run there, specify all options."
-            )
-        options = None if has_options else record.from_dict(given)
-        with self.locked():
-            if options is None:
-                verify_checksums(self.path)
-                options = record.of_run(self.options_file, given)
-            is_resumed = resume and self.exists()
-            if not is_resumed:
-                self.check_new()
-            yield options, is_resumed
-
     def read_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the progress and the settings in the training state.
 
@@ -308,14 +272,28 @@ def opened_run(
     is_complete: bool,
     say: Callable[[str], None],
 ) -> Iterator[tuple[RunFolder, R, bool]]:
-    """Open a run as `RunFolder.opened` does, in all processes of the run.
+    """Lock a run in all of its processes.
 
     Only the first process uses the run folder. The others get temporary folders for the small files
     that they write, in which they also find the state of a run to resume.
 
     With `resume`, it reports if there is no run yet, because the path may be mistyped.
 
-    Yields: the folder of this process, the options, and whether the run is resumed.
+    Args:
+        run: The run folder.
+        record: The type of the options.
+        given: The options that the caller specified.
+        resume: Whether to resume the run if it exists.
+        is_complete: Whether `given` has all options that a new run needs.
+        say: Prints messages.
+
+    Yields: the folder of this process, the options, and whether the run is resumed instead of
+        started.
+
+    Raises:
+        FileExistsError: The folder is not empty, and `resume` is not set.
+        FileNotFoundError: There is no run to resume, and too few options to start one.
+        ValueError: An option is invalid or differs from the run, or a file is damaged.
     """
 
     def advice() -> str:
@@ -326,9 +304,23 @@ def opened_run(
             wait_for_all()  # the first process has locked and recovered the folder
             temporary = stack.enter_context(tempfile.TemporaryDirectory())
             run = _view(run, pathlib.Path(temporary, run.path.name))
-        settings, is_resumed = stack.enter_context(
-            run.opened(record, given, resume=resume, is_complete=is_complete)
-        )
+        run.download()
+        has_options = resume and run.options_file.is_file()
+        if has_options or (resume and run.exists()):
+            run.check_kind(record.command)
+        if resume and not has_options and (run.exists() or not is_complete):
+            raise FileNotFoundError(
+                f"{run.name!r} does not contain a run to resume: {run.options_file.name} "
+                "is missing. To start a run there, specify all options."
+            )
+        settings = None if has_options else record.from_dict(given)
+        stack.enter_context(run.locked())
+        if settings is None:
+            verify_checksums(run.path)
+            settings = record.of_run(run.options_file, given)
+        is_resumed = resume and run.exists()
+        if not is_resumed:
+            run.check_new()
         if resume and not is_resumed:
             say(f"{run.name!r} contains no run to resume yet. Starting a new one.")
         if is_first():

@@ -33,7 +33,7 @@ OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
 
 @pytest.fixture(autouse=True)
 def no_graphs(monkeypatch, request):
-    """Run eagerly, because building a graph takes longer than training. One test uses a graph."""
+    """Run eagerly, because building a graph takes longer than training. One case uses a graph."""
     if "graph" not in request.node.name:
         eager = functools.partialmethod(TaskModel.compile, run_eagerly=True)
         monkeypatch.setattr(TaskModel, "compile", eager)
@@ -117,33 +117,6 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     verify_checksums(tmp_path / "run")
 
 
-@pytest.mark.long
-def test_a_resumed_run_ends_with_the_same_result_as_an_uninterrupted_run(tmp_path):
-    finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **OPTIONS)
-
-    def stop(epoch):
-        if epoch == 2:
-            raise KeyboardInterrupt
-        return of_epoch(epoch)
-
-    with pytest.raises(KeyboardInterrupt):
-        finetune(make_model(), stop, DEV, tmp_path / "run", **OPTIONS)
-    lines = tmp_path / "run/metrics.jsonl"
-    lines.write_text(lines.read_text() + '{"step": 6}\n')
-    finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
-    for file in ("metrics.json", "metrics.jsonl", "last/variables.safetensors"):
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
-    changed = {**OPTIONS, "learning_rate": 1.0}
-    message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
-    with pytest.raises(ValueError, match=message):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
-    with pytest.raises(FileExistsError, match="resume=True"):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)
-    (tmp_path / "run/last/training_state.json").write_text("{")
-    with pytest.raises(ValueError, match="damaged"):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **OPTIONS)
-
-
 class PressCtrlC(keras.callbacks.Callback):
     def __init__(self, at_batch, times=1):
         super().__init__()
@@ -159,10 +132,6 @@ class PressCtrlC(keras.callbacks.Callback):
 
 def in_small_batches(epoch):
     return of_epoch(epoch).unbatch().batch(2)
-
-
-def in_batches_of_four(epoch):
-    return of_epoch(epoch).unbatch().batch(4)
 
 
 @pytest.mark.long
@@ -182,7 +151,8 @@ def test_micro_batches_give_the_same_result_as_whole_batches(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_in_a_graph_resumes_exactly_after_ctrl_c_within_an_epoch(tmp_path):
+@pytest.mark.parametrize("how", ["eagerly", pytest.param("in a graph", marks=pytest.mark.long)])
+def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **OPTIONS)
     options = {**OPTIONS, "callbacks": [PressCtrlC(11)]}
     with pytest.raises(TrainingInterrupted, match="epoch 2 of 3 after step 4 of 8; the state is"):
@@ -197,20 +167,26 @@ def test_a_run_in_a_graph_resumes_exactly_after_ctrl_c_within_an_epoch(tmp_path)
         "last/training_state.json",  # includes the points of the learning curve
     ):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    changed = {**OPTIONS, "learning_rate": 1.0}
+    message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
+    with pytest.raises(ValueError, match=message):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)
 
 
 @pytest.mark.long
 def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monkeypatch):
     options = {**OPTIONS, "epochs": 2}
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "whole", **options)
     pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
     with monkeypatch.context() as patch:
         patch.setattr("keras_bert_d2l.training.loop._SAVE_SECONDS", 0.0)  # save every step
         with pytest.raises(KeyboardInterrupt):
-            finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
+            finetune(make_model(), in_small_batches, DEV, tmp_path / "run", **pressing)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["step"], saved["batch"], saved["history"]) == (3, 3, [])
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
+    finetune(make_model(), in_small_batches, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
@@ -351,15 +327,8 @@ def test_diverging_training_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "`epochs`"),
         ({"epochs": 1.5}, "`epochs`"),
-        ({"patience": 0}, "`patience`"),
-        ({"warmup_ratio": 1.0}, "`warmup_ratio`"),
-        ({"layer_decay": 0.0}, "`layer_decay`"),
         ({"class_weights": {"x": 1.0}}, "`class_weights`"),
-        ({"learning_rate": "fast"}, "`learning_rate`"),
-        ({"seed": -1}, "`seed`"),
-        ({"jit": 1}, "`jit`"),
         ({"learning_rates": 1}, "Unknown option 'learning_rates'"),
     ],
 )
@@ -375,17 +344,10 @@ def test_endless_batches_and_empty_batches_are_rejected(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda x, y: (x, y + 1), "`labels` must be from 0 to 1, or -100. Received: 2."),
-        (lambda x, y: ({**x, "tokens": x["tokens"] + 9}, y), "`tokens` must be from 0 to 19"),
-        (lambda x, y: ({**x, "valid_lens": x["valid_lens"] - 6}, y), "`valid_lens` must be from 1"),
-    ],
-)
-def test_values_of_batches_that_do_not_fit_the_model_are_named(change, message, tmp_path):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        finetune(make_model(), DEV.map(change), DEV, tmp_path / "run", **OPTIONS)
+def test_values_of_batches_that_do_not_fit_the_model_are_named(tmp_path):
+    wrong = DEV.map(lambda x, y: (x, y + 1))
+    with pytest.raises(ValueError, match="^`labels` must be from 0 to 1, or -100. Received: 2."):
+        finetune(make_model(), wrong, DEV, tmp_path / "run", **OPTIONS)
 
 
 @pytest.mark.slow
@@ -424,9 +386,5 @@ def test_ties_between_epochs_go_to_the_lower_loss():
 @pytest.mark.parametrize("monitor", ["val_loss", "val_error", "val_cross_entropy"])
 def test_lower_errors_and_losses_are_better(monitor):
     state = FinetuningProgress(monitor=monitor)
-    assert [state.add_epoch({monitor: x}) for x in (1.0, 2.0, 1.0, 0.5)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    better = [state.add_epoch({monitor: x}) for x in (1.0, 2.0, 1.0, 0.5)]
+    assert better == [True, False, False, True]

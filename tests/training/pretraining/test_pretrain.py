@@ -95,7 +95,7 @@ def test_predictions_for_masked_words_of_held_out_text_are_recorded(finished, te
 
 
 @pytest.mark.slow
-def test_held_out_metrics_cover_the_whole_held_out_split(finished, text, options):
+def test_held_out_metrics_cover_the_whole_held_out_split(finished, eager, text, options):
     model, tokenizer, metrics = finished.result
     held_out = pretraining_dataset(
         Corpus.open(text, layout="lines"),
@@ -155,7 +155,7 @@ def test_a_run_folder_must_be_empty(text, options, tmp_path):
 
 @pytest.mark.long
 def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
-    finished, text, options, tmp_path, monkeypatch
+    finished, eager, text, options, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
         patch.setattr(Vocab, "to_file", lambda *_: press_ctrl_c())

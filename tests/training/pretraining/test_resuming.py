@@ -28,9 +28,11 @@ from tests.nightly import nightly_except
 from tests.training.conftest import CONFIG, AfterSteps, kept, press_ctrl_c, without_speed
 
 TWO_BLOCKS = BERTConfig.from_dict({**CONFIG.to_dict(), "num_blks": 2})
+DAILY = "in a graph, short rows", "packed, float16"
 RUNS = {
-    "float16, short rows": {"precision": "mixed_float16", "short_steps": 2, "short_len": 12},
-    "packed": {
+    "in a graph, short rows": {"short_steps": 2, "short_len": 12, "bert_config": CONFIG},
+    "packed, float16": {
+        "precision": "mixed_float16",
         "rows": "packed",
         "batch_size": 16,
         "objective": "sop",
@@ -85,10 +87,12 @@ def copy(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", nightly_except(["float16, short rows", "packed"], RUNS))
+@pytest.mark.parametrize("name", nightly_except(DAILY, RUNS))
 def test_a_run_resumes_exactly_in_its_first_or_last_phase(
-    name, text, options, tmp_path, monkeypatch
+    name, text, options, tmp_path, monkeypatch, request
 ):
+    if "graph" not in name:
+        request.getfixturevalue("eager")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     given = {**options, "steps": 4, "evaluate_every": 2, "bert_config": TWO_BLOCKS, **RUNS[name]}
     monkeypatch.setattr(loop, "_SAVE_SECONDS", 0.0)  # save every step
@@ -106,12 +110,21 @@ def test_a_run_resumes_exactly_in_its_first_or_last_phase(
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_process):
+def test_a_killed_run_resumes_exactly(finished, eager, tmp_path):
+    run = shutil.copytree(finished.killed, tmp_path / "run")
+    assert_same_run(run, resume(run), finished.run, finished.result.metrics)
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_by_a_signal_resumes_exactly(
+    finished, eager, text, options, tmp_path, fresh_process
+):
     run = tmp_path / "run"
     code = """
         import json, os, signal, sys
         import keras
         from keras_bert_d2l.training.pretraining.pretrain import pretrain
+        from tests.training.conftest import training_eagerly
 
         class Kill(keras.callbacks.Callback):
             steps = 0
@@ -121,7 +134,8 @@ def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_p
                 if self.steps == 5:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        pretrain(sys.argv[1], sys.argv[2], callbacks=[Kill()], **json.loads(sys.argv[3]))
+        with training_eagerly():
+            pretrain(sys.argv[1], sys.argv[2], callbacks=[Kill()], **json.loads(sys.argv[3]))
     """
     files = {"vocab": finished.run / "vocab.txt", "bert_config": finished.run / "config.json"}
     with pytest.raises(pytest.fail.Exception, match=f"exited with -{signal.SIGKILL.value}"):
@@ -130,7 +144,9 @@ def test_a_killed_run_resumes_exactly(finished, text, options, tmp_path, fresh_p
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(finished, text, options, tmp_path):
+def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(
+    finished, eager, text, options, tmp_path
+):
     run = tmp_path / "my run"
     with pytest.raises(TrainingInterrupted, match=r"step 5 of 7.*pretrain --resume '.*my run'"):
         pretrain(text, run, callbacks=[AfterSteps(4, press_ctrl_c)], **options)
@@ -140,11 +156,11 @@ def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(finished, text,
 
 @pytest.mark.slow
 def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
-    finished, text, options, tmp_path, monkeypatch
+    finished, eager, text, options, tmp_path, monkeypatch
 ):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     ours = {k: v for k, v in options.items() if k not in ("vocab", "bert_config")}
-    ours |= {"init": finished.run, "lora": 2, "lora_layers": "W_q,dense1", "steps": 4}
+    ours |= {"init": finished.run, "lora": 2, "lora_layers": "W_q,dense1", "steps": 3}
     monkeypatch.setattr(loop, "_SAVE_SECONDS", 0.0)  # save every step
     model = pretrain(text, whole, callbacks=[kept(whole, stopped, 2)], **ours).model
     base = load_pretrained(finished.run).model
@@ -163,7 +179,7 @@ def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
 
 
 @pytest.mark.long
-def test_a_run_of_a_version_without_gradient_norms_resumes(finished, tmp_path):
+def test_a_run_of_a_version_without_gradient_norms_resumes(finished, eager, tmp_path):
     run = shutil.copytree(finished.killed, tmp_path / "run")
     file = run / "last" / "optimizer.safetensors"
     variables = safetensors.numpy.load_file(file)

@@ -16,6 +16,9 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
+from tests.training.conftest import training_eagerly
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,8 @@ def of_store(options):
 def first(store, of_store, tmp_path_factory):
     """A run on a token store: its folder and the result of `pretrain`."""
     run = tmp_path_factory.mktemp("first") / "run"
-    return run, pretrain(store.directory, run, **of_store)
+    with training_eagerly():
+        return run, pretrain(store.directory, run, **of_store)
 
 
 def weights(run):

@@ -1,3 +1,5 @@
+import os
+import pty
 import signal
 import threading
 
@@ -78,20 +80,19 @@ def test_handlers_are_unchanged_outside_the_main_thread():
     assert events == [(None, True)]
 
 
-def test_output_after_sighup_does_not_fail_although_the_terminal_is_closed(fresh_process):
-    code = """
-        import os, pty, signal, sys
-        terminal, side = pty.openpty()
-        os.dup2(side, 1)
-        os.close(side)
-        os.close(terminal)
-        from keras_bert_d2l.training.run.interruption import interruptible
+def test_output_after_sighup_does_not_fail_although_the_terminal_is_closed():
+    terminal, side = pty.openpty()
+    stdout = os.dup(1)
+    os.dup2(side, 1)
+    os.close(side)
+    os.close(terminal)
+    try:
         with interruptible() as interrupt:
-            try:
-                print("an error", flush=True)
-            except OSError:
-                signal.raise_signal(signal.SIGHUP)
-            print("discarded", flush=True)
-        assert interrupt.signal_number == signal.SIGHUP
-    """
-    fresh_process(code)
+            with pytest.raises(OSError, match="Input/output error"):
+                os.write(1, b"an error")
+            signal.raise_signal(signal.SIGHUP)
+            os.write(1, b"discarded")
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    assert interrupt.signal_number == signal.SIGHUP
