@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import keras
-import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
@@ -16,6 +15,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices.distribution import gathered, is_first
 from keras_bert_d2l.training.optimization.optimizers import make_optimizer
 from keras_bert_d2l.training.options import StepOptions
@@ -23,10 +23,10 @@ from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
     GradientNorm,
     Printer,
-    ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
+    TrainingStage,
 )
 from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
 from keras_bert_d2l.training.run.run_folder import RunFolder
@@ -145,7 +145,6 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
     def fitting(
         self,
         callbacks: Sequence[keras.callbacks.Callback],
-        held_out: tf.data.Dataset,
         batch_size: int,
         max_len: int | None,
         *further: keras.callbacks.Callback,
@@ -154,15 +153,15 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
 
         Args:
             callbacks: Those of the user.
-            held_out: The data of the evaluations.
             batch_size: Rows per batch, summed over all devices.
             max_len: Tokens per row. `None`: they vary.
             *further: Callbacks that read the logs before the run is saved.
         """
         throughput = Throughput(self.progress, batch_size, max_len)
         before = [StopAtNonFiniteLoss(self.progress), throughput, GradientNorm(), *further]
-        with contextlib.closing(ProgressLine(self.say, self.position, held_out)) as line:
-            yield [*before, Saving(self, self.interrupt), *callbacks, line]
+        with stage("Training", self.position()[1]) as work:
+            shown = TrainingStage(work, self.position)
+            yield [*before, Saving(self, self.interrupt), *callbacks, shown]
 
     def keep_best(self) -> None:
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""

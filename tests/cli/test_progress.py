@@ -44,9 +44,8 @@ def test_every_stage_of_the_workflow_is_displayed(run, folder, titles, tmp_path)
         "Learning the vocabulary",
         "Tokenizing the text",
         "Checking the token store",
-        "step 0/2, evaluating",
-        "step 1/2, evaluating",
-        "step 2/2, evaluating",
+        "Evaluating the initial weights",
+        "Training",
     ]
     model = ("--model", "staged")
     for command, title in (

@@ -86,10 +86,10 @@ def options(tmp_path_factory):
         "layout": "lines",
         "steps": 7,
         "evaluate_every": 3,
-        "batch_size": 4,
+        "batch_size": 8,
         "max_len": 24,
         "learning_rate": 1e-2,
-        "held_out": 0.2,
+        "held_out": 0.1,
         "cache_dir": tmp_path_factory.mktemp("cache"),
         "verbose": 0,
     }

@@ -225,7 +225,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
     options = dataclasses.replace(options, mine_negatives=False)  # takes long
     _, model, train, dev = load_run(options, _SILENT)
     data = prepare(model, train, dev, options, _SILENT)
-    FinetuningTrainer(unused, options, model, data, {}, _SILENT)  # compiles the model
+    FinetuningTrainer(unused, options, model, data, _SILENT)  # compiles the model
     if run is not None and run.best.is_dir():
         best = native.describe(run.best)
         load_weights(model, best.table, best.arrays)

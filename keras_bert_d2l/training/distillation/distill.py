@@ -42,6 +42,7 @@ from keras_bert_d2l.models.losses import (
 )
 from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
 from keras_bert_d2l.tasks.task import task_named
@@ -50,7 +51,7 @@ from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
-from keras_bert_d2l.training.run.callbacks import Printer, ProgressLine, Verbose
+from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.types import PathLike, Tensor
 
 Data: TypeAlias = Corpus | TokenStore | TaskExamples | tf.data.Dataset | PathLike | InMemory
@@ -102,8 +103,8 @@ def distill(
         label_share: Share of the true labels in the loss of the outputs, from 0 to 1. Above 0, the
             data must have labels.
         seed: Random seed.
-        verbose: 0 (silent), 1 (progress line), 2 (one line per epoch, and one every 30 seconds) or
-            "auto" (1 in a terminal or a notebook, otherwise 2).
+        verbose: 0 for no output. Otherwise, a line per epoch, and the progress: a bar in a
+            terminal, and elsewhere a line every 30 seconds.
 
     Returns: the student, with the tokenizer of the teacher.
 
@@ -144,54 +145,26 @@ def distill(
             teacher, student, blocks if hidden_states else (), temperature, label_share
         )
     batches = _batches(teacher, data, batch_size, max_len, seed, is_labeled=label_share > 0)
-    num_batches = int(batches_of(batches, 0).cardinality())
-    steps = epochs * num_batches
+    steps = epochs * int(batches_of(batches, 0).cardinality())
     rate = WarmupLinearDecay(learning_rate, int(_WARMUP * steps), steps)
     lesson.compile(BERTAdamW(rate, _WEIGHT_DECAY), jit_compile=False)
     lesson.optimizer.build(lesson.trainable_variables)
-    line = _DistillationProgress(Printer(verbose), epochs, num_batches)
-    for epoch in range(epochs):
-        dataset = student.checked_data(batches_of(batches, epoch))
-        options = {"initial_epoch": epoch, "epochs": epoch + 1, "callbacks": [line], "verbose": 0}
-        with value_errors():
-            history = lesson.fit(dataset, **options, shuffle=False).history
-        if not math.isfinite(history["loss"][-1]):
-            raise FloatingPointError(
-                f"The training diverged: the loss of epoch {epoch + 1} is not finite. Lower "
-                f"`learning_rate`. Received: {learning_rate:g}."
-            )
+    say = Printer(verbose)
+    with showing_stages(bool(verbose)), stage("Distilling", steps) as work:
+        count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: work.advance())
+        for epoch in range(1, epochs + 1):
+            dataset = student.checked_data(batches_of(batches, epoch - 1))
+            with value_errors():
+                history = lesson.fit(dataset, callbacks=[count], shuffle=False, verbose=0).history
+            loss = history["loss"][-1]
+            if not math.isfinite(loss):
+                raise FloatingPointError(
+                    f"The training diverged: the loss of epoch {epoch} is not finite. Lower "
+                    f"`learning_rate`. Received: {learning_rate:g}."
+                )
+            say(f"Epoch {epoch}/{epochs}: loss {loss:.4f}")
     student.trainable = True
     return student
-
-
-class _DistillationProgress(ProgressLine):
-    """Callback that shows the progress over all epochs, and prints the loss of each epoch.
-
-    Args:
-        say: Prints the lines.
-        epochs: Number of epochs.
-        num_batches: Batches per epoch.
-    """
-
-    def __init__(self, say: Printer, epochs: int, num_batches: int) -> None:
-        super().__init__(say, self._position)
-        self.epochs, self.num_batches = epochs, num_batches
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self._epoch = epoch
-        super().on_epoch_begin(epoch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        self._batch = batch + 1
-        super().on_train_batch_end(batch, logs)
-
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self.say(f"Epoch {epoch + 1}/{self.epochs}: loss {(logs or {})['loss']:.4f}")
-
-    def _position(self) -> tuple[str, int]:
-        done = self._epoch * self.num_batches + self._batch
-        text = f"epoch {self._epoch + 1}/{self.epochs}, step {self._batch:,}/{self.num_batches:,}"
-        return text, self.epochs * self.num_batches - done
 
 
 class _Lesson(keras.Model):

@@ -1,7 +1,6 @@
 """`finetune`: train a task model and keep the best epoch."""
 
 import os
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,7 +54,6 @@ def finetune(
     run_dir: PathLike,
     *,
     score: Callable[[TaskModel], Mapping[str, float]] | None = None,
-    facts: Mapping[str, object] | None = None,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
@@ -86,15 +84,14 @@ def finetune(
             `resume` is set.
         score: Function that computes additional metrics after each epoch. Their names get the
             prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
-        facts: Additional entries for `metrics.json`.
         resume: Continue the run in `run_dir`, or start it if there is none yet. The model must be
             created in the same way, and the options and the data must be the same.
         callbacks: Additional Keras callbacks. Each epoch is a separate call of `fit`. A callback
             that sets `model.stop_training` ends the run; the epoch counts as finished, and
             `resume` continues with the next one. Use `patience` instead of `EarlyStopping`, which
             only counts the epochs within one call of `fit`.
-        verbose: 0 (silent), 1 (progress line), 2 (one line per epoch, and one every 30 seconds) or
-            `"auto"`, which is 1 in a terminal or a notebook, otherwise 2.
+        verbose: 0 for no output. Otherwise, a line per evaluation, and the progress: a bar in a
+            terminal, and elsewhere a line every 30 seconds.
         **options: The fields of `FinetuningOptions`. `monitor` is the metric that selects the best
             epoch, for example `"val_f1"`. Higher is better, unless its name ends in loss, entropy
             or error; ties go to the lower `val_loss`. `None` means the default metric of the task,
@@ -137,9 +134,7 @@ def finetune(
         is_resumed = resume and run.exists()
         if not is_resumed:
             run.check_new()
-        return train_run(
-            run, model, train, dev, settings, say, is_resumed, callbacks, score, facts or {}
-        )
+        return train_run(run, model, train, dev, settings, say, is_resumed, callbacks, score)
 
 
 def train_run(
@@ -152,7 +147,6 @@ def train_run(
     is_resumed: bool,
     callbacks: Sequence[keras.callbacks.Callback],
     score: Callable[[TaskModel], Mapping[str, float]] | None = None,
-    facts: Mapping[str, object] = types.MappingProxyType({}),
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     check_tf_config()
@@ -161,7 +155,7 @@ def train_run(
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
     if score is not None:
         data = data.with_score(score)
-    trainer = Trainer(run, settings, model, data, facts, say)
+    trainer = Trainer(run, settings, model, data, say)
     if is_resumed:
         trainer.restore()
     else:

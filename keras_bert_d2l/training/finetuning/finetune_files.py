@@ -145,7 +145,7 @@ def load_run(
 def make_trainer(run: RunFolder, settings: TaskRunOptions, say: Printer) -> Trainer:
     """Load the model and the data of a run. Nothing is written to its folder."""
     settings, model, train, dev = load_run(settings, say)
-    return Trainer(run, settings, model, prepare(model, train, dev, settings, say), {}, say)
+    return Trainer(run, settings, model, prepare(model, train, dev, settings, say), say)
 
 
 def read_data(

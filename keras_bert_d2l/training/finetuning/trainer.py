@@ -103,7 +103,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         options: The options of the run.
         model: The model. `Trainer` compiles it.
         data: The training and development data.
-        facts: Additional entries for `metrics.json`.
         say: Prints messages and the progress.
     """
 
@@ -115,11 +114,10 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         options: FinetuningOptions,
         model: TaskModel,
         data: TaskData,
-        facts: Mapping[str, object],
         say: Printer,
     ) -> None:
         super().__init__(run, model, FinetuningProgress(), say)
-        self.options, self.data, self.facts = options, data, facts
+        self.options, self.data = options, data
         self._num_batches = int(batches_of(data.train, 0).cardinality())  # of an epoch
         steps = options.epochs * self._num_batches
         compile_for_run(
@@ -183,9 +181,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         ending = _EpochEnd()
-        with self.fitting(
-            [*callbacks, ending], self.data.dev, self.options.batch_size, None
-        ) as every:
+        with self.fitting([*callbacks, ending], self.options.batch_size, None) as every:
             while not (ending.is_requested or self.is_over()):
                 self._train_epoch(log, every)
                 if not self.is_over():
@@ -287,7 +283,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             "version": importlib.metadata.version("keras-bert-d2l"),
             "seed": self.options.seed,
             **self.data.facts,
-            **self.facts,
         }
         listed = [self.run.options_file.name] if self.run.options_file.is_file() else []
         write_checksums(self.run.path, listed)  # otherwise a kill would leave an outdated checksum

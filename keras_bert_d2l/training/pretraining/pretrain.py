@@ -88,8 +88,8 @@ def pretrain(
         resume: Continue the run in `run_dir` with its own options, or start it if there is none
             yet. With the text and all options, the same call therefore works at any time.
         callbacks: Additional Keras callbacks for `fit`.
-        verbose: 0 (silent), 1 (progress line), 2 (one line per evaluation, and one every 30
-            seconds) or `"auto"`, which is 1 in a terminal or a notebook, otherwise 2.
+        verbose: 0 for no output. Otherwise, a line per evaluation, and the progress: a bar in a
+            terminal, and elsewhere a line every 30 seconds.
         **options: The fields of `PretrainingOptions`. `vocab` may also be a `Vocab`, and
             `bert_config` a `BERTConfig`.
 

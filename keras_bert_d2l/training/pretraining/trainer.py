@@ -1,6 +1,5 @@
 """The training loop of pretraining: steps, evaluations and checkpoints."""
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -17,6 +16,7 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import set_pace
@@ -32,7 +32,6 @@ from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 from keras_bert_d2l.training.run.callbacks import (
     NextTokenMetrics,
     Printer,
-    ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
@@ -147,8 +146,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
 
     def _evaluate_start(self, log: RunLog) -> None:
         held_out = self._batches.held_out(self._phases[0])
-        with contextlib.closing(ProgressLine(self.say, self.position, held_out)) as line:
-            metrics = self.model.evaluate(held_out, verbose=0, callbacks=[line], return_dict=True)
+        with stage("Evaluating the initial weights"):
+            metrics = self.model.evaluate(held_out, verbose=0, return_dict=True)
         if not math.isfinite(metrics["loss"]):
             raise FloatingPointError(
                 f"The loss of the initial weights is {metrics['loss']}. Start the run from a "
@@ -170,7 +169,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         held_out = self._batches.held_out(phase)
         length = None if self.options.rows == "bucketed" else phase.max_len
         further = [NextTokenMetrics(), log] if phase.causal else [log]
-        with self.fitting(callbacks, held_out, phase.batch_size, length, *further) as every:
+        with self.fitting(callbacks, phase.batch_size, length, *further) as every:
             for interval, count in self._intervals(phase):
                 if self.model.stop_training:  # a callback has ended the run
                     return

@@ -1,11 +1,8 @@
 """Callbacks of both kinds of training, and what they print: progress, logs, diverging losses."""
 
-import contextlib
 import json
 import math
 import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -13,7 +10,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
-from keras_bert_d2l.progress import Stage, duration, stage, without_bar
+from keras_bert_d2l.progress import Stage, without_bar
 from keras_bert_d2l.training.optimization.optimizers import mean_gradient_norm
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.training.run.state import Progress, sync
@@ -21,7 +18,6 @@ from keras_bert_d2l.types import PathLike, Tensor
 
 Verbose = Literal["auto"] | int
 
-_UPDATE_SECONDS, _LINE_SECONDS = 0.2, 30.0  # between updates of the progress
 Metrics = dict[str, float | None]
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
 # The cross entropies, averaged over batches, which `loss` has too.
@@ -29,48 +25,19 @@ _DUPLICATES = ("mlm_loss", "nsp_loss")
 
 
 class Printer:
-    """Prints lines, and the progress: a line that each update replaces, or a new one now and then.
+    """Prints lines, during which the bar of a stage disappears.
 
     Args:
-        verbose: 0 (silent), 1 (the progress is one line that is replaced) or 2 (it is a new line,
-            after 30 seconds without another one). `"auto"` means 1 in a terminal or a notebook,
-            otherwise 2.
+        verbose: 0: it prints nothing.
     """
 
     def __init__(self, verbose: Verbose) -> None:
-        if verbose == "auto":
-            verbose = 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
         self.is_silent = not verbose
-        self._is_replaced = verbose == 1
-        self._seconds = _UPDATE_SECONDS if self._is_replaced else _LINE_SECONDS
-        self._progress, self._updated = "", time.monotonic()
 
     def __call__(self, line: str) -> None:
-        """Print a line immediately."""
         if not self.is_silent:
-            self.clear()
             with without_bar():
                 print(line, flush=True)
-            self._updated = time.monotonic()
-
-    def progress(self, line: str) -> None:
-        """Show the progress, unless something was printed a moment ago."""
-        if self.is_silent or time.monotonic() - self._updated < self._seconds:
-            return
-        if self._is_replaced:
-            self._replace_progress(line[: shutil.get_terminal_size().columns - 1])
-            self._updated = time.monotonic()
-        else:
-            self(line)
-
-    def clear(self) -> None:
-        """Remove the progress, so that a bar can take its place."""
-        self._replace_progress("")
-
-    def _replace_progress(self, line: str) -> None:
-        if self._progress or line:
-            print("\r" + line.ljust(len(self._progress)), end="" if line else "\r", flush=True)
-        self._progress = line
 
 
 class Throughput(keras.callbacks.Callback):
@@ -139,67 +106,33 @@ class GradientNorm(keras.callbacks.Callback):
             logs["gradient_norm"] = norm
 
 
-class ProgressLine(keras.callbacks.Callback):
-    """Callback that shows the position, loss, accuracy, speed and remaining time on one line.
+class TrainingStage(keras.callbacks.Callback):
+    """Callback that shows the position, loss and accuracy in the display of a stage.
 
-    Loss and accuracy are means since the last evaluation. The speed excludes evaluations and the
-    first step, which builds the graph. Evaluations are stages of their own.
-
-    Close it in the end.
+    Loss and accuracy are means since the last evaluation.
 
     Args:
-        say: Prints the line.
+        work: The stage.
         position: Returns the position, such as `"step 5/10"`, and the number of remaining steps.
-        evaluated: The data of the evaluations, if there are any.
     """
 
-    def __init__(
-        self,
-        say: Printer,
-        position: Callable[[], tuple[str, int]],
-        evaluated: tf.data.Dataset | None = None,
-    ) -> None:
+    def __init__(self, work: Stage, position: Callable[[], tuple[str, int]]) -> None:
         super().__init__()
-        self.say = say
+        self.work = work
         self.position = position
-        num_batches = 0 if evaluated is None else int(evaluated.cardinality())
-        self._num_batches = num_batches if num_batches > 0 else None
-        self._start: float | None = None
-        self._evaluation: Stage | None = None
-        self._exits = contextlib.ExitStack()
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        if self._start is not None:
-            self._start, self._steps = time.monotonic(), 0
+        self._steps = 0
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        if self._start is None:
-            self._start, self._steps = time.monotonic(), 0
-            return
-        self._steps += 1
         position, left = self.position()
-        seconds = (time.monotonic() - self._start) / self._steps
-        speed = f"{1 / seconds:.1f} steps/s, {duration(left * seconds)} left"
+        self._steps += 1
+        self.work.advance()
+        self.work.total = self._steps + left  # a budget in time may buy more or fewer steps
         names = {"loss": "loss", "accuracy": "accuracy", "mlm_accuracy": "accuracy"}
         values = [f"{names[n]} {value:.3f}" for n, value in (logs or {}).items() if n in names]
-        self.say.progress(", ".join([position, *values, speed]))
+        self.work.remark = ", ".join([position, *values])
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        self.say.clear()
-        title = f"{self.position()[0]}, evaluating"
-        self._evaluation = self._exits.enter_context(stage(title, self._num_batches))
-
-    def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        if self._evaluation is not None:
-            self._evaluation.advance()
-
-    def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the display of an evaluation."""
-        self._evaluation = None
-        self._exits.close()
+        self.work.remark = f"{self.position()[0]}, evaluating"
 
 
 class StopAtNonFiniteLoss(keras.callbacks.Callback):

@@ -19,12 +19,11 @@ from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,
     _batches,
-    _DistillationProgress,
     _examples,
     _Lesson,
     hidden_loss,
 )
-from keras_bert_d2l.training.run.callbacks import Printer
+from tests.nightly import nightly_except
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]
@@ -145,7 +144,7 @@ def test_the_loss_of_a_student_in_float16_is_scaled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", CASES)
+@pytest.mark.parametrize("task", nightly_except(["multi_label", "tag", "pretrain"], CASES))
 def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
     teacher, data = make_teacher(task)
     [batch] = _batches(teacher, data, 4, 16, 0, is_labeled=False)(0).take(1)
@@ -219,22 +218,13 @@ def test_every_epoch_is_printed_with_its_number_and_its_loss(capsys):
         "Epoch 1/2: loss LOSS",
         "Epoch 2/2: loss LOSS",
     ]
-    kb.distill(teacher, data, [1], epochs=1, verbose=0)
-    assert capsys.readouterr().out == ""
-
-
-def test_the_progress_counts_the_steps_of_all_epochs():
-    line = _DistillationProgress(Printer(0), epochs=3, num_batches=10)
-    line.on_epoch_begin(1)
-    line.on_train_batch_end(3)
-    assert line.position() == ("epoch 2/3, step 4/10", 16)
 
 
 @pytest.mark.slow
 def test_a_student_that_diverges_is_not_returned():
     teacher, data = make_teacher("classify")
     with pytest.raises(FloatingPointError, match="diverged: the loss of epoch"):
-        kb.distill(teacher, data, [1], learning_rate=1e30, epochs=3)
+        kb.distill(teacher, data, [1], learning_rate=1e30, epochs=2, verbose=0)
 
 
 def test_heads_that_a_checkpoint_lacked_are_not_taught():

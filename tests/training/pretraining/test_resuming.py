@@ -28,11 +28,14 @@ from tests.nightly import nightly_except
 from tests.training.conftest import CONFIG, AfterSteps, kept, press_ctrl_c, without_speed
 
 TWO_BLOCKS = BERTConfig.from_dict({**CONFIG.to_dict(), "num_blks": 2})
-DAILY = "in a graph, short rows", "packed, float16"
 RUNS = {
-    "in a graph, short rows": {"short_steps": 2, "short_len": 12, "bert_config": CONFIG},
-    "packed, float16": {
+    "float16, short rows": {
         "precision": "mixed_float16",
+        "short_steps": 2,
+        "short_len": 12,
+        "bert_config": CONFIG,
+    },
+    "packed": {
         "rows": "packed",
         "batch_size": 16,
         "objective": "sop",
@@ -87,12 +90,10 @@ def copy(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", nightly_except(DAILY, RUNS))
+@pytest.mark.parametrize("name", nightly_except(["float16, short rows"], RUNS))
 def test_a_run_resumes_exactly_in_its_first_or_last_phase(
-    name, text, options, tmp_path, monkeypatch, request
+    name, text, options, tmp_path, monkeypatch
 ):
-    if "graph" not in name:
-        request.getfixturevalue("eager")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     given = {**options, "steps": 4, "evaluate_every": 2, "bert_config": TWO_BLOCKS, **RUNS[name]}
     monkeypatch.setattr(loop, "_SAVE_SECONDS", 0.0)  # save every step
@@ -104,9 +105,9 @@ def test_a_run_resumes_exactly_in_its_first_or_last_phase(
         with pytest.raises(ValueError, match=f"rows='{given['rows']}' and resumes with its own"):
             pretrain(None, stopped, resume=True, rows="padded")
     assert_same_run(stopped, resume(stopped), whole, expected)
-    # The same call works again, also if the recipe has changed the given architecture.
-    again = pretrain(text, whole, resume=True, **given)
-    assert again.model.bert_config.dropout == (0.0 if "recipe" in given else 0.1)
+    if "recipe" in given:  # the same call works again, although the architecture has changed
+        again = pretrain(text, whole, resume=True, **given)
+        assert again.model.bert_config.dropout == 0.0
 
 
 @pytest.mark.slow

@@ -36,10 +36,10 @@ def of_store(options):
 
 @pytest.fixture(scope="module")
 def first(store, of_store, tmp_path_factory):
-    """A run on a token store: its folder and the result of `pretrain`."""
+    """A run on a token store without next sentences: its folder and the result of `pretrain`."""
     run = tmp_path_factory.mktemp("first") / "run"
     with training_eagerly():
-        return run, pretrain(store.directory, run, **of_store)
+        return run, pretrain(store.directory, run, **of_store, objective="none", rows="bucketed")
 
 
 def weights(run):
@@ -79,16 +79,17 @@ def test_a_store_cannot_be_combined_with_other_text(store, text, of_store, tmp_p
 
 
 @pytest.mark.slow
-def test_objective_none_trains_a_model_without_the_next_sentence_head(store, of_store, tmp_path):
-    result = pretrain(store, tmp_path / "run", **of_store, objective="none", rows="bucketed")
+def test_objective_none_trains_a_model_without_the_next_sentence_head(first):
+    _, result = first
     assert (result.model.hidden, result.model.nsp) == (None, None)
     assert "val_nsp_accuracy" not in result.metrics[-1]
     assert "tokens/s" not in result.metrics[-1]
 
 
 @pytest.mark.long
-def test_pretraining_can_continue_without_the_next_sentence_head(first, store, of_store, tmp_path):
-    run, before = first
+def test_pretraining_can_continue_without_the_next_sentence_head(store, of_store, tmp_path):
+    run = tmp_path / "run"
+    before = pretrain(store, run, **of_store)
     on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
     after = pretrain(store, tmp_path / "on", **on, init=run, objective="none")
     assert after.model.nsp is None
@@ -98,17 +99,17 @@ def test_pretraining_can_continue_without_the_next_sentence_head(first, store, o
 
 
 @pytest.mark.long
-def test_pretraining_can_continue_with_a_new_next_sentence_head(store, of_store, tmp_path):
-    before = pretrain(store, tmp_path / "run", **of_store, objective="none")
+def test_pretraining_can_continue_with_a_new_next_sentence_head(first, store, of_store, tmp_path):
+    run, before = first
     on = {k: v for k, v in of_store.items() if k != "bert_config"} | {"learning_rate": 1e-30}
-    after = pretrain(store, tmp_path / "on", **on, init=tmp_path / "run", objective="nsp")
+    after = pretrain(store, tmp_path / "on", **on, init=run, objective="nsp")
     encoders = (result.model.encoder.get_weights() for result in (before, after))
     for ours, theirs in zip(*encoders, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-20)
     # A new head has no opinion yet.
     assert after.metrics[0]["val_nsp_cross_entropy"] == pytest.approx(np.log(2), abs=0.1)
     with pytest.raises(ValueError, match=r"lacks \['nsp', 'pooler'\]"):
-        pretrain(store, tmp_path / "lora", **on, init=tmp_path / "run", objective="nsp", lora=2)
+        pretrain(store, tmp_path / "lora", **on, init=run, objective="nsp", lora=2)
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])

@@ -1,20 +1,18 @@
-import itertools
 import json
 import math
-import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.progress import innermost_stage, showing_stages
+from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.training.run.callbacks import (
     Printer,
-    ProgressLine,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
+    TrainingStage,
 )
 from keras_bert_d2l.training.run.state import Progress
 
@@ -132,62 +130,20 @@ def test_a_loss_that_is_not_finite_stops_the_run(layer, message):
     assert progress.step < 15
 
 
-@pytest.fixture
-def lines_of(monkeypatch):
-    """Return a function of `verbose` and the width of the terminal that updates and prints."""
-
-    def updates(verbose, columns):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setattr("time.monotonic", itertools.count().__next__)  # a second per call
-        say = Printer(verbose)
-        logs = {"loss": 7.25, "mlm_accuracy": 0.125, "nsp_accuracy": 0.5}
-        batches = tf.data.Dataset.range(4)
-        line = ProgressLine(say, lambda: ("step 100,000/1,000,000", 900_000), batches)
-        for batch in range(20):
-            line.on_train_batch_end(batch, logs)
-        say("done")
-
-    return updates
+def test_the_stage_of_a_training_shows_position_loss_and_accuracy():
+    logs = {"loss": 7.25, "mlm_accuracy": 0.125, "nsp_accuracy": 0.5}
+    with showing_stages(), stage("Training", 100) as work:
+        shown = TrainingStage(work, lambda: ("step 4/20", 16))
+        for batch in range(4):
+            shown.on_train_batch_end(batch, logs)
+        share, text = work.state()
+        assert share == 0.2  # the remaining steps count, also if their number has changed
+        assert text.startswith("step 4/20, loss 7.250, accuracy 0.125, 20%")
+        shown.on_test_begin()
+        assert work.state()[1].startswith("step 4/20, evaluating, 20%")
 
 
-LINE = r"step 100,000/1,000,000, loss 7.250, accuracy 0.125, [\d.]+ steps/s, [\d hmins]+ left"
-
-
-def test_the_progress_line_fits_into_the_terminal(lines_of, capsys):
-    lines_of(1, columns=100)
-    *updates, last, end = capsys.readouterr().out.split("\r")
-    assert len(updates) == 20
-    assert all(re.fullmatch(LINE, update.rstrip()) for update in updates[1:])
-    assert (last.strip(), end) == ("", "done\n")
-    lines_of(1, columns=60)
-    assert max(map(len, capsys.readouterr().out.split("\r"))) == 59
-
-
-def test_an_evaluation_is_a_stage_that_counts_its_batches():
-    states = []
-
-    class Watch(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch, logs=None):
-            work = innermost_stage()
-            states.append((work.title, work.state()[0]))
-
-    data = tf.data.Dataset.from_tensor_slices((np.ones((8, 2)), np.ones((8, 1)))).batch(2)
-    line = ProgressLine(Printer(0), lambda: ("step 4/12", 8), data)
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    with showing_stages():
-        model.evaluate(data, callbacks=[line, Watch()], verbose=0)
-        assert states == [("step 4/12, evaluating", share) for share in (0.25, 0.5, 0.75, 1.0)]
-        line.on_test_begin()
-        line.close()  # after an error
-        assert innermost_stage() is None
-
-
-def test_redirected_output_gets_a_line_every_30_seconds(lines_of, capsys):
-    lines_of(2, columns=60)  # which is not the width of a file
-    *lines, end = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    assert re.fullmatch(LINE, lines[0])
-    assert end == "done"
-    lines_of(0, columns=60)
-    assert capsys.readouterr().out == ""
+def test_a_printer_without_verbose_is_silent(capsys):
+    Printer(0)("a line")
+    Printer(1)("another line")
+    assert capsys.readouterr().out == "another line\n"

@@ -17,7 +17,6 @@ from keras_bert_d2l.training.run import run_folder
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 from keras_bert_d2l.training.run.remote_run import RemoteRun
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from tests.nightly import nightly_except
 from tests.training.conftest import AfterSteps, press_ctrl_c
 from tests.training.finetuning.test_finetune import DEV, make_model, of_epoch
 
@@ -212,9 +211,7 @@ def test_a_run_starts_only_if_its_folder_can_be_written(address, text, options):
     assert kb.pretrain(text, address, **{**options, "steps": 1}).metrics[-1]["step"] == 1
 
 
-@pytest.mark.parametrize(
-    "bucket", nightly_except(["memory"], ["memory", "file", "s3"]), indirect=True
-)
+@pytest.mark.long
 def test_a_run_resumes_exactly_from_its_url_with_an_empty_cache(
     address, text, options, finished, on_another_machine
 ):
@@ -273,10 +270,9 @@ def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_la
         assert_same_weights(found.model, finished.result.model)
 
 
-@pytest.mark.long
 @in_memory
 def test_fine_tuning_resumes_exactly_from_a_url(address, tmp_path, on_another_machine):
-    given = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
+    given = {"epochs": 2, "learning_rate": 2e-2, "verbose": 0}
     whole = kb.finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **given)
     stop = AfterSteps(3, press_ctrl_c)  # in the second epoch
     with pytest.raises(TrainingInterrupted):
