@@ -214,7 +214,9 @@ def load_model(
             model = load_task(kind, options.model, **long_texts).model
         else:
             model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
-        if not isinstance(model, TaskModel):
+        if isinstance(model, TaskModel):
+            _check_own_options(options, model)
+        else:
             fields: dict[str, Any] = {**long_texts}
             fields |= task.model_fields(train, dev, options.multi_label, say)
             if options.dropout is not None:
@@ -223,22 +225,6 @@ def load_model(
                 fields["pooling"] = options.pooling
             model = kind(model, **fields)
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
-        elif options.dropout is not None:
-            raise ValueError(
-                "`dropout` requires a BERT without a task. Received: "
-                f"dropout={options.dropout} and a {type(model).__name__}; omit it, or start from "
-                "the BERT that it was fine-tuned from."
-            )
-        elif options.long_texts not in (None, model.long_texts):
-            raise ValueError(
-                f"`long_texts` must match the checkpoint, {model.long_texts!r}, or be omitted. "
-                f"Received: long_texts={options.long_texts!r}."
-            )
-        elif isinstance(model, kind) and options.pooling not in (None, model.pooling):
-            raise ValueError(
-                f"`pooling` must match the checkpoint, {model.pooling!r}, or be omitted. Received: "
-                f"pooling={options.pooling!r}."
-            )
         options.add_lora(model)  # within `seeded`, because it draws random numbers
         if options.freeze_encoder or options.freeze_blocks is not None:
             check_choice(
@@ -248,6 +234,22 @@ def load_model(
             )
             model.freeze_encoder(options.freeze_blocks)
     return model
+
+
+def _check_own_options(options: TaskRunOptions, model: TaskModel) -> None:
+    """Raise `ValueError` for options that contradict a checkpoint of a task."""
+    if options.dropout is not None:
+        raise ValueError(
+            f"`dropout` requires a BERT without a task. Received: dropout={options.dropout} and a "
+            f"{type(model).__name__}; omit it, or start from the BERT that it was fine-tuned from."
+        )
+    for name in ("long_texts", "pooling"):
+        given, own = getattr(options, name), getattr(model, name, None)
+        if given not in (None, own):
+            raise ValueError(
+                f"`{name}` must match the checkpoint, {own!r}, or be omitted. Received: "
+                f"{name}={given!r}."
+            )
 
 
 @contextlib.contextmanager

@@ -132,15 +132,9 @@ class RunFolder:
         """Raise `ValueError` if the folder contains a run of the other command."""
         # Fine-tuning does not write `config.json` here.
         is_pretraining = self.options_file.is_file() and self.config_file.is_file()
-        if is_pretraining == (command == "pretrain") or not (is_pretraining or self.exists()):
-            return
-        name = self.name
-        if is_pretraining:
-            raise ValueError(
-                f"{name!r} is a pretraining run. {self.how_to_resume('pretrain')}. Or fine-tune "
-                f"its model with --model {name} --run-dir FOLDER."
-            )
-        raise ValueError(f"{name!r} is a fine-tuning run. {self.how_to_resume('finetune')}.")
+        own, kind = ("pretrain", "pretraining") if is_pretraining else ("finetune", "fine-tuning")
+        if command != own and (is_pretraining or self.exists()):
+            raise ValueError(f"{self.name!r} is a {kind} run. {self.how_to_resume(own)}.")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

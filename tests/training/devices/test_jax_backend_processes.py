@@ -299,34 +299,6 @@ def test_a_process_without_the_others_ends_with_an_error(index):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_process_that_waits_for_the_others(number):
-    code = (
-        "import jax, threading\n"
-        "from keras_bert_d2l.cli.commands import launch\n"
-        "initialize = jax.distributed.initialize\n"
-        "def notifying(**options):\n"
-        "    threading.Timer(1, print, ('waiting',), {'flush': True}).start()\n"
-        "    initialize(**options)\n"
-        "jax.distributed.initialize = notifying\n"
-        "launch.launch('pretrain', 'a.txt')\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment_without_others(1),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        process.stdout.readline()
-        process.send_signal(number)
-        try:
-            assert process.wait(timeout=60) == -number
-        finally:
-            process.kill()
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

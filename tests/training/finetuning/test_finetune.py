@@ -133,22 +133,6 @@ def in_batches_of_four(epoch):
     return of_epoch(epoch).unbatch().batch(4)
 
 
-@pytest.mark.long
-def test_micro_batches_give_the_same_result_as_whole_batches(tmp_path):
-    results = []
-    for number in (1, 3):
-        keras.utils.set_random_seed(0)
-        bert = BERTModel.from_bert_config(CONFIG)
-        model = SequenceClassifier(bert, ["low", "high"], dropout=0.0)
-        options = {**OPTIONS, "learning_rate": 1e-3, "micro_batches": number}
-        results.append(finetune(model, of_epoch, DEV, tmp_path / str(number), **options))
-    whole, parts = results
-    for a, b in zip(whole.model.get_weights(), parts.model.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-5)
-    for name in ("loss", "accuracy", "val_cross_entropy"):
-        assert parts.metrics["best"][name] == pytest.approx(whole.metrics["best"][name], abs=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["eagerly", pytest.param("in a graph", marks=pytest.mark.long)])
 def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):

@@ -297,14 +297,6 @@ def test_optimizers_and_schedules_can_be_restored_from_their_configs(optimizer):
     assert serialize(restored) == serialize(optimizer)
 
 
-def test_weights_may_be_excluded_from_weight_decay():
-    kernel, other = (keras.Variable([1.0], name=name) for name in ("kernel", "weight"))
-    optimizer = BERTAdamW(0.1, weight_decay=0.5)
-    optimizer.exclude_from_weight_decay(var_names=["kernel"])
-    optimizer.apply([np.zeros(1), np.zeros(1)], [kernel, other])
-    assert (float(kernel[0]), float(other[0])) == (1.0, pytest.approx(0.95))
-
-
 def test_kernels_that_muon_trains_may_be_excluded_from_weight_decay():
     kernels = [keras.Variable(np.ones((2, 2)), name="kernel") for _ in range(2)]
     for number, kernel in enumerate(kernels):

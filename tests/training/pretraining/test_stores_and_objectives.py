@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import os
 import pathlib
 import shutil
 
@@ -129,17 +128,6 @@ def test_a_damaged_store_is_rejected_at_the_start_of_a_run(store, of_store, tmp_
     ids.tofile(copy / "tokens.bin")
     with pytest.raises(ValueError, match=r"damaged at .*tokens\.bin: its SHA-256"):
         pretrain(copy, tmp_path / "run", **of_store)
-
-
-@pytest.mark.long
-def test_changed_text_of_the_same_size_and_time_does_not_resume_a_run(text, options, tmp_path):
-    path = pathlib.Path(shutil.copy2(text, tmp_path / "text.txt"))
-    pretrain(path, tmp_path / "run", **{**options, "steps": 1})
-    content, time = path.read_bytes(), path.stat().st_mtime_ns
-    path.write_bytes(content[:-20] + content[:20])
-    os.utime(path, ns=(time, time))
-    with pytest.raises(ValueError, match="text"):
-        pretrain(path, tmp_path / "run", resume=True)
 
 
 @pytest.mark.long
