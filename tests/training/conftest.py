@@ -100,7 +100,7 @@ def finished(text, options, tmp_path_factory):
     """An uninterrupted run: its folder, its result, what it printed, and its folder at step 5."""
     folder, printed = tmp_path_factory.mktemp("finished"), io.StringIO()
     run, killed = folder / "run", folder / "killed"
-    with training_eagerly(), contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed):
         steps = kept(run, killed, 5)
         result = pretrain(text, run, callbacks=[steps], **{**options, "verbose": 2})
     return SimpleNamespace(run=run, result=result, printed=printed.getvalue(), killed=killed)

@@ -137,7 +137,7 @@ def in_batches_of_four(epoch):
 @pytest.mark.parametrize("how", ["eagerly", pytest.param("in a graph", marks=pytest.mark.long)])
 def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **OPTIONS)
-    options = {**OPTIONS, "callbacks": [PressCtrlC(6)]}
+    options = {**OPTIONS, "callbacks": [PressCtrlC(5)]}
     with pytest.raises(TrainingInterrupted, match="epoch 2 of 3 after step 2 of 4; the state is"):
         finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1

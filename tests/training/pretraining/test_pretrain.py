@@ -95,7 +95,7 @@ def test_predictions_for_masked_words_of_held_out_text_are_recorded(finished, te
 
 
 @pytest.mark.slow
-def test_held_out_metrics_cover_the_whole_held_out_split(finished, eager, text, options):
+def test_held_out_metrics_cover_the_whole_held_out_split(finished, text, options):
     model, tokenizer, metrics = finished.result
     held_out = pretraining_dataset(
         Corpus.open(text, layout="lines"),
@@ -120,7 +120,7 @@ def test_pretraining_prints_the_text_and_a_table_of_evaluations(finished):
     assert re.search(r"Rows: padded, 1?\d% of their tokens are padding\n", out)
     table = out[out.index("            training  held-out text") :].splitlines()
     assert table[1].split() == "step loss MLM loss accuracy NSP loss accuracy tokens/s".split()
-    assert table[2].split()[:2] == ["0", "3.970"]  # about ln 53 without training
+    assert table[2].split()[:2] == ["0", "3.955"]  # about ln 53 without training
     assert re.fullmatch(r" {11}3( +\d\.\d{3}){5} +[\d,]+", table[3])
     assert table[6:8] == [
         f"The best checkpoint is in {finished.run}/best.",
@@ -155,7 +155,7 @@ def test_a_run_folder_must_be_empty(text, options, tmp_path):
 
 @pytest.mark.long
 def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
-    finished, eager, text, options, tmp_path, monkeypatch
+    finished, text, options, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as patch:
         patch.setattr(Vocab, "to_file", lambda *_: press_ctrl_c())
@@ -171,7 +171,7 @@ def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"batch_size": 1000}, r"fewer than the 1000 of one batch.*smaller `batch_size`"),
+        ({"batch_size": 1000}, r"fewer than the \d+ of one batch.*smaller `batch_size`"),
         ({"max_len": 25}, "`max_len` must be at most 24"),
     ],
 )
