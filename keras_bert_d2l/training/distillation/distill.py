@@ -151,9 +151,7 @@ def distill(
     lesson.optimizer.build(lesson.trainable_variables)
     say = Printer(verbose)
     with showing_stages(bool(verbose)), stage("Distilling", steps) as work:
-        count = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda _, logs: work.advance()
-        )
+        count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: work.advance())
         for epoch in range(1, epochs + 1):
             dataset = student.checked_data(batches_of(batches, epoch - 1))
             with value_errors():

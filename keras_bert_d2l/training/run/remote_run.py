@@ -46,11 +46,6 @@ class RemoteRun:
         self._known = self.folder.parent / f"{LAST}.{CHECKSUMS}"  # of the latest remote `last/`
         self._sent: dict[str, tuple[int, int]] = {}  # times and sizes of uploaded files
 
-    def is_current(self) -> bool:
-        """Whether the local `last/` is the remote one."""
-        sums = self._remote_sums(LAST)
-        return bool(sums) and sums == self._local_sums(LAST)
-
     def download(self) -> None:
         """Copy the remote folder to the local one, unless that has the same or a newer state.
 

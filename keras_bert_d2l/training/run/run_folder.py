@@ -330,7 +330,7 @@ def _view(run: RunFolder, path: pathlib.Path) -> RunFolder:
     view = RunFolder(path)
     view.best = run.best
     path.mkdir()
-    if run.remote is not None and not run.remote.is_current():  # another machine has the copy
+    if run.remote is not None:  # another machine may have the local copy
         run.remote.copy_to(path, [LAST])
         return view
     for file in run.path.glob("[!.]*"):
