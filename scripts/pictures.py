@@ -10,7 +10,7 @@ import tempfile
 import PIL.Image
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.report.page import report_page
+from keras_bert_d2l.data.report.report import report_page
 from keras_bert_d2l.inspection.doctor.evidence import of_options, of_run
 from tests.chromium import Page, browser, find_chromium
 

@@ -32,7 +32,7 @@ from keras_bert_d2l.training.pretraining.options import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from keras_bert_d2l.data.report.sample import Word
+    from keras_bert_d2l.data.report.measures import Word
     from keras_bert_d2l.data.store.token_store import TokenStore
 
 _HELD_OUT, _ENOUGH = 20, 100  # every 20th of at least 100 documents is held out
@@ -165,7 +165,7 @@ def data_report(
     from rich.console import Console
     from rich.text import Text
 
-    from keras_bert_d2l.data.report.page import report_page
+    from keras_bert_d2l.data.report.report import report_page
     from keras_bert_d2l.data.tasks.peek import grouped_table
     from keras_bert_d2l.files import write_text
 
@@ -175,8 +175,7 @@ def data_report(
     if out is not None:
         write_text(out, report_page(found))
     console = Console()
-    groups = [(group.title, group.figures) for group in found.groups()]
-    console.print(grouped_table(found.source, groups))
+    console.print(grouped_table(found.source, found.groups().items()))
     console.print(_legend(), "")
     for example in found.examples[:_SHOWN]:
         console.print(Text.assemble(*map(_styled, example.words)), "")

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab import Vocab
@@ -98,29 +97,21 @@ def padding_share(
         lengths: int `(N,)`, tokens per example, at most `max_len`.
         rows: `"padded"`, `"packed"` or `"bucketed"`.
         max_len: Tokens per row.
-        batch_size: Rows per batch. Examples that do not fill a batch are skipped.
+        batch_size: Rows per batch, at most N. Examples that do not fill a batch are skipped.
         max_examples: Maximum number of examples in a packed row.
         seed: Random seed for the order.
-
-    Raises:
-        ValueError: `rows` is unknown, or there are fewer than `batch_size` examples.
     """
-    check_choice("rows", rows, ROWS)
-    if len(lengths) < batch_size:
-        raise ValueError(
-            f"At least {batch_size} examples are needed to fill a batch. Received: {len(lengths)}."
-        )
     random = np.random.default_rng(seed)
     lengths = random.permutation(lengths)
     if rows == "packed":
         _, splits = pack(lengths, max_len=max_len, max_examples=max_examples, random=random)
-        return 1 - lengths.sum() / (max_len * (len(splits) - 1))
+        return float(1 - lengths.sum() / (max_len * (len(splits) - 1)))
     lengths = lengths[: len(lengths) // batch_size * batch_size]
     if rows == "bucketed":
         lengths = lengths[bucket(lengths, batch_size=batch_size, random=random)]
         sizes = bucket_lengths(lengths, batch_size=batch_size, max_len=max_len)
-        return 1 - lengths.sum() / (batch_size * sizes.sum())
-    return 1 - lengths.mean() / max_len
+        return float(1 - lengths.sum() / (batch_size * sizes.sum()))
+    return float(1 - lengths.mean() / max_len)
 
 
 class Layout(NamedTuple):

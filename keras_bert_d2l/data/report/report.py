@@ -7,7 +7,7 @@ T: tokens in a row, V: vocabulary size.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -16,37 +16,15 @@ from keras_bert_d2l.data.pretraining.dataset import excluding_own_tokens
 from keras_bert_d2l.data.pretraining.masking import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
-from keras_bert_d2l.data.report.duplicates import Copies, find_copies, sentence_hashes
-from keras_bert_d2l.data.report.sample import LABELS, Example, mask_sample
+from keras_bert_d2l.data.report import measures
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.pages import render
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_AT_ONCE = 1 << 22  # values in memory at a time
 _SAMPLED_TOKENS = 1 << 26  # in a larger store, only every n-th document is used for examples
 _BATCH_SIZE = 32  # for bucketed rows
 _NUM_FREQUENT = 24
-_NUM_BARS, _LONGEST_SENTENCE = 32, 64
-
-
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """A histogram of lengths.
-
-    Attributes:
-        width: Number of lengths per bar: bar n counts lengths from `n * width` on.
-        counts: The count of each bar. The last bar includes everything longer.
-    """
-
-    width: int
-    counts: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Measurements under one title, each a name and a value as text."""
-
-    title: str
-    figures: tuple[tuple[str, str], ...]
+_NUM_BARS = 32
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -91,7 +69,7 @@ class DataReport:
         >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
         >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
         >>> report = kb.data_report(store, tokenizer, max_len=16)
-        >>> [group.title for group in report.groups()]
+        >>> list(report.groups())
         ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
     """
 
@@ -107,11 +85,11 @@ class DataReport:
     num_unused: int
     unknown_rate: float
     most_frequent: tuple[tuple[str, int], ...]
-    documents: Copies
-    lines: Copies
+    documents: measures.Copies
+    lines: measures.Copies
     repeated_lines: tuple[tuple[str, int], ...]
-    sentence_lengths: Histogram
-    example_lengths: Histogram
+    sentence_lengths: measures.Histogram
+    example_lengths: measures.Histogram
     num_examples: int
     mean_length: float
     positive_share: float | None
@@ -119,17 +97,17 @@ class DataReport:
     num_measured: int
     mask_rate: float
     replaced: dict[str, float]
-    examples: tuple[Example, ...]
+    examples: tuple[measures.Example, ...]
 
     def __repr__(self) -> str:
         lines = (
-            f"  {group.title}: " + ", ".join(f"{name} {value}" for name, value in group.figures)
-            for group in self.groups()
+            f"  {title}: " + ", ".join(map(" ".join, figures))
+            for title, figures in self.groups().items()
         )
         return "\n".join([f"DataReport of {self.source!r}", *lines])
 
-    def groups(self) -> tuple[Group, ...]:
-        """Return the measurements as text."""
+    def groups(self) -> dict[str, list[tuple[str, str]]]:
+        """Return the measurements as text: by the title of a group, their names and values."""
         text = [
             ("documents", f"{self.num_documents:,}"),
             ("sentences", f"{self.num_sentences:,}"),
@@ -140,34 +118,29 @@ class DataReport:
         ]
         if self.num_duplicates is not None:
             text.append(("duplicates skipped by the build", f"{self.num_duplicates:,}"))
-        vocabulary = (
-            ("tokens", f"{self.vocab_size:,}"),
-            ("never used", f"{self.num_unused:,}, {self.num_unused / self.vocab_size:.1%}"),
-            ("unknown in the text", f"{self.unknown_rate:.3%}"),
-        )
         examples = [
             ("number", f"{self.num_examples:,}"),
             ("mean tokens", f"{self.mean_length:.1f}"),
             ("maximum tokens", f"{self.max_len}"),
         ]
         if self.positive_share is not None:
-            name = LABELS[self.objective][1]
+            name = measures.LABELS[self.objective][1]
             examples.append((f"labeled {name!r}", f"{self.positive_share:.2%}"))
-        padding = tuple((f"{rows} rows", f"{share:.2%}") for rows, share in self.padding.items())
-        masks = (
-            ("strategy", f"{self.masking.strategy}, {self.masking.rate:.0%} requested"),
-            ("predicted", f"{self.mask_rate:.2%} of {self.num_measured:,} tokens"),
-            ("masked", f"{self.replaced['masked']:.2%}"),
-            ("replaced", f"{self.replaced['replaced']:.2%}"),
-            ("kept", f"{self.replaced['kept']:.2%}"),
-        )
-        return (
-            Group("Text", tuple(text)),
-            Group("Vocabulary", vocabulary),
-            Group("Examples", tuple(examples)),
-            Group("Padding", padding),
-            Group("Masks", masks),
-        )
+        return {
+            "Text": text,
+            "Vocabulary": [
+                ("tokens", f"{self.vocab_size:,}"),
+                ("never used", f"{self.num_unused:,}, {self.num_unused / self.vocab_size:.1%}"),
+                ("unknown in the text", f"{self.unknown_rate:.3%}"),
+            ],
+            "Examples": examples,
+            "Padding": [(f"{rows} rows", f"{share:.2%}") for rows, share in self.padding.items()],
+            "Masks": [
+                ("strategy", f"{self.masking.strategy}, {self.masking.rate:.0%} requested"),
+                ("predicted", f"{self.mask_rate:.2%} of {self.num_measured:,} tokens"),
+                *((kind, f"{share:.2%}") for kind, share in self.replaced.items()),
+            ],
+        }
 
 
 def data_report(
@@ -231,13 +204,17 @@ def data_report(
     if not len(examples):
         raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
-    num_measured, kinds, shown = mask_sample(
+    num_measured, kinds, shown = measures.mask_sample(
         store, examples, options, vocab=vocab, masking=masking, num_shown=num_shown
     )
     num_predicted = sum(kinds.values())
-    counts = count_ids(store.tokens, store.vocab_size)
+    settings = {"max_len": max_len, "batch_size": min(_BATCH_SIZE, len(lengths)), "seed": seed}
+    padding = {rows: padding_share(lengths, rows=rows, **settings) for rows in ROWS}
+    counts = measures.count_ids(store.tokens, store.vocab_size)
     most_frequent = np.argsort(-counts, kind="stable")[:_NUM_FREQUENT]
-    lines = find_copies(sentence_hashes(store), store.num_sentences)
+    hashes = measures.blocks_of(store.document_hashes)
+    documents = measures.find_copies(hashes, store.num_documents)
+    lines = measures.find_copies(measures.sentence_hashes(store), store.num_sentences)
     return DataReport(
         source=str(store.directory),
         max_len=max_len,
@@ -251,15 +228,15 @@ def data_report(
         num_unused=int(np.sum(np.delete(counts, vocab.special_ids) == 0)),
         unknown_rate=float(counts[vocab.unk_id] / store.num_tokens),
         most_frequent=tuple((vocab.tokens[n], int(counts[n])) for n in most_frequent if counts[n]),
-        documents=find_copies(_blocks(store.document_hashes), store.num_documents),
+        documents=documents,
         lines=lines,
         repeated_lines=_texts(store, tokenizer, lines.most_repeated),
-        sentence_lengths=_sentence_lengths(store),
-        example_lengths=_histogram([lengths], -(-(max_len + 1) // _NUM_BARS), max_len),
+        sentence_lengths=measures.sentence_lengths(store),
+        example_lengths=measures.histogram([lengths], -(-(max_len + 1) // _NUM_BARS), max_len),
         num_examples=len(examples) * every,
         mean_length=float(lengths.mean()),
         positive_share=float(examples.labels.mean()) if examples.are_pairs else None,
-        padding=_padding(lengths, max_len, seed),
+        padding=padding,
         num_measured=num_measured,
         mask_rate=num_predicted / num_measured,
         replaced={kind: n / max(num_predicted, 1) for kind, n in kinds.items()},
@@ -267,22 +244,9 @@ def data_report(
     )
 
 
-def _share(copies: Copies) -> str:
+def _share(copies: measures.Copies) -> str:
     estimated = f", estimated from 1 of {copies.sampled}" if copies.sampled > 1 else ""
     return f"{copies.share:.2%}{estimated}"
-
-
-def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    for first in range(0, len(array), _AT_ONCE):
-        yield np.asarray(array[first : first + _AT_ONCE])
-
-
-def count_ids(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return the count of each id of the vocabulary, int64 `(V,)`."""
-    counts = np.zeros(vocab_size, np.int64)
-    for ids in _blocks(tokens):
-        counts += np.bincount(ids, minlength=vocab_size)
-    return counts
 
 
 def _texts(
@@ -294,28 +258,28 @@ def _texts(
     )
 
 
-def _sentence_lengths(store: TokenStore) -> Histogram:
-    offsets = store.sentence_offsets
-    lengths = (
-        np.diff(offsets[first : first + _AT_ONCE + 1])
-        for first in range(0, store.num_sentences, _AT_ONCE)
+def report_page(report: DataReport) -> str:
+    """Return a page of HTML without scripts or external resources. All text is escaped."""
+    page = render(
+        "data/report/report.html.jinja",
+        f"Data report for {report.source}",
+        styles=["data/report/report.css"],
+        report=report,
+        bars=_bars,
     )
-    return _histogram(lengths, _LONGEST_SENTENCE // _NUM_BARS, _LONGEST_SENTENCE)
+    return page.html
 
 
-def _histogram(lengths: Iterable[np.ndarray], width: int, longest: int) -> Histogram:
-    last = longest // width
-    counts = sum(
-        np.bincount(np.minimum(some // width, last), minlength=last + 1) for some in lengths
-    )
-    return Histogram(width, tuple(np.asarray(counts).tolist()))
-
-
-def _padding(lengths: np.ndarray, max_len: int, seed: int) -> dict[str, float]:
-    batch_size = min(_BATCH_SIZE, len(lengths))
-    return {
-        rows: float(
-            padding_share(lengths, rows=rows, max_len=max_len, batch_size=batch_size, seed=seed)
+def _bars(histogram: measures.Histogram) -> list[tuple[str, int, float]]:
+    """Return the label, the count, and the height in percent of each bar."""
+    highest = max(histogram.counts)
+    bars = []
+    for number, count in enumerate(histogram.counts):
+        first = number * histogram.width
+        is_last = number == len(histogram.counts) - 1
+        last = first + histogram.width - 1
+        name = (
+            f"{first} or more" if is_last else f"{first} to {last}" if last > first else f"{first}"
         )
-        for rows in ROWS
-    }
+        bars.append((name, count, 100 * count / highest))
+    return bars

@@ -17,7 +17,7 @@ from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.location import is_run
 from keras_bert_d2l.checkpoints.weights import load_weights
-from keras_bert_d2l.data.report.report import count_ids
+from keras_bert_d2l.data.report.measures import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.models.bert import BERTModel

@@ -9,8 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.data.pretraining.pairs import split_documents
-from keras_bert_d2l.data.report.duplicates import find_copies
-from keras_bert_d2l.data.report.report import count_ids
+from keras_bert_d2l.data.report.measures import count_ids, find_copies
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab import Vocab

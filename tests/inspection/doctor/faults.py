@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.report.report import count_ids
+from keras_bert_d2l.data.report.measures import count_ids
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
 
 TOPICS = [[f"{letter}{n}" for n in range(8)] for letter in "abcdef"]

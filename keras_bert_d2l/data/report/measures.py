@@ -1,0 +1,236 @@
+"""Measure a token store: duplicates, counts and lengths, and masks of a sample of examples.
+
+R: rows, T: tokens in a row, V: vocabulary size.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
+from keras_bert_d2l.data.pretraining.packing import Layout, lay_out
+from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Examples
+from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.text.vocab import Vocab
+
+LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
+_PREDICTED = ("masked", "replaced", "kept")
+_NUM_TOKENS = 1 << 19  # enough to measure the mask rate to within 0.1 %
+_ROWS_AT_ONCE = 256
+_AT_ONCE = 1 << 22  # values in memory at a time
+_SENTENCES_AT_ONCE = 1 << 16
+_COMPARED = 1 << 22  # hashes in memory; of more hashes, only a sample is compared
+_NUM_REPEATED = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """A histogram of lengths.
+
+    Attributes:
+        width: Number of lengths per bar: bar n counts lengths from `n * width` on.
+        counts: The count of each bar. The last bar includes everything longer.
+    """
+
+    width: int
+    counts: tuple[int, ...]
+
+
+def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the values of an array that may be larger than memory, block by block."""
+    for first in range(0, len(array), _AT_ONCE):
+        yield np.asarray(array[first : first + _AT_ONCE])
+
+
+def count_ids(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Return the count of each id of the vocabulary, int64 `(V,)`."""
+    counts = np.zeros(vocab_size, np.int64)
+    for ids in blocks_of(tokens):
+        counts += np.bincount(ids, minlength=vocab_size)
+    return counts
+
+
+def sentence_lengths(store: TokenStore) -> Histogram:
+    """Return the histogram of the tokens per sentence."""
+    offsets = store.sentence_offsets
+    lengths = (
+        np.diff(offsets[first : first + _AT_ONCE + 1])
+        for first in range(0, store.num_sentences, _AT_ONCE)
+    )
+    return histogram(lengths, 2, 64)
+
+
+def histogram(lengths: Iterable[np.ndarray], width: int, longest: int) -> Histogram:
+    """Return the histogram of blocks of lengths, with `width` lengths per bar."""
+    last = longest // width
+    counts = sum(
+        np.bincount(np.minimum(some // width, last), minlength=last + 1) for some in lengths
+    )
+    return Histogram(width, tuple(np.asarray(counts).tolist()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Copies:
+    """Statistics on the duplicate items of a sequence.
+
+    Attributes:
+        share: Share of items that are copies of an earlier one.
+        sampled: One in this many items was compared; 1 means all of them.
+        most_repeated: Index of the first occurrence and count of the most repeated items.
+    """
+
+    share: float
+    sampled: int
+    most_repeated: tuple[tuple[int, int], ...]
+
+
+def find_copies(hashes: Iterable[np.ndarray], count: int) -> Copies:
+    """Find duplicates by their hashes. For very many items, estimate the share from a sample.
+
+    The sample contains all copies of an item or none, so it has the same share of duplicates.
+
+    Args:
+        hashes: Blocks of uint64 hashes.
+        count: The number of hashes.
+    """
+    sampled = -(-count // _COMPARED)
+    found, places = [], []
+    start = 0
+    for block in hashes:
+        mine = np.flatnonzero(block % np.uint64(sampled) == 0)
+        found.append(block[mine])
+        places.append(start + mine)
+        start += len(block)
+    looked_at = np.concatenate(found)
+    if not len(looked_at):
+        return Copies(0.0, sampled, ())
+    _, first, times = np.unique(looked_at, return_index=True, return_counts=True)
+    most = np.argsort(-times, kind="stable")[:_NUM_REPEATED]
+    where = np.concatenate(places)[first]
+    repeated = tuple((int(where[n]), int(times[n])) for n in most if times[n] > 1)
+    return Copies(1 - len(times) / len(looked_at), sampled, repeated)
+
+
+def sentence_hashes(store: TokenStore) -> Iterator[np.ndarray]:
+    """Yield blocks of uint64 hashes, one hash of the ids per sentence."""
+    for first in range(0, store.num_sentences, _SENTENCES_AT_ONCE):
+        offsets = np.asarray(store.sentence_offsets[first : first + _SENTENCES_AT_ONCE + 1])
+        starts = offsets[:-1] - offsets[0]
+        ids = store.tokens[offsets[0] : offsets[-1]].astype(np.uint64)
+        place = np.arange(len(ids), dtype=np.uint64)
+        place -= np.repeat(starts.astype(np.uint64), np.diff(offsets))
+        yield np.add.reduceat(_mixed(_mixed(ids) + place), starts)
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Apply the finalizer of SplitMix64: every output bit depends on every input bit."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        values ^= values >> np.uint64(shift)
+        values *= np.uint64(factor)
+    return values ^ (values >> np.uint64(31))
+
+
+@dataclasses.dataclass(frozen=True)
+class Word:
+    """A token of an example, as text.
+
+    Attributes:
+        seen: The token that the model sees, without `##`.
+        original: The token before masking, without `##`.
+        kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
+        starts_word: Whether a space precedes it.
+    """
+
+    seen: str
+    original: str
+    kind: str
+    starts_word: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A row without its padding.
+
+    Attributes:
+        words: Its tokens.
+        label: The label of the pair as text, or an empty string if there is none.
+    """
+
+    words: tuple[Word, ...]
+    label: str
+
+
+def mask_sample(
+    store: TokenStore,
+    examples: Examples,
+    options: ExampleOptions,
+    *,
+    vocab: Vocab,
+    masking: Masking,
+    num_shown: int,
+) -> tuple[int, dict[str, int], tuple[Example, ...]]:
+    """Mask half a million tokens of random examples, and convert some examples to text.
+
+    Returns:
+        The number of these tokens; how many are `"masked"`, `"replaced"` and `"kept"`; and
+        `num_shown` examples.
+    """
+    random = np.random.default_rng((options.seed, 1))
+    num_rows = max(num_shown, _NUM_TOKENS // options.max_len)
+    order = random.permutation(len(examples))[:num_rows]
+    stored = np.asarray(store.tokens)
+    num_tokens, counts = 0, dict.fromkeys(_PREDICTED, 0)
+    shown: list[Example] = []
+    for first in range(0, len(order), _ROWS_AT_ONCE):
+        rows = order[first : first + _ROWS_AT_ONCE]
+        splits = np.arange(len(rows) + 1)
+        layout = lay_out(stored, examples, rows, splits, vocab=vocab, max_len=options.max_len)
+        keys = random.integers(1 << 63, size=len(rows))
+        seen, kinds = _mask(layout, keys, vocab, masking)
+        num_tokens += int(layout.valid_lens.sum())
+        for kind in _PREDICTED:
+            counts[kind] += int(np.sum(kinds == kind))
+        for row in range(min(len(rows), num_shown - len(shown))):
+            label = LABELS[options.objective][layout.labels[row, 0]]
+            shown.append(Example(_words(layout, row, seen, kinds, vocab), label))
+    return num_tokens, counts, tuple(shown)
+
+
+def _mask(
+    layout: Layout, keys: np.ndarray, vocab: Vocab, masking: Masking
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corrupted tokens and the kind of each token, both `(R, T)`."""
+    num_predictions = masking.num_predictions(layout.tokens.shape[1])
+    masked = mask_tokens(
+        layout.tokens,
+        layout.valid_lens,
+        keys,
+        vocab=vocab,
+        masking=masking,
+        num_predictions=num_predictions,
+    )
+    seen, positions, _, weights = (tensor.numpy() for tensor in masked)
+    row, slot = np.nonzero(weights)
+    is_predicted = np.zeros(seen.shape, bool)
+    is_predicted[row, positions[row, slot]] = True
+    is_special = np.isin(layout.tokens, [vocab.cls_id, vocab.sep_id])
+    kinds = np.select(
+        [~is_predicted & is_special, ~is_predicted, seen == layout.tokens, seen == vocab.mask_id],
+        ["special", "text", "kept", "masked"],
+        "replaced",
+    )
+    return seen, kinds
+
+
+def _words(
+    layout: Layout, row: int, seen: np.ndarray, kinds: np.ndarray, vocab: Vocab
+) -> tuple[Word, ...]:
+    words = []
+    for n in range(layout.valid_lens[row]):
+        before, after = vocab.tokens[layout.tokens[row, n]], vocab.tokens[seen[row, n]]
+        starts_word = not before.startswith("##") or before == "##"
+        before, after = (token.removeprefix("##") or token for token in (before, after))
+        words.append(Word(after, before, str(kinds[row, n]), starts_word))
+    return tuple(words)
