@@ -1,7 +1,5 @@
 """Causal rows: comparison with a plain loop, and no token that a prediction could copy."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,17 +71,3 @@ def test_a_prediction_depends_on_the_tokens_before_it_only(rows, tmp_path):
         assert is_other.any()
         changes = np.abs(after - before)[:, place + 1 :].max(axis=-1)
         assert np.all(changes[is_other] < 1e-5)
-    model = BERTModel.from_bert_config(
-        dataclasses.replace(config.with_dropout(0.0), next_sentence=False, pooler=False)
-    )
-    model.compile("adam")
-    losses = model.fit(dataset.repeat(20), verbose=0, epochs=2, shuffle=False).history["loss"]
-    assert losses[1] < losses[0]
-
-
-def test_pairs_and_numbers_of_masked_tokens_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`causal` requires objective='none'.*objective='nsp'"):
-        pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, causal=True, cache_dir=tmp_path)
-    options = {"objective": "none", "causal": True, "num_predictions": 3, "cache_dir": tmp_path}
-    with pytest.raises(ValueError, match="all tokens are predicted.*num_predictions=3"):
-        pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, **options)

@@ -67,15 +67,6 @@ def test_padding_share_counts_the_padding():
     assert padding_share(lengths_like_text(), rows="packed", max_len=64) < 0.02
 
 
-@pytest.mark.parametrize(
-    ("number", "rows", "message"),
-    [(31, "padded", "At least 32 examples.*Received: 31"), (64, "square", "one of 'padded'")],
-)
-def test_padding_share_rejects_unknown_rows_and_too_few_examples(number, rows, message):
-    with pytest.raises(ValueError, match=message):
-        padding_share(np.full(number, 5), rows=rows, max_len=8)
-
-
 def lay(order, splits, are_pairs=True):
     return lay_out(
         STORED,

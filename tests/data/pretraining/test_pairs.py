@@ -67,31 +67,14 @@ def drawn(request):
     return SimpleNamespace(store=store, pairs=pairs, room=request.param - 3)
 
 
-def test_both_texts_have_tokens_and_fit_together(drawn):
-    a = drawn.pairs[:, A_END] - drawn.pairs[:, A_START]
-    b = drawn.pairs[:, B_END] - drawn.pairs[:, B_START]
-    assert a.min() >= 1
-    assert b.min() >= 1
-    assert (a + b).max() == drawn.room
-
-
-def test_no_text_crosses_a_document_boundary(drawn):
-    for start, end in ((A_START, A_END), (B_START, B_END)):
-        np.testing.assert_array_equal(
-            document_of(drawn.store, drawn.pairs[:, start]),
-            document_of(drawn.store, drawn.pairs[:, end] - 1),
-        )
-
-
-def test_true_pairs_come_from_one_document_and_false_pairs_from_two(drawn):
-    same = document_of(drawn.store, drawn.pairs[:, A_START]) == document_of(
-        drawn.store, drawn.pairs[:, B_START]
-    )
-    np.testing.assert_array_equal(same, drawn.pairs[:, LABEL])
-
-
-def test_pairs_are_in_the_order_of_the_text(drawn):
-    assert (np.diff(drawn.pairs[:, A_START]) > 0).all()
+def test_pairs_fit_stay_in_their_documents_and_are_in_the_order_of_the_text(drawn):
+    starts, ends = drawn.pairs[:, [A_START, B_START]], drawn.pairs[:, [A_END, B_END]]
+    assert (ends - starts).min() >= 1
+    assert (ends - starts).sum(axis=1).max() == drawn.room
+    owners = document_of(drawn.store, starts)
+    np.testing.assert_array_equal(owners, document_of(drawn.store, ends - 1))
+    np.testing.assert_array_equal(owners[:, 0] == owners[:, 1], drawn.pairs[:, LABEL])
+    assert (np.diff(starts[:, 0]) > 0).all()
 
 
 def test_without_truncation_b_begins_where_a_ends():
@@ -191,24 +174,6 @@ def test_truncation_shortens_both_ends_with_equal_probability():
     assert is_likely(chi_square(observed, 20_000 * np.array([1, 4, 6, 4, 1]) / 16), 4)
 
 
-def test_seed_and_epoch_determine_the_pairs():
-    store = random_layout(20)
-    pairs = [
-        make_pairs(store, max_len=32, seed=seed, epoch=epoch).tolist()
-        for seed, epoch in ((0, 0), (0, 0), (0, 1), (1, 0))
-    ]
-    assert pairs[0] == pairs[1]
-    assert pairs[0] != pairs[2] != pairs[3] != pairs[0]
-
-
-def test_only_the_given_documents_are_used():
-    store = random_layout(20)
-    chosen = np.array([3, 7, 8, 19])
-    pairs = make_pairs(store, max_len=32, documents=chosen)
-    for start in (A_START, B_START):
-        assert set(document_of(store, pairs[:, start])) == set(chosen)
-
-
 @pytest.mark.parametrize("documents", [None, np.array([], int), np.array([0])])
 def test_one_document_is_not_enough_for_next_sentence_pairs(documents):
     store = one_token_sentences(50)
@@ -220,8 +185,6 @@ def test_max_len_must_leave_room_for_one_token_of_each_text():
     store = one_token_sentences(9, 9)
     pairs = make_pairs(store, max_len=5)
     assert (pairs[:, [A_END, B_END]] - pairs[:, [A_START, B_START]] == 1).all()
-    with pytest.raises(ValueError, match="`max_len` must be an integer of at least 5.*max_len=4"):
-        make_pairs(store, max_len=4)
 
 
 @pytest.mark.parametrize("max_len", [8, 64])
@@ -241,10 +204,10 @@ def test_half_of_the_ordered_pairs_are_swapped_within_their_document(max_len):
 
 
 def test_without_truncation_ordered_pairs_cover_the_complete_text():
-    pairs = make_pairs(one_token_sentences(*[500] * 4), objective="sop", max_len=23)
+    pairs = make_pairs(one_token_sentences(2000), objective="sop", max_len=23)
     ordered = np.where(pairs[:, [LABEL]] == 1, pairs[:, :4], pairs[:, [2, 3, 0, 1]])
     np.testing.assert_array_equal(ordered[:, 1], ordered[:, 2])
-    np.testing.assert_array_equal(ordered[1:, 0], ordered[:-1, 3])  # 500 is a multiple of 20
+    np.testing.assert_array_equal(ordered[1:, 0], ordered[:-1, 3])
     assert (ordered[:, 3] - ordered[:, 0] == 20).all()
 
 
@@ -260,11 +223,6 @@ def test_a_single_last_sentence_is_paired_with_the_one_before_it():
     assert sorted(pairs[0, :4]) == [0, 5, 5, 10]
     assert sorted(pairs[1, :4]) == [5, 10, 10, 15]
     assert len(pairs) == 2  # a document of one sentence has no order
-
-
-def test_ordered_pairs_need_only_one_document():
-    store = one_token_sentences(40)
-    assert len(make_pairs(store, objective="sop", max_len=13)) == 4
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
@@ -332,11 +290,6 @@ def test_texts_contain_every_token_once_and_fit_in_rows(cross_documents, max_len
             assert document_of(store, text[0]) == document_of(store, text[-1])
     if not cross_documents:
         assert all(len(row) == 1 for row in rows)
-
-
-def test_max_len_must_leave_room_for_one_token_of_a_single_text():
-    with pytest.raises(ValueError, match="`max_len` must be an integer of at least 3.*max_len=2"):
-        texts_of(one_token_sentences(9), max_len=2)
 
 
 def test_the_split_does_not_depend_on_the_order_of_documents():

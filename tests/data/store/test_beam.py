@@ -54,10 +54,9 @@ def contents(store):
 
 
 @needs_beam
-@pytest.mark.parametrize("deduplicate", [False, True])
-@pytest.mark.parametrize("workers", [[LOCAL], THREADS])
+@pytest.mark.parametrize(("workers", "deduplicate"), [([LOCAL], False), (THREADS, True)])
 def test_the_store_has_the_same_bytes_as_one_from_build_store(
-    corpus, words, tmp_path, deduplicate, workers
+    corpus, words, tmp_path, workers, deduplicate
 ):
     expected = build_store(corpus, words(20), tmp_path / "one", deduplicate=deduplicate)
     reported = []
@@ -124,7 +123,6 @@ def test_a_pipeline_continues_with_the_shards_of_another_build(corpus, words, tm
         words(20),
         tmp_path / "beam",
         deduplicate=True,
-        pipeline_options=PROCESSES,
         progress=lambda *_: seen.append(first.stat().st_ino),
     )
     assert contents(store) == expected

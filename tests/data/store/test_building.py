@@ -143,8 +143,6 @@ def test_a_store_of_a_different_corpus_or_tokenizer_is_not_reused(built, documen
         build_store(documents(TEXT[1:]), words(10), built.directory)
     with pytest.raises(ValueError, match=r"different vocabulary: 15 tokens.*has 16 tokens"):
         build_store(documents(TEXT), words(11), built.directory)
-    with pytest.raises(ValueError, match="with lowercase=True.*the tokenizer has lowercase=False"):
-        build_store(documents(TEXT), words(10, lowercase=False), built.directory)
 
 
 def test_a_corpus_without_text_is_rejected(documents, words, tmp_path):
