@@ -175,7 +175,7 @@ def data_report(
     if out is not None:
         write_text(out, report_page(found))
     console = Console()
-    console.print(grouped_table(found.source, found.groups().items()))
+    console.print(grouped_table(str(found.store.directory), found.groups().items()))
     console.print(_legend(), "")
     for example in found.examples[:_SHOWN]:
         console.print(Text.assemble(*map(_styled, example.words)), "")

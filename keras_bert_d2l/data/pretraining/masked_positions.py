@@ -122,9 +122,7 @@ def _choose_words(
         The positions in ascending order, and the first position of the unit of each, both int32
         `(B, None)`.
     """
-    shuffle = _Shuffle(words, keys, num_tokens)
-    lengths = tf.transpose(uniform(keys, UNIT_LENGTH, tf.range(num_tokens)))
-    unit, num_left = _choose_units(words, shuffle, count, lengths, strategy)
+    unit, num_left = _choose_units(words, count, keys, num_tokens, strategy)
     chosen = _flat_indices(unit >= 0)  # the chosen words
     start, end = tf.gather(words.starts, chosen), tf.gather(words.ends, chosen)
     positions = tf.ragged.range(start, end).flat_values
@@ -135,58 +133,36 @@ def _choose_words(
     )
 
 
-class _Shuffle:
-    """Fisher-Yates shuffles of the words of each row, one word per turn.
-
-    Attributes:
-        beyond: W, the index of the first empty word, which finished rows visit.
-    """
-
-    def __init__(self, words: _Words, keys: tf.Tensor, num_tokens: tf.Tensor) -> None:
-        self.beyond = tf.reduce_sum(words.per_row)
-        self._per_row = words.per_row
-        self._row_start = tf.cumsum(words.per_row, exclusive=True)
-        self._draws = tf.transpose(uniform(keys, CHOICE, tf.range(num_tokens)))
-
-    def is_unfinished(self, turn: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
-        """Return a mask `(B,)` of the rows with words to visit and `left (B,)` tokens to choose."""
-        return (left > 0) & (turn < self._per_row)
-
-    def next(
-        self, turn: tf.Tensor, order: tf.Tensor, left: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the next word of each row, int32 `(B,)`, and the new order of all words."""
-        is_live = self.is_unfinished(turn, left)
-        share = self._draws[turn] * tf.cast(self._per_row - turn, tf.float64)
-        current = tf.where(is_live, self._row_start + turn, self.beyond)
-        drawn = tf.where(is_live, current + tf.cast(share, tf.int32), self.beyond)
-        swapped = tf.tensor_scatter_nd_update(order, drawn[:, None], tf.gather(order, current))
-        return tf.gather(order, drawn), swapped
-
-
 def _choose_units(
-    words: _Words, shuffle: _Shuffle, count: tf.Tensor, lengths: tf.Tensor, strategy: str
+    words: _Words, count: tf.Tensor, keys: tf.Tensor, num_tokens: tf.Tensor, strategy: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Visit the words of each row in random order and choose the unit that starts there, if any.
-
-    Args:
-        words: The words.
-        shuffle: The order of the words.
-        count: int32 `(B,)`, the maximum number of tokens per row.
-        lengths: float64 `(T, B)`, the draws for the length of each unit.
-        strategy: `"whole_word"`, `"ngram"` or `"span"`.
 
     Returns:
         int32 `(W,)`, the first word of the unit of each word, or -1 if the word is not chosen; and
         int32 `(B,)`, the unused part of `count`.
     """
     longest = len(_UNIT_WORDS[strategy])
-    beyond, row_stop = shuffle.beyond, tf.cumsum(words.per_row)
+    beyond, row_stop = tf.reduce_sum(words.per_row), tf.cumsum(words.per_row)
+    draws, lengths = (
+        tf.transpose(uniform(keys, stream, tf.range(num_tokens)))
+        for stream in (CHOICE, UNIT_LENGTH)
+    )
+
+    def is_unfinished(turn: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        return (left > 0) & (turn < words.per_row)
 
     def visit(
         turn: tf.Tensor, order: tf.Tensor, unit: tf.Tensor, left: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        word, order = shuffle.next(turn, order, left)
+        # One turn of a Fisher-Yates shuffle. Finished rows visit the first empty word.
+        is_live = is_unfinished(turn, left)
+        share = draws[turn] * tf.cast(words.per_row - turn, tf.float64)
+        current = tf.where(is_live, row_stop - words.per_row + turn, beyond)
+        drawn = tf.where(is_live, current + tf.cast(share, tf.int32), beyond)
+        word = tf.gather(order, drawn)
+        order = tf.tensor_scatter_nd_update(order, drawn[:, None], tf.gather(order, current))
+
         in_unit = word[:, None] + tf.range(longest)  # (B, L)
         start, end = tf.gather(words.starts, in_unit), tf.gather(words.ends, in_unit)
         fits = (end - start[:, :1] <= left[:, None]) & (in_unit < row_stop[:, None])
@@ -204,7 +180,7 @@ def _choose_units(
         return turn + 1, order, unit, left - tf.reduce_sum(tf.where(fits, end - start, 0), axis=1)
 
     _, _, unit, left = tf.while_loop(
-        lambda turn, order, unit, left: tf.reduce_any(shuffle.is_unfinished(turn, left)),
+        lambda turn, order, unit, left: tf.reduce_any(is_unfinished(turn, left)),
         visit,
         (0, tf.range(beyond + longest), tf.fill([beyond + longest], -1), count),
     )

@@ -16,6 +16,7 @@ from keras_bert_d2l.text.vocab import Vocab
 
 LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
 _PREDICTED = ("masked", "replaced", "kept")
+_NUM_SHOWN = 10  # examples
 _NUM_TOKENS = 1 << 19  # enough to measure the mask rate to within 0.1 %
 _ROWS_AT_ONCE = 256
 _AT_ONCE = 1 << 22  # values in memory at a time
@@ -169,16 +170,15 @@ def mask_sample(
     *,
     vocab: Vocab,
     masking: Masking,
-    num_shown: int,
 ) -> tuple[int, dict[str, int], tuple[Example, ...]]:
     """Mask half a million tokens of random examples, and convert some examples to text.
 
     Returns:
         The number of these tokens; how many are `"masked"`, `"replaced"` and `"kept"`; and
-        `num_shown` examples.
+        ten examples.
     """
     random = np.random.default_rng((options.seed, 1))
-    num_rows = max(num_shown, _NUM_TOKENS // options.max_len)
+    num_rows = max(_NUM_SHOWN, _NUM_TOKENS // options.max_len)
     order = random.permutation(len(examples))[:num_rows]
     stored = np.asarray(store.tokens)
     num_tokens, counts = 0, dict.fromkeys(_PREDICTED, 0)
@@ -192,7 +192,7 @@ def mask_sample(
         num_tokens += int(layout.valid_lens.sum())
         for kind in _PREDICTED:
             counts[kind] += int(np.sum(kinds == kind))
-        for row in range(min(len(rows), num_shown - len(shown))):
+        for row in range(min(len(rows), _NUM_SHOWN - len(shown))):
             label = LABELS[options.objective][layout.labels[row, 0]]
             shown.append(Example(_words(layout, row, seen, kinds, vocab), label))
     return num_tokens, counts, tuple(shown)

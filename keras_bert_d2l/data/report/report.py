@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.pretraining.dataset import excluding_own_tokens
 from keras_bert_d2l.data.pretraining.masking import Masking, Strategy
 from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
@@ -34,15 +34,10 @@ class DataReport:
     `groups()` returns them as text; the command `keras-bert-d2l data-report` writes an HTML page.
 
     Attributes:
-        source: The folder of the store.
+        store: The token store, with its counts.
         max_len: T.
         masking: The masking options.
         objective: `"nsp"`, `"sop"` or `"none"`.
-        num_documents: Number of documents in the store.
-        num_sentences: Number of sentences in the store.
-        num_tokens: Number of tokens in the store, without special tokens.
-        num_duplicates: Number of duplicates that the build skipped; None without deduplication.
-        vocab_size: V.
         num_unused: Number of tokens in the vocabulary that never occur in the text.
         unknown_rate: Share of unknown-word tokens.
         most_frequent: The most frequent tokens and their counts.
@@ -73,15 +68,10 @@ class DataReport:
         ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
     """
 
-    source: str
+    store: TokenStore
     max_len: int
     masking: Masking
     objective: str
-    num_documents: int
-    num_sentences: int
-    num_tokens: int
-    num_duplicates: int | None
-    vocab_size: int
     num_unused: int
     unknown_rate: float
     most_frequent: tuple[tuple[str, int], ...]
@@ -104,20 +94,21 @@ class DataReport:
             f"  {title}: " + ", ".join(map(" ".join, figures))
             for title, figures in self.groups().items()
         )
-        return "\n".join([f"DataReport of {self.source!r}", *lines])
+        return "\n".join([f"DataReport of {str(self.store.directory)!r}", *lines])
 
     def groups(self) -> dict[str, list[tuple[str, str]]]:
         """Return the measurements as text: by the title of a group, their names and values."""
+        store, vocab_size = self.store, self.store.vocab_size
         text = [
-            ("documents", f"{self.num_documents:,}"),
-            ("sentences", f"{self.num_sentences:,}"),
-            ("tokens", f"{self.num_tokens:,}"),
-            ("tokens per sentence", f"{self.num_tokens / self.num_sentences:.1f}"),
+            ("documents", f"{store.num_documents:,}"),
+            ("sentences", f"{store.num_sentences:,}"),
+            ("tokens", f"{store.num_tokens:,}"),
+            ("tokens per sentence", f"{store.num_tokens / store.num_sentences:.1f}"),
             ("duplicate documents", _share(self.documents)),
             ("duplicate sentences", _share(self.lines)),
         ]
-        if self.num_duplicates is not None:
-            text.append(("duplicates skipped by the build", f"{self.num_duplicates:,}"))
+        if store.num_duplicates is not None:
+            text.append(("duplicates skipped by the build", f"{store.num_duplicates:,}"))
         examples = [
             ("number", f"{self.num_examples:,}"),
             ("mean tokens", f"{self.mean_length:.1f}"),
@@ -129,8 +120,8 @@ class DataReport:
         return {
             "Text": text,
             "Vocabulary": [
-                ("tokens", f"{self.vocab_size:,}"),
-                ("never used", f"{self.num_unused:,}, {self.num_unused / self.vocab_size:.1%}"),
+                ("tokens", f"{vocab_size:,}"),
+                ("never used", f"{self.num_unused:,}, {self.num_unused / vocab_size:.1%}"),
                 ("unknown in the text", f"{self.unknown_rate:.3%}"),
             ],
             "Examples": examples,
@@ -152,7 +143,6 @@ def data_report(
     objective: Objective = "nsp",
     short_seq_prob: float = 0.0,
     seed: int = 0,
-    num_shown: int = 10,
 ) -> DataReport:
     r"""Measure a text and the pretraining examples made from it.
 
@@ -168,7 +158,6 @@ def data_report(
         objective: `"nsp"`, `"sop"` or `"none"`, as for `pretraining_dataset`.
         short_seq_prob: Share of examples that are shortened.
         seed: Random seed of the examples and masks.
-        num_shown: Number of examples in the sample.
 
     Returns:
         A `DataReport`.
@@ -185,12 +174,11 @@ def data_report(
         >>> tokenizer = kb.Tokenizer(kb.learn_vocab(corpus, size=50))
         >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
         >>> report = kb.data_report(store, tokenizer, max_len=16, masking="whole_word")
-        >>> report.num_documents, report.num_sentences
-        (2, 3)
+        >>> report.num_examples, report.max_len
+        (2, 16)
     """
     check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     store.check_tokenizer(tokenizer)
-    check_integer("num_shown", num_shown, 0)
     masking = excluding_own_tokens(Masking.of(masking), tokenizer)
     every = -(-store.num_tokens // _SAMPLED_TOKENS)
     options = ExampleOptions(
@@ -205,7 +193,7 @@ def data_report(
         raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
     num_measured, kinds, shown = measures.mask_sample(
-        store, examples, options, vocab=vocab, masking=masking, num_shown=num_shown
+        store, examples, options, vocab=vocab, masking=masking
     )
     num_predicted = sum(kinds.values())
     settings = {"max_len": max_len, "batch_size": min(_BATCH_SIZE, len(lengths)), "seed": seed}
@@ -216,15 +204,10 @@ def data_report(
     documents = measures.find_copies(hashes, store.num_documents)
     lines = measures.find_copies(measures.sentence_hashes(store), store.num_sentences)
     return DataReport(
-        source=str(store.directory),
+        store=store,
         max_len=max_len,
         masking=masking,
         objective=objective,
-        num_documents=store.num_documents,
-        num_sentences=store.num_sentences,
-        num_tokens=store.num_tokens,
-        num_duplicates=store.num_duplicates,
-        vocab_size=len(vocab),
         num_unused=int(np.sum(np.delete(counts, vocab.special_ids) == 0)),
         unknown_rate=float(counts[vocab.unk_id] / store.num_tokens),
         most_frequent=tuple((vocab.tokens[n], int(counts[n])) for n in most_frequent if counts[n]),
@@ -262,7 +245,7 @@ def report_page(report: DataReport) -> str:
     """Return a page of HTML without scripts or external resources. All text is escaped."""
     page = render(
         "data/report/report.html.jinja",
-        f"Data report for {report.source}",
+        f"Data report for {report.store.directory}",
         styles=["data/report/report.css"],
         report=report,
         bars=_bars,

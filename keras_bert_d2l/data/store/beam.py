@@ -14,16 +14,13 @@ from collections.abc import Iterator, Sequence
 from keras_bert_d2l import remote
 from keras_bert_d2l.checks import check_bool, check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
-from keras_bert_d2l.data.store.shards import Task, check_plain, make_shard, tokens_if_complete
+from keras_bert_d2l.data.store.shards import Task, make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.files import write_text
-from keras_bert_d2l.text.corpus import Corpus, Piece, as_corpus
+from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
-
-_MISTAKE = ".mistake"  # ending of a file in which a worker reports an error in the text
 
 
 def build_store_with_beam(
@@ -81,7 +78,6 @@ def build_store_with_beam(
     """
     check_path("directory", directory)
     check_bool("deduplicate", deduplicate)
-    check_plain(tokenizer, "Use `build_store` with workers=1.")
     address = remote.url(directory)
     if address is None:
         directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
@@ -109,11 +105,6 @@ def _make_shards(
     The workers write shards to the folders of the tasks, or below the URL `exchange`.
     """
     beam = _apache_beam()
-    mistakes = [_mistake_file(folder) for _, folder in tasks]
-    for file in mistakes:  # left by an earlier attempt
-        file.unlink(missing_ok=True)
-        if exchange is not None:
-            remote.delete(f"{exchange}/{file.name}")
     # Without a list, Beam would parse the command line of this process.
     options = beam.options.pipeline_options.PipelineOptions(list(pipeline_options))
     try:
@@ -125,15 +116,13 @@ def _make_shards(
                 | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, exchange))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
+        _, is_in_text, message = str(error).rpartition("ValueError: ")
+        if is_in_text:
+            raise ValueError(message) from error
         raise RuntimeError(
             f"The tokenization pipeline failed: {error}. Finished parts are kept: run the build "
             "again to resume."
         ) from error
-    if exchange is not None:
-        remote.get_files(exchange, tasks[0][1].parent, lambda name: name.endswith(_MISTAKE))
-    for file in mistakes:
-        if file.exists():
-            raise ValueError(file.read_text(encoding="utf-8"))
     for _, folder in tasks:
         num_tokens = tokens_if_complete(folder)
         if num_tokens is None and exchange is not None:
@@ -164,36 +153,18 @@ class _Worker:
     def __call__(self, task: Task) -> None:
         piece, folder = task
         if self._exchange is not None:
-            self._make_remotely(piece, f"{self._exchange}/{folder.name}")
+            address = f"{self._exchange}/{folder.name}"
+            if not remote.is_complete(address):
+                with tempfile.TemporaryDirectory() as name:
+                    make_shard(piece, self._tokenizer, pathlib.Path(name, "shard"))
+                    remote.publish(pathlib.Path(name, "shard"), address)
             return
         if not folder.parent.is_dir():  # do not create it on a disk that is not shared
             raise FileNotFoundError(
                 f"This worker has no folder {folder.parent}: build the token store in an object "
                 "store, or on a file system that all workers have mounted under the same path."
             )
-        self._make(piece, folder)
-
-    def _make_remotely(self, piece: Piece, address: str) -> None:
-        if remote.is_complete(address):
-            return
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name, "shard")
-            self._make(piece, folder)
-            if folder.exists():
-                remote.publish(folder, address)
-            else:
-                remote.put_file(_mistake_file(folder), f"{address}{_MISTAKE}")
-
-    def _make(self, piece: Piece, folder: pathlib.Path) -> None:
-        try:
-            make_shard(piece, self._tokenizer, folder)
-        except ValueError as error:  # a runner would retry, and its log would hide the message
-            write_text(_mistake_file(folder), str(error))
-
-
-def _mistake_file(folder: pathlib.Path) -> pathlib.Path:
-    """Return the file in which a worker reports an error in the text of a shard."""
-    return folder.with_suffix(_MISTAKE)
+        make_shard(piece, self._tokenizer, folder)
 
 
 def _apache_beam() -> types.ModuleType:

@@ -8,13 +8,12 @@ the store.
 
 import contextlib
 import functools
-import hashlib
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
-from keras_bert_d2l.data.store.shards import Task, check_plain, make_shards, merge
+from keras_bert_d2l.data.store.shards import Task, make_shards, merge
 from keras_bert_d2l.data.store.token_store import (
     FILES,
     MANIFEST,
@@ -82,8 +81,8 @@ def build_store(
 
     Raises:
         ValueError: The corpus contains no tokens or changes while it is read, a file is not UTF-8
-            text, the tokenizer returns an id outside its vocabulary or is of a subclass and
-            `workers` is above 1, or `directory` or the folder next to it contains other files.
+            text, the tokenizer is of a subclass, or `directory` or the folder next to it contains
+            other files.
         BlockingIOError: Another process is building this store.
         ChildProcessError: One of the processes has died.
         OSError: The text cannot be read, the folder cannot be written, or the disk is full.
@@ -101,8 +100,6 @@ def build_store(
     check_path("directory", directory)
     check_integer("workers", workers, 1)
     check_bool("deduplicate", deduplicate)
-    if workers > 1:
-        check_plain(tokenizer, "Use workers=1.")
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
     make = functools.partial(make_shards, workers=workers)
@@ -120,7 +117,7 @@ def cached_store(
         corpus: The text.
         tokenizer: The tokenizer.
         cache_dir: Folder for the stores. Each is in a subfolder named after the fingerprints of
-            the corpus and the vocabulary, and the class of the tokenizer. None: `keras_bert_d2l`
+            the corpus and the vocabulary. None: `keras_bert_d2l`
             in the user's cache folder, which is `$XDG_CACHE_HOME` or `~/.cache`. A store can be
             deleted at any time; it will be rebuilt.
     """
@@ -128,11 +125,7 @@ def cached_store(
         cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
     origin = origin_of(corpus, tokenizer, deduplicate=False)
-    name, kind = origin.name(), type(tokenizer)
-    if kind is not Tokenizer:  # a subclass may give other tokens
-        identity = f"{name} {kind.__module__}.{kind.__qualname__}"
-        name = hashlib.sha256(identity.encode()).hexdigest()[: len(name)]
-    directory = pathlib.Path(cache_dir, name)
+    directory = pathlib.Path(cache_dir, origin.name())
     make = functools.partial(make_shards, workers=1)
     return build_with(make, corpus, tokenizer, directory, origin, wait=True)
 
@@ -200,6 +193,11 @@ def build_with(
 def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
     """Return everything that a store depends on. This reads the text, for its checksum."""
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
+    if type(tokenizer) is not Tokenizer:
+        raise ValueError(
+            "`tokenizer` must be a plain `Tokenizer`, because a store keeps only its vocabulary "
+            f"and options. Received: a `{type(tokenizer).__qualname__}`."
+        )
     return Origin(
         deduplicate=deduplicate,
         version=VERSION,

@@ -22,7 +22,6 @@ from typing import IO, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.store import token_store
 from keras_bert_d2l.data.store.token_store import HASH_BYTES, Manifest, Origin, token_dtype
 from keras_bert_d2l.files import replacing_folder, verify_checksums
@@ -85,15 +84,6 @@ def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, *, workers: int) ->
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def check_plain(tokenizer: Tokenizer, advice: str) -> None:
-    """Raise a `ValueError` that ends with `advice` for a tokenizer of a subclass."""
-    if type(tokenizer) is not Tokenizer:
-        raise ValueError(
-            "`tokenizer` must be a plain `Tokenizer`, because the workers create it again from its "
-            f"vocabulary and options. Received: a `{type(tokenizer).__qualname__}`. {advice}"
-        )
 
 
 def _context() -> multiprocessing.context.BaseContext:
@@ -178,7 +168,9 @@ def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path
     with open_files(folder, FILES, "wb") as files:
         tokens_file, sentences_file, documents_file, hashes_file = files
         for documents in _batches(piece):
-            ids, lengths = _tokenize(tokenizer, [s for document in documents for s in document])
+            sentences = [sentence for document in documents for sentence in document]
+            ragged = tokenizer.tokenize(sentences)
+            ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
             owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
             sizes = np.bincount(owners[lengths > 0], minlength=len(documents))
             put(tokens_file, ids.astype(dtype))
@@ -207,22 +199,6 @@ def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:
             documents, num_characters = [], 0
     if documents:
         yield documents
-
-
-def _tokenize(tokenizer: Tokenizer, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenated ids of all sentences, and the number of ids of each sentence."""
-    ragged = tokenizer.tokenize(sentences)
-    ids, lengths = ragged.values.numpy(), ragged.row_lengths().numpy()
-    outside = (ids < 0) | (ids >= len(tokenizer.vocab))
-    if outside.any():
-        at = int(np.argmax(outside))
-        sentence = sentences[np.searchsorted(np.cumsum(lengths), at, side="right")]
-        raise ValueError(
-            f"The tokenizer returned the id {ids[at]}, outside its vocabulary of "
-            f"{len(tokenizer.vocab)} tokens, in {shown(sentence)}. Use the vocabulary that belongs "
-            "to the tokenizer."
-        )
-    return ids, lengths
 
 
 def merge(folders: Sequence[pathlib.Path], origin: Origin, directory: pathlib.Path) -> Manifest:

@@ -269,9 +269,6 @@ class TokenStore:
             ImportError: tensorflow-text is not installed or does not match TensorFlow.
             ValueError: `vocab.txt` has changed.
         """
-        return Tokenizer(self._vocab(), **self.tokenizer_options)
-
-    def _vocab(self) -> Vocab:
         path = self.directory / VOCAB
         try:
             vocab = Vocab.from_file(path)
@@ -279,9 +276,7 @@ class TokenStore:
             raise damaged(path, str(error)) from error
         if vocab.fingerprint != self.vocab_fingerprint:
             raise damaged(path, "it is not the vocabulary that the store was built with")
-        if len(vocab) != self.vocab_size:
-            raise damaged(path, f"it has {len(vocab):,} tokens, not {self.vocab_size:,}")
-        return vocab
+        return Tokenizer(vocab, **self.tokenizer_options)
 
     def verify(self) -> None:
         """Read the complete store and compare it with its `SHA256SUMS`.

@@ -41,9 +41,8 @@ def found(store):
 
 def test_the_report_counts_the_text(found, store, texts):
     ids = TOKENIZER.tokenize([s for document in texts for s in document]).values.numpy()
-    assert found.num_tokens == len(ids)
-    assert found.num_documents == 40
-    assert found.num_sentences == sum(map(len, texts)) == sum(found.sentence_lengths.counts)
+    assert sum(found.sentence_lengths.counts) == sum(map(len, texts))
+    assert ("tokens", f"{len(ids):,}") in found.groups()["Text"]
     assert found.unknown_rate == pytest.approx(np.mean(ids == 1))
     assert found.num_unused == 0
     most, times = found.most_frequent[0]
@@ -99,8 +98,9 @@ def test_the_report_measures_the_masks(store):
 @pytest.mark.parametrize(
     ("objective", "labels"), [("nsp", {"next", "not next"}), ("sop", {"in order", "swapped"})]
 )
-def test_the_report_shows_a_sample_as_text(store, objective, labels):
-    found = data_report(store, TOKENIZER, max_len=32, objective=objective, num_shown=30)
+def test_the_report_shows_a_sample_as_text(store, objective, labels, monkeypatch):
+    monkeypatch.setattr(measures, "_NUM_SHOWN", 30)
+    found = data_report(store, TOKENIZER, max_len=32, objective=objective)
     assert len(found.examples) == 30
     assert {example.label for example in found.examples} == labels
     words = [word for example in found.examples for word in example.words]
@@ -129,7 +129,6 @@ def test_without_a_sentence_pair_objective_there_are_no_labels(store):
 def test_examples_of_a_large_store_come_from_a_sample_of_documents(store, found, monkeypatch):
     monkeypatch.setattr(report, "_SAMPLED_TOKENS", store.num_tokens // 2)
     half = data_report(store, TOKENIZER, max_len=32)
-    assert half.num_tokens == store.num_tokens
     assert half.num_examples == pytest.approx(found.num_examples, rel=0.2)  # an estimate
     assert half.num_examples != found.num_examples
 
@@ -172,7 +171,7 @@ def test_the_page_escapes_the_text(found):
 
 @pytest.mark.parametrize(
     "options",
-    [{"objective": "both"}, {"short_seq_prob": 2}, {"seed": -1}, {"max_len": 3}, {"num_shown": -1}],
+    [{"objective": "both"}, {"short_seq_prob": 2}, {"seed": -1}, {"max_len": 3}],
 )
 def test_the_error_for_an_invalid_argument_names_the_argument(store, options):
     with pytest.raises(ValueError, match=f"`{next(iter(options))}`"):

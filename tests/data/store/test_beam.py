@@ -14,7 +14,6 @@ from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.shards import make_shard
 from keras_bert_d2l.text import text_files
 from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 PIECE_BYTES = 1500
 LOCAL = "--runner=FnApiRunner"  # like DirectRunner, but without trying a download
@@ -97,7 +96,7 @@ def test_workers_can_exchange_shards_through_an_object_store(corpus, words, tmp_
     assert [path.name for path in (tmp_path / "bucket").iterdir()] == ["beam"]
     file = tmp_path / "text" / "1.txt"
     file.write_bytes(b"\xe9" + file.read_bytes())
-    with pytest.raises(ValueError, match="must be UTF-8.*byte 0 is 0xe9"):
+    with pytest.raises(ValueError, match=r"1\.txt' must be UTF-8.*byte 0 is 0xe9"):
         build_store_with_beam(Corpus.open(tmp_path / "text"), words(20), f"{address}-2")
 
 
@@ -146,18 +145,6 @@ def test_relative_paths_refer_to_the_folder_where_the_build_was_started(
 
 
 @needs_beam
-def test_an_error_in_the_text_is_reported_as_in_build_store(corpus, words, tmp_path):
-    file = tmp_path / "text" / "1.txt"
-    content = file.read_bytes()
-    file.write_bytes(content[:2000] + b"\xe9" + content[2001:])
-    for _ in range(2):  # the second time with the finished shards
-        with pytest.raises(ValueError, match=r"1\.txt' must be UTF-8.*byte 2000 is 0xe9") as error:
-            build_store_with_beam(corpus, words(20), tmp_path / "beam")
-        assert "\n" not in str(error.value)
-    assert not (tmp_path / "beam").exists()
-
-
-@needs_beam
 def test_finished_shards_survive_a_full_disk(corpus, words, tmp_path, monkeypatch):
     def make_two(piece, tokenizer, folder):
         if folder.name > "000001":
@@ -186,14 +173,6 @@ def test_a_worker_without_the_folder_creates_nothing(corpus, words, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
         worker((next(corpus.pieces()), tmp_path / "beam.building" / "000000"))
     assert not (tmp_path / "beam.building").exists()
-
-
-def test_a_tokenizer_of_a_subclass_is_rejected(corpus, words, tmp_path):
-    class Other(Tokenizer):
-        pass
-
-    with pytest.raises(ValueError, match=r"plain `Tokenizer`.*Other`\. Use `build_store`"):
-        build_store_with_beam(corpus, Other(words(20).vocab), tmp_path / "beam")
 
 
 def test_the_error_for_a_missing_beam_explains_how_to_install_it(
