@@ -218,13 +218,12 @@ def _batches(
                 f"{reader.num_steps} steps. Received: first_step={first_step}."
             )
     specs = _specs(reader)
-    batch_size = reader.batch_size
     # Build the batches of several steps together, unless their rows differ in length.
-    num_steps = 1 if reader.rows == "bucketed" else max(1, _ROWS_PER_CALL // batch_size)
+    num_steps = 1 if reader.rows == "bucketed" else max(1, _ROWS_PER_CALL // reader.batch_size)
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and conversion is slow
     def batches_from(step: tf.Tensor) -> Batch:
-        """Return the batches of `num_steps` steps, each tensor `(number of steps, B, ...)`."""
+        """Return the batches of `num_steps` steps, one after another."""
         arrays = tf.numpy_function(
             reader.read,
             [step, tf.minimum(step + num_steps, last)],
@@ -233,13 +232,12 @@ def _batches(
         for array, spec in zip(arrays, specs.values(), strict=True):
             array.set_shape(spec.shape)
         features = dict(zip(specs, arrays, strict=True))
-        batch = _mask(features, reader, masking, num_predictions, causal=causal)
-        return tf.nest.map_structure(lambda values: _by_step(values, batch_size), batch)
+        return _mask(features, reader, masking, num_predictions, causal=causal)
 
     batches = (
         tf.data.Dataset.range(first_step, last, num_steps)
         .map(batches_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .unbatch()
+        .rebatch(reader.batch_size, drop_remainder=True)
     )
     if causal:  # for one batch at a time, because the masks of `num_steps` steps are large
         batches = batches.map(_with_causal_mask, num_parallel_calls=tf.data.AUTOTUNE)
@@ -334,30 +332,19 @@ def next_tokens(
     )
 
 
-def causal_mask(tokens: tf.Tensor) -> tf.Tensor:
-    """Return the mask that limits attention to the token itself and those before it.
-
-    Args:
-        tokens: `(B, T)`.
-
-    Returns: uint8 `(B, T, T)`, because `MirroredStrategy` cannot divide bool tensors.
-    """
-    places = tf.range(tf.shape(tokens)[1])
-    is_before = tf.cast(places[:, None] >= places, tf.uint8)  # (T, T)
-    mask = tf.tile(is_before[None], (tf.shape(tokens)[0], 1, 1))
-    return tf.ensure_shape(mask, (*tokens.shape, tokens.shape[1]))
-
-
 def _with_causal_mask(
     features: dict[str, tf.Tensor], labels: dict[str, tf.Tensor], weights: dict[str, tf.Tensor]
 ) -> Batch:
-    return {**features, "attention_mask": causal_mask(features["tokens"])}, labels, weights
+    """Add the mask that limits attention to the token itself and those before it.
 
-
-def _by_step(values: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Reshape `(steps * B, ...)` to `(steps, B, ...)`."""
-    shape = tf.concat([[-1, batch_size], tf.shape(values)[1:]], 0)
-    return tf.ensure_shape(tf.reshape(values, shape), (None, batch_size, *values.shape[1:]))
+    It is uint8 `(B, T, T)`, because `MirroredStrategy` cannot divide bool tensors.
+    """
+    tokens = features["tokens"]
+    places = tf.range(tf.shape(tokens)[1])
+    is_before = tf.cast(places[:, None] >= places, tf.uint8)  # (T, T)
+    mask = tf.tile(is_before[None], (tf.shape(tokens)[0], 1, 1))
+    features["attention_mask"] = tf.ensure_shape(mask, (*tokens.shape, tokens.shape[1]))
+    return features, labels, weights
 
 
 def _check(

@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l import remote
-from keras_bert_d2l.checks import check_bool, check_path
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import Task, make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -77,7 +77,6 @@ def build_store_with_beam(
         (2, 3)
     """
     check_path("directory", directory)
-    check_bool("deduplicate", deduplicate)
     address = remote.url(directory)
     if address is None:
         directory = pathlib.Path(directory).absolute()  # workers may run in a different folder

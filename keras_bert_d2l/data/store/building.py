@@ -99,7 +99,6 @@ def build_store(
     """
     check_path("directory", directory)
     check_integer("workers", workers, 1)
-    check_bool("deduplicate", deduplicate)
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
     make = functools.partial(make_shards, workers=workers)
@@ -192,6 +191,7 @@ def build_with(
 
 def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
     """Return everything that a store depends on. This reads the text, for its checksum."""
+    check_bool("deduplicate", deduplicate)
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
     if type(tokenizer) is not Tokenizer:
         raise ValueError(
