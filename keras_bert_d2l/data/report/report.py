@@ -175,7 +175,7 @@ def data_report(
         >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
         >>> report = kb.data_report(store, tokenizer, max_len=16, masking="whole_word")
         >>> report.num_examples, report.max_len
-        (2, 16)
+        (3, 16)
     """
     check_type("store", store, TokenStore, "Open a folder with `TokenStore.open`.")
     store.check_tokenizer(tokenizer)

@@ -177,15 +177,13 @@ def test_a_resumed_dataset_continues_an_uninterrupted_one(dataset):
 
 
 @pytest.mark.slow
-def test_shards_give_the_rows_of_one_worker_from_any_step(dataset):
-    settings = {"rows": "packed", "short_seq_prob": 0.8, "masking": "whole_word", "epochs": 2}
+def test_shards_give_the_rows_of_one_worker(dataset):
+    settings = {"rows": "packed", "short_seq_prob": 0.8}
     one = read(dataset(**settings))
-    shards = [dataset(batch_size=4, shard=(index, 2), **settings) for index in (0, 1)]
-    for batch, *parts in zip(one, *map(read, shards), strict=True):
+    shards = [read(dataset(batch_size=4, shard=(index, 2), **settings)) for index in (0, 1)]
+    for batch, *parts in zip(one, *shards, strict=True):
         together = tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts)
         assert_same([together], [batch])
-    rest = dataset(batch_size=4, shard=(1, 2), first_step=3, **settings)
-    assert_same(read(rest), read(shards[1])[3:])
 
 
 def test_the_seed_alone_determines_the_batches(dataset, text, batches):
