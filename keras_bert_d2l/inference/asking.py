@@ -7,8 +7,8 @@ import dataclasses
 import html
 import os
 import reprlib
-from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
@@ -25,11 +25,39 @@ from keras_bert_d2l.types import PathLike, Tensor
 Model = TypeVar("Model", bound=BERTModel | TaskModel)
 
 
-class AskOptions(TypedDict, total=False):
-    """Keyword arguments of every function that asks a model."""
+# Not `Sequence[str]`, because a single string would also match.
+Texts = list[str] | tuple[str, ...]
 
-    tokenizer: Tokenizer | None
-    batch_size: int
+Asked = TypeVar("Asked")
+AskedIn = TypeVar("AskedIn", contravariant=True)
+Found = TypeVar("Found")
+Options = ParamSpec("Options")
+
+
+class Asking(Protocol[AskedIn, Options, Found]):
+    """A function that has one result for a text, and a list of results for a list of texts."""
+
+    @overload
+    def __call__(
+        self, model: AskedIn, texts: str, /, *args: Options.args, **kwargs: Options.kwargs
+    ) -> Found: ...
+    @overload
+    def __call__(
+        self, model: AskedIn, texts: Texts, /, *args: Options.args, **kwargs: Options.kwargs
+    ) -> list[Found]: ...
+
+
+def one_per_text(
+    result: type[Found],
+) -> Callable[
+    [Callable[Concatenate[Asked, str | Texts, Options], Found | list[Found]]],
+    Asking[Asked, Options, Found],
+]:
+    """Tell type checkers that a function returns one `result` for each text.
+
+    The function itself stays as it is.
+    """
+    return lambda ask: cast(Any, ask)
 
 
 def asked_model(
@@ -130,16 +158,6 @@ def _fields(result: Any) -> dict[str, object]:
 def _cell(value: object) -> str:
     shown = value if isinstance(value, str) else "" if value is None else _SHORT.repr(value)
     return f"<td>{html.escape(shown)}</td>"
-
-
-# Not `Sequence[str]`, because a single string would also match.
-Texts = list[str] | tuple[str, ...]
-
-
-class RowOptions(AskOptions, total=False):
-    """Keyword arguments of `classify`, `regress` and `tag`."""
-
-    max_len: int | None
 
 
 def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:

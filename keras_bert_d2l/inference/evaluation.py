@@ -18,7 +18,7 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
-from keras_bert_d2l.inference.asking import RowOptions, model_at
+from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.task import EvaluationOptions, task_named
 from keras_bert_d2l.types import PathLike
@@ -196,7 +196,7 @@ def evaluate(
     return found
 
 
-def row_options(options: EvaluationOptions) -> RowOptions:
+def row_options(options: EvaluationOptions) -> dict[str, Any]:
     """Return the options of an evaluation for a function that predicts from rows of texts."""
     return {"batch_size": options["batch_size"], "max_len": options["max_len"]}
 

@@ -6,14 +6,13 @@ size, k: predictions per mask.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Unpack, overload
 
 import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
-from keras_bert_d2l.inference.asking import AskOptions, Result, ResultList, asked_model
+from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -49,24 +48,10 @@ Predictions = list[list[Prediction]]
 """The predictions for one text: a list of k predictions for each mask."""
 
 
-class FillMaskOptions(AskOptions, total=False):
-    """Keyword arguments of `fill_mask`."""
-
-    top_k: int | None
-    targets: Sequence[str] | None
-
-
-@overload
-def fill_mask(
-    model: BERTModel | PathLike, texts: str, **options: Unpack[FillMaskOptions]
-) -> Predictions: ...
-@overload
-def fill_mask(
-    model: BERTModel | PathLike, texts: list[str], **options: Unpack[FillMaskOptions]
-) -> list[Predictions]: ...
+@one_per_text(Predictions)
 def fill_mask(
     model: BERTModel | PathLike,
-    texts: str | list[str],
+    texts: str | Texts,
     *,
     top_k: int | None = None,
     targets: Sequence[str] | None = None,
@@ -203,14 +188,6 @@ def _fill_batch(
     ]
 
 
-@overload
-def next_sentence_score(
-    model: BERTModel | PathLike, a: str, b: str, **options: Unpack[AskOptions]
-) -> float: ...
-@overload
-def next_sentence_score(
-    model: BERTModel | PathLike, a: list[str], b: list[str], **options: Unpack[AskOptions]
-) -> np.ndarray: ...
 def next_sentence_score(
     model: BERTModel | PathLike,
     a: str | list[str],

@@ -10,7 +10,6 @@ import pathlib
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Unpack, overload
 
 import keras
 import numpy as np
@@ -21,7 +20,7 @@ from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, show
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
-from keras_bert_d2l.inference.asking import AskOptions, Result, ResultList, asked_model
+from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import (
     check_lengths,
     length_batches,
@@ -148,17 +147,10 @@ class Perplexity(Result):
     num_tokens: int
 
 
-@overload
-def pseudo_perplexity(
-    model: BERTModel | PathLike, texts: str, **options: Unpack[AskOptions]
-) -> Perplexity: ...
-@overload
-def pseudo_perplexity(
-    model: BERTModel | PathLike, texts: list[str], **options: Unpack[AskOptions]
-) -> list[Perplexity]: ...
+@one_per_text(Perplexity)
 def pseudo_perplexity(
     model: BERTModel | PathLike,
-    texts: str | list[str],
+    texts: str | Texts,
     *,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,

@@ -98,12 +98,14 @@ def next_sentence(
     - `keras-bert-d2l next-sentence "it began to rain" "she opened her umbrella" --model runs/mine`
     - `keras-bert-d2l next-sentence --file pairs.tsv --model runs/mine`
     """
+    import numpy as np
+
     firsts, seconds = read_pairs(texts, file)
     bert = load(model).model
 
     def ask(part: slice) -> list[float]:
         pairs = firsts[part], seconds[part]
-        return kb.next_sentence_score(bert, *pairs, batch_size=batch_size).tolist()
+        return np.ravel(kb.next_sentence_score(bert, *pairs, batch_size=batch_size)).tolist()
 
     print_answers(
         {"text": firsts, "text_b": seconds},

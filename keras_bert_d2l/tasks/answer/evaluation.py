@@ -17,13 +17,12 @@ from keras_bert_d2l.inference.evaluation import (
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import (
-    AnswerOptions,
     FoundAnswer,
     answer,
     checked_null_threshold,
     fitting_questions,
 )
-from keras_bert_d2l.tasks.task import EvaluationOptions
+from keras_bert_d2l.tasks.task import EvaluationOptions, Options
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -127,7 +126,7 @@ def evaluate_answers(
     model: QuestionAnswerer, examples: QuestionExamples, options: EvaluationOptions
 ) -> Evaluation:
     """Evaluate answers; without a threshold for "no answer", with the best one."""
-    asking: AnswerOptions = {**options, "null_threshold": None}
+    asking = {**options, "null_threshold": None}
     null_threshold = checked_null_threshold(options["null_threshold"])
     gold = [[one.text for one in answers] for answers in examples.answers or ()]
     fits = fitting_questions(model, examples.questions, options["max_len"], options["overlap"])
@@ -159,7 +158,7 @@ def _answers(
     examples: QuestionExamples,
     gold: list[list[str]],
     null_threshold: float | None,
-    options: AnswerOptions,
+    options: Options,
 ) -> tuple[list[FoundAnswer], float | None]:
     """Return the answer to each question, and the no-answer threshold if there is one."""
     asked, contexts = examples.questions, examples.contexts

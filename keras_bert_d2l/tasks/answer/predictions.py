@@ -8,7 +8,6 @@ import dataclasses
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from typing import Unpack, overload
 
 import numpy as np
 import tensorflow as tf
@@ -16,12 +15,12 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checks import check_integer, is_number, shown
 from keras_bert_d2l.inference.asking import (
-    AskOptions,
     Result,
     ResultList,
     Texts,
     asked_model,
     checked_max_len,
+    one_per_text,
     softmax,
 )
 from keras_bert_d2l.inference.batching import predict_rows, text_list
@@ -70,16 +69,6 @@ class FoundAnswer(Result):
         return self.null_logit - self.logit
 
 
-class AnswerOptions(AskOptions, total=False):
-    """Keyword arguments of `answer`."""
-
-    top_k: int
-    max_answer_len: int
-    max_len: int | None
-    overlap: int | None
-    null_threshold: float | None
-
-
 def checked_null_threshold(value: object) -> float | None:
     """Return `null_threshold`, or raise `ValueError` unless it is a finite number or `None`."""
     if value is None:
@@ -92,20 +81,7 @@ def checked_null_threshold(value: object) -> float | None:
     return float(value)
 
 
-@overload
-def answer(
-    model: QuestionAnswerer | PathLike,
-    questions: str,
-    contexts: str,
-    **options: Unpack[AnswerOptions],
-) -> list[FoundAnswer]: ...
-@overload
-def answer(
-    model: QuestionAnswerer | PathLike,
-    questions: Texts,
-    contexts: str | Texts,
-    **options: Unpack[AnswerOptions],
-) -> list[list[FoundAnswer]]: ...
+@one_per_text(list[FoundAnswer])
 def answer(
     model: QuestionAnswerer | PathLike,
     questions: str | Texts,

@@ -6,7 +6,6 @@ B: texts in a batch, N: number of choices of a text.
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Unpack, overload
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +14,9 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.asking import (
     Result,
     ResultList,
-    RowOptions,
     Texts,
     asked_model,
+    one_per_text,
     softmax,
     text_outputs,
 )
@@ -64,20 +63,7 @@ class Choice(Result):
     scores: tuple[float, ...]
 
 
-@overload
-def choose(
-    model: MultipleChoice | PathLike,
-    texts: str,
-    choices: Sequence[str],
-    **options: Unpack[RowOptions],
-) -> Choice: ...
-@overload
-def choose(
-    model: MultipleChoice | PathLike,
-    texts: Texts,
-    choices: Sequence[Sequence[str]],
-    **options: Unpack[RowOptions],
-) -> list[Choice]: ...
+@one_per_text(Choice)
 def choose(
     model: MultipleChoice | PathLike,
     texts: str | Texts,

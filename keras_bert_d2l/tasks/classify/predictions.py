@@ -6,7 +6,7 @@ B: number of texts, T: tokens per row, C: number of labels.
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Unpack, cast, overload
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -14,9 +14,9 @@ import tensorflow as tf
 from keras_bert_d2l.inference.asking import (
     Result,
     ResultList,
-    RowOptions,
     Texts,
     asked_model,
+    one_per_text,
     sigmoid,
     softmax,
     text_outputs,
@@ -73,20 +73,7 @@ class Classification(Result):
     labels: tuple[str, ...]
 
 
-@overload
-def classify(
-    model: SequenceClassifier | PathLike,
-    texts: str,
-    texts_b: str | None = None,
-    **options: Unpack[RowOptions],
-) -> Classification: ...
-@overload
-def classify(
-    model: SequenceClassifier | PathLike,
-    texts: Texts,
-    texts_b: Texts | None = None,
-    **options: Unpack[RowOptions],
-) -> list[Classification]: ...
+@one_per_text(Classification)
 def classify(
     model: SequenceClassifier | PathLike,
     texts: str | Texts,

@@ -4,17 +4,16 @@ B: number of texts, N: number of candidate labels, C: number of labels of the mo
 """
 
 from collections.abc import Mapping
-from typing import Unpack, overload
 
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_list, shown
 from keras_bert_d2l.inference.asking import (
     ResultList,
-    RowOptions,
     Texts,
     asked_model,
     checked_max_len,
+    one_per_text,
     softmax,
 )
 from keras_bert_d2l.inference.batching import predict_texts, text_list
@@ -26,27 +25,7 @@ from keras_bert_d2l.types import PathLike, Tensor
 TEMPLATE = "This example is {}."
 
 
-class ZeroShotOptions(RowOptions, total=False):
-    """Keyword arguments of `zero_shot`."""
-
-    template: str
-    multi_label: bool
-
-
-@overload
-def zero_shot(
-    model: SequenceClassifier | PathLike,
-    texts: str,
-    labels: list[str] | tuple[str, ...],
-    **options: Unpack[ZeroShotOptions],
-) -> Classification: ...
-@overload
-def zero_shot(
-    model: SequenceClassifier | PathLike,
-    texts: Texts,
-    labels: list[str] | tuple[str, ...],
-    **options: Unpack[ZeroShotOptions],
-) -> list[Classification]: ...
+@one_per_text(Classification)
 def zero_shot(
     model: SequenceClassifier | PathLike,
     texts: str | Texts,

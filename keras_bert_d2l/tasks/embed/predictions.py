@@ -5,12 +5,11 @@ B: number of texts, D: hidden width, k: maximum number of matches per query.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Unpack, overload
 
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.inference.asking import AskOptions, Result, ResultList, asked_model
+from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
@@ -87,30 +86,10 @@ def embed(
     return vectors[0] if isinstance(texts, str) else vectors
 
 
-class SimilarOptions(AskOptions, total=False):
-    """Keyword arguments of `similar`."""
-
-    top_k: int
-    truncate: bool
-
-
-@overload
+@one_per_text(list[Match])
 def similar(
     model: TextEmbedder | BERTModel | PathLike,
-    query: str,
-    texts: Sequence[str],
-    **options: Unpack[SimilarOptions],
-) -> list[Match]: ...
-@overload
-def similar(
-    model: TextEmbedder | BERTModel | PathLike,
-    query: list[str],
-    texts: Sequence[str],
-    **options: Unpack[SimilarOptions],
-) -> list[list[Match]]: ...
-def similar(
-    model: TextEmbedder | BERTModel | PathLike,
-    query: str | list[str],
+    query: str | Texts,
     texts: Sequence[str],
     *,
     top_k: int = 5,

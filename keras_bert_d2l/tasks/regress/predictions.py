@@ -6,7 +6,7 @@ B: number of texts, T: tokens per row, C: number of scores.
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Unpack, cast, overload
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -14,9 +14,9 @@ import tensorflow as tf
 from keras_bert_d2l.inference.asking import (
     Result,
     ResultList,
-    RowOptions,
     Texts,
     asked_model,
+    one_per_text,
     text_outputs,
 )
 from keras_bert_d2l.inference.evaluation import (
@@ -63,24 +63,7 @@ class Regression(Result):
     scores: dict[str, float]
 
 
-@overload
-def regress(
-    model: SequenceRegressor | PathLike,
-    texts: str,
-    texts_b: str | None = None,
-    **options: Unpack[RowOptions],
-) -> Regression: ...
-
-
-@overload
-def regress(
-    model: SequenceRegressor | PathLike,
-    texts: Texts,
-    texts_b: Texts | None = None,
-    **options: Unpack[RowOptions],
-) -> list[Regression]: ...
-
-
+@one_per_text(Regression)
 def regress(
     model: SequenceRegressor | PathLike,
     texts: str | Texts,

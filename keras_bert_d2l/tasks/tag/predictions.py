@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, Unpack, cast, get_args, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.asking import (
     Result,
     ResultList,
-    RowOptions,
     Texts,
     asked_model,
     checked_max_len,
@@ -100,6 +99,14 @@ class Entity(Result):
     score: float
     start: int
     end: int
+
+
+class RowOptions(TypedDict, total=False):
+    """Keyword arguments of `tag`."""
+
+    tokenizer: Tokenizer | None
+    batch_size: int
+    max_len: int | None
 
 
 @overload
