@@ -252,15 +252,6 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
         library(task.library)
 
 
-def check_same_number(gold: Sequence[object], predicted: Sequence[object]) -> None:
-    """Raise `ValueError` unless there are as many predictions as gold values, and at least one."""
-    if not len(gold) or len(gold) != len(predicted):
-        raise ValueError(
-            "There must be the same number of predictions and gold values, and at least one. "
-            f"Received: {len(gold)} gold values and {len(predicted)} predictions."
-        )
-
-
 def library(name: str) -> types.ModuleType:
     """Import a library of metrics on first use."""
     try:

@@ -1,6 +1,5 @@
 """Features: the hidden states of chosen layers for texts, in memory or in a file."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -8,8 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -170,7 +168,6 @@ def _layer_numbers(layers: Sequence[int], num_blks: int) -> list[int]:
     return [int(layer) % (num_blks + 1) for layer in layers]
 
 
-Write: TypeAlias = Callable[[Features], None]
 _ROWS_PER_GROUP = 256  # rows of a Parquet file that are in memory at the same time
 
 
@@ -210,14 +207,14 @@ def write_features(path: PathLike, features: Iterable[Features]) -> int:
     ```
     """
     check_features_path(path)
-    num_texts = 0
-    with replacing_file(path) as temporary, _WRITERS[pathlib.Path(path).suffix](temporary) as write:
-        for found in features:
-            write(found)
-            num_texts += 1
-        if not num_texts:
-            raise ValueError("`features` must have at least one text. Received: none.")
-    return num_texts
+    remaining = iter(features)
+    first = next(remaining, None)
+    if first is None:
+        raise ValueError("`features` must have at least one text. Received: none.")
+    with replacing_file(path) as temporary:
+        return _WRITERS[pathlib.Path(path).suffix](
+            temporary, first.vectors.shape, itertools.chain([first], remaining)
+        )
 
 
 def check_features_path(path: PathLike) -> None:
@@ -226,34 +223,29 @@ def check_features_path(path: PathLike) -> None:
         raise ValueError(f"The file must end in {', '.join(_WRITERS)}. Received: {str(path)!r}.")
 
 
-@contextlib.contextmanager
-def _npz_writer(path: pathlib.Path) -> Iterator[Write]:
+def _write_npz(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
+    is_pooled = len(shape) == 2
     # The header of an array contains its length, so the vectors wait in a file of their own.
     with tempfile.TemporaryFile(dir=path.parent) as vectors:
-        starts, shape, is_pooled = [0], (0, 0), True
-
-        def write(features: Features) -> None:
-            nonlocal shape, is_pooled
-            is_pooled = features.vectors.ndim == 2
-            rows = features.vectors[None] if is_pooled else features.vectors.swapaxes(0, 1)
+        starts = [0]
+        for one in features:
+            rows = one.vectors[None] if is_pooled else one.vectors.swapaxes(0, 1)
             vectors.write(rows.astype("<f4").tobytes())
             starts.append(starts[-1] + len(rows))
-            shape = rows.shape[1:]
-
-        yield write
         vectors.seek(0)
         with zipfile.ZipFile(path, "w") as archive:
             with archive.open("vectors.npy", "w", force_zip64=True) as file:
-                header = {"descr": "<f4", "fortran_order": False, "shape": (starts[-1], *shape)}
+                of_all = (starts[-1], shape[0], shape[-1])
+                header = {"descr": "<f4", "fortran_order": False, "shape": of_all}
                 np.lib.format.write_array_header_1_0(file, header)
                 shutil.copyfileobj(vectors, file)
             if not is_pooled:
                 with archive.open("starts.npy", "w") as file:
                     np.lib.format.write_array(file, np.array(starts), allow_pickle=False)
+    return len(starts) - 1
 
 
-@contextlib.contextmanager
-def _parquet_writer(path: pathlib.Path) -> Iterator[Write]:
+def _write_parquet(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -262,49 +254,34 @@ def _parquet_writer(path: pathlib.Path) -> Iterator[Write]:
             "Parquet files require pyarrow. Install it with "
             "`pip install 'keras-bert-d2l[parquet]'`, or write .npz or .jsonl."
         ) from error
-    rows: list[dict[str, object]] = []
-    with contextlib.ExitStack() as stack:
-        file: pyarrow.parquet.ParquetWriter | None = None
-
-        def flush() -> None:
-            if file is not None:
-                file.write_table(pyarrow.Table.from_pylist(rows, file.schema))
-                rows.clear()
-
-        def write(features: Features) -> None:
-            nonlocal file
-            if file is None:
-                vectors = pyarrow.float32()
-                for _ in features.vectors.shape:
-                    vectors = pyarrow.list_(vectors)
-                texts = pyarrow.string()
-                columns = {"text": texts, "tokens": pyarrow.list_(texts), "vectors": vectors}
-                file = pyarrow.parquet.ParquetWriter(path, pyarrow.schema(columns))
-                stack.enter_context(file)
-            rows.append({**_fields(features), "vectors": features.vectors.tolist()})
-            if len(rows) == _ROWS_PER_GROUP:
-                flush()
-
-        yield write
-        flush()
+    vectors = pyarrow.float32()
+    for _ in shape:
+        vectors = pyarrow.list_(vectors)
+    texts = pyarrow.string()
+    columns = {"text": texts, "tokens": pyarrow.list_(texts), "vectors": vectors}
+    remaining, num_texts = iter(features), 0
+    with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(columns)) as file:
+        while some := list(itertools.islice(remaining, _ROWS_PER_GROUP)):
+            rows = [{**_fields(one), "vectors": one.vectors.tolist()} for one in some]
+            file.write_table(pyarrow.Table.from_pylist(rows, file.schema))
+            num_texts += len(rows)
+    return num_texts
 
 
-@contextlib.contextmanager
-def _jsonl_writer(path: pathlib.Path) -> Iterator[Write]:
+def _write_jsonl(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
+    num_texts = 0
     with open(path, "w", encoding="utf-8") as file:
-
-        def write(features: Features) -> None:
+        for one in features:
             # The shortest digits that give the same float32 number.
-            shortest = np.array([float(str(x)) for x in features.vectors.ravel()])
-            vectors = shortest.reshape(features.vectors.shape).tolist()
-            record = {**_fields(features), "vectors": vectors}
+            shortest = np.array([float(str(x)) for x in one.vectors.ravel()])
+            record = {**_fields(one), "vectors": shortest.reshape(one.vectors.shape).tolist()}
             file.write(f"{json.dumps(record, ensure_ascii=False)}\n")
-
-        yield write
+            num_texts += 1
+    return num_texts
 
 
 def _fields(features: Features) -> dict[str, object]:
     return {"text": features.text, "tokens": list(features.tokens)}
 
 
-_WRITERS = {".npz": _npz_writer, ".parquet": _parquet_writer, ".jsonl": _jsonl_writer}
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".jsonl": _write_jsonl}

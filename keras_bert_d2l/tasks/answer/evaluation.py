@@ -11,7 +11,6 @@ import numpy as np
 from keras_bert_d2l.inference.evaluation import (
     Evaluation,
     Mistake,
-    check_same_number,
     evaluation_of,
 )
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
@@ -42,11 +41,7 @@ def answer_scores(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> di
     Returns: `exact_match` and `f1` (the word F1 with the closest gold answer). If some questions
         have no answer, also `has_answer_exact_match`, `has_answer_f1` and `no_answer_accuracy` for
         the two kinds of questions.
-
-    Raises:
-        ValueError: The sequences are empty or differ in length.
     """
-    check_same_number(gold, predicted)
     pairs = list(zip(gold, predicted, strict=True))
     exact = np.array([exact_match(*pair) for pair in pairs])
     f1 = np.array([answer_f1(*pair) for pair in pairs])
@@ -92,12 +87,7 @@ def best_null_threshold(
 
     Returns: one of the margins. Questions with a larger margin should be left unanswered. If all
         questions should be left unanswered, the smallest margin minus 1.
-
-    Raises:
-        ValueError: The sequences are empty or differ in length.
     """
-    check_same_number(gold, predicted)
-    check_same_number(gold, null_margins)
     margins = np.asarray(null_margins, "float64")
     answered = np.array([answer_f1(*pair) for pair in zip(gold, predicted, strict=True)])
     left = np.array([answer_f1(answers, "") for answers in gold])

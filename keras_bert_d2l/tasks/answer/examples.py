@@ -165,11 +165,10 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
 
     return collect(
         QuestionExamples,
+        file,
         questions,
         example,
         columns=columns,
-        source=os.fspath(file.path),
-        sha256=file.sha256,
     )
 
 

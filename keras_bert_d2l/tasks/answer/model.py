@@ -112,10 +112,12 @@ class QuestionAnswerer(TaskModel):
     def text_targets(
         self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
+        import tensorflow as tf
+
         starts, ends = character_spans(texts["contexts"], labels)
         spans = self.tokenizer.answer_spans(batch, starts, ends)
         labels = window_labels(spans, batch["rows"], starts)
-        return labels, *of_windows(weights, batch["rows"])
+        return labels, *(tf.gather(of_questions, batch["rows"]) for of_questions in weights)
 
 
 _ADDED = 3  # number of special tokens around a question and a context
@@ -231,13 +233,6 @@ def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tens
     is_lost = tf.gather((starts >= 0) & (found < 1), rows)
     spans = tf.where(is_lost[:, tf.newaxis], IGNORED, spans)
     return {"start": spans[:, 0], "end": spans[:, 1]}
-
-
-def of_windows(values: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
-    """Repeat per-question values for each window; `rows` contains each window's question index."""
-    import tensorflow as tf
-
-    return tuple(tf.gather(of_questions, rows) for of_questions in values)
 
 
 def longest_question(max_len: int, overlap: int) -> int:

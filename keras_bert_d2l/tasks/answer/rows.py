@@ -13,13 +13,14 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
+from keras_bert_d2l.tasks.answer.model import window_labels
 from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_PAIR
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
 _WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds, but makes encoding five times as fast
-_NO_ANSWER = (0, 0)
+_NO_ANSWER = (-1, -1)
 
 
 _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
@@ -54,8 +55,8 @@ def encoded_questions(
     full_lengths += (num_rows > 0) * (question_lengths + ADDED_TO_PAIR + overlap)
     spans_of_rows = None
     if examples.answers is not None:
-        spans_of_rows, num_lost = _without_lost_answers(examples, spans, owners)
-        if num_lost:
+        spans_of_rows = spans
+        if num_lost := len(np.unique(owners[spans[:, 0] == IGNORED])):
             dropped["answer does not fit in any row, so it is not learned"] = num_lost
     return {
         "label_names": (),
@@ -97,19 +98,6 @@ def _first_answer(examples: QuestionExamples, number: int) -> tuple[int, int]:
     return (answers[0].start, answers[0].end) if answers else _NO_ANSWER
 
 
-def _without_lost_answers(
-    examples: QuestionExamples, spans: np.ndarray, owners: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """Return the spans to learn, and the number of answers that do not fit in any row.
-
-    The loss ignores the rows of these answers. Otherwise, they would be learned as "no answer".
-    """
-    has_answer = np.array([bool(answers) for answers in examples.answers or ()])
-    is_found = np.bincount(owners, spans[:, 0] > 0, len(examples)) > 0
-    is_lost = (has_answer & ~is_found)[owners]
-    return np.where(is_lost[:, np.newaxis], IGNORED, spans), len(np.unique(owners[is_lost]))
-
-
 def _rows_of_windows(
     tokenizer: Tokenizer,
     max_len: int,
@@ -121,7 +109,8 @@ def _rows_of_windows(
     """Return the rows of B questions; `answers (B, 2)` are character ranges of the contexts."""
     windows = tokenizer.windows(questions, contexts, max_len, overlap)
     spans = tokenizer.answer_spans(windows, answers[:, 0], answers[:, 1])
-    return (*unpadded(windows), spans, windows["rows"])
+    labels = window_labels(spans, windows["rows"], answers[:, 0])
+    return (*unpadded(windows), tf.stack([labels["start"], labels["end"]], 1), windows["rows"])
 
 
 @functools.lru_cache(maxsize=4)

@@ -125,11 +125,10 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
     rows = zip(table.rows, of_rows, labels, strict=True)
     return collect(
         ChoiceExamples,
+        file,
         ((f"line {found[0].line:,}", found) for found in rows),
         example,
         columns=columns.named(table),
-        source=os.fspath(file.path),
-        sha256=file.sha256,
     )
 
 

@@ -170,12 +170,11 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
         )
     examples = collect(
         kind,
+        file,
         ((f"line {row.line:,}", row) for row in table.rows),
         functools.partial(_example, table, columns, options),
         task=options.task,
         columns=found.named(table),
-        source=os.fspath(file.path),
-        sha256=file.sha256,
     )
     if options.header is None and table.columns is None:
         _check_first_label(file, examples.labels or ())
@@ -314,6 +313,7 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
             + (f", columns {options.given}." if options.given else ".")
         )
     files = list(_labeled_files(folder, has_labels))
+    kept = [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER]
 
     def example(labeled_file: tuple[str, pathlib.Path]) -> dict[str, object]:
         label, path = labeled_file
@@ -327,13 +327,10 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 
     return collect(
         TextExamples,
+        TextFile(folder, "", sha256_of_files(kept, folder)),
         ((path.relative_to(folder).as_posix(), (label, path)) for label, path in files),
         example,
         task=options.task,
-        source=os.fspath(folder),
-        sha256=sha256_of_files(
-            [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER], folder
-        ),
     )
 
 

@@ -25,7 +25,6 @@ from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
     Mistake,
-    check_same_number,
     evaluation_of,
     library,
     row_options,
@@ -145,9 +144,7 @@ def classification_scores(
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: The sequences are empty or differ in length.
     """
-    check_same_number(gold, predicted)
     metrics = library("sklearn.metrics")
     gold, predicted = list(gold), list(predicted)
     with warnings.catch_warnings():  # about a single label, whose Matthews coefficient is 0
@@ -179,9 +176,7 @@ def multi_label_scores(
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: The sequences are empty or differ in length.
     """
-    check_same_number(gold, predicted)
     metrics = library("sklearn.metrics")
     decisions = [
         np.array([[label in row for label in labels] for row in map(set, rows)], "int32")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.inference.evaluation import check_same_number, library
+from keras_bert_d2l.inference.evaluation import library
 
 # The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
@@ -97,17 +97,7 @@ def tagging_scores(
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: The sequences are empty or differ in length.
     """
-    check_same_number(gold, predicted)
-    for number, (wanted, found) in enumerate(zip(gold, predicted, strict=True)):
-        if len(wanted) != len(found):
-            raise ValueError(
-                f"Every word must have one tag. Received: {len(wanted)} gold and {len(found)} "
-                f"predicted tags for text {number}."
-            )
     of_gold, of_predicted = ([tag for tags in texts for tag in tags] for texts in (gold, predicted))
-    if not of_gold:
-        raise ValueError("There must be at least one word. Received: texts without words.")
     scores = {"accuracy": float(library("sklearn.metrics").accuracy_score(of_gold, of_predicted))}
     return {**scores, **span_scores(gold, predicted)} if has_scheme(labels) else scores

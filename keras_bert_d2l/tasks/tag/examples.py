@@ -136,11 +136,10 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     has_labels = any(any(_strings(row.labels)) for row in rows)
     return collect(
         WordExamples,
+        file,
         ((f"line {row.line:,}", row) for row in rows),
         functools.partial(_example, has_labels),
         columns=columns.named(table),
-        source=os.fspath(file.path),
-        sha256=file.sha256,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import IGNORED, shown
-from keras_bert_d2l.data.tasks.encoding import Fields, in_parts, names_and_ids, splits
+from keras_bert_d2l.data.tasks.encoding import Fields, names_and_ids, splits
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
@@ -22,7 +22,6 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
 _CONTINUED = "##"
-_WORDS_TOGETHER = 1 << 17
 _NO_WORD = -1
 
 
@@ -42,15 +41,11 @@ class Window(NamedTuple):
     stop: int
 
 
-def word_tokens(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids of all words, concatenated, and the number of tokens of each word.
-
-    A word without tokens, such as an invisible character, is replaced by the unknown token.
-    """
-    ids = tokenizer.tokenize(list(words))
-    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
-    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
-    return values, np.maximum(lengths, 1)
+def continues_word(vocab: Vocab) -> np.ndarray:
+    """Return which tokens of a vocabulary continue a word, bool `(V,)`."""
+    return np.array(
+        [token.startswith(_CONTINUED) and token != _CONTINUED for token in vocab.tokens]
+    )
 
 
 def windows(num_tokens: int, room: int) -> list[Window]:
@@ -102,10 +97,7 @@ def split_texts(
     tokens, starts, ends = (
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
-    continues = np.array(
-        [token.startswith(_CONTINUED) and token != _CONTINUED for token in tokenizer.vocab.tokens]
-    )
-    is_first = ~continues[tokens] | into_tokens
+    is_first = ~continues_word(tokenizer.vocab)[tokens] | into_tokens
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
         first = np.flatnonzero(is_first[begin:end])
@@ -119,6 +111,8 @@ def split_texts(
 def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:
     """Tokenize texts that are already split into words.
 
+    A word without tokens, such as an invisible character, is replaced by the unknown token.
+
     Raises:
         ValueError: The words are not lists of strings.
     """
@@ -128,8 +122,10 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
                 "Texts must all be strings, or all be lists of words. Received: "
                 f"{shown(row)} as text {number}."
             )
-    values, lengths = word_tokens([word for row in words for word in row], tokenizer)
-    starts = np.append([0], np.cumsum(lengths))
+    ids = tokenizer.tokenize([word for row in words for word in row])
+    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
+    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
+    starts = splits(np.maximum(lengths, 1))
     of_texts = np.cumsum([0, *map(len, words)])
     places = list(itertools.pairwise(of_texts))
     return SplitWords(
@@ -148,24 +144,28 @@ class TaggingRows:
         split: The words and tokens of the texts.
         vocab: The vocabulary, for its special tokens.
         max_len: Maximum number of tokens in a row, T, including special tokens.
+
+    Attributes:
+        windows: The windows of each text, one for each of its rows.
+        tokens_of_rows: The token ids of each row, without special tokens.
     """
 
     def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
         self._vocab = vocab
         room = max_len - ADDED_TO_ONE
-        self._windows = [windows(len(tokens), room) for tokens in split.tokens]
-        self._rows = [
+        self.windows = [windows(len(tokens), room) for tokens in split.tokens]
+        self.tokens_of_rows = [
             tokens[window.start : window.end]
-            for tokens, of_text in zip(split.tokens, self._windows, strict=True)
+            for tokens, of_text in zip(split.tokens, self.windows, strict=True)
             for window in of_text
         ]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.tokens_of_rows)
 
     def batch(self, start: int, stop: int) -> Mapping[str, Tensor]:
         """Return the rows from `start` to `stop` as inputs of the model."""
-        rows = self._rows[start:stop]
+        rows = self.tokens_of_rows[start:stop]
         tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
         return frame(tokens, vocab=self._vocab)
 
@@ -176,7 +176,7 @@ class TaggingRows:
             outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
         """
         of_rows = iter(outputs)
-        for of_text in self._windows:
+        for of_text in self.windows:
             kept = [
                 next(of_rows)[begin - start + 1 : stop - start + 1]  # + 1: rows start with [CLS]
                 for start, _, begin, stop in of_text
@@ -194,47 +194,32 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
 
     The first token of a word gets its label, in one of the rows.
     """
-    max_len = options.max_len
-    check_max_len(max_len, 1)
+    check_max_len(options.max_len, 1)
     names, ids = names_and_ids(examples, options.labels)
-    words = [word for text in examples.words for word in text]
-    pieces, sizes = in_parts(
-        lambda chosen: word_tokens(words[chosen], tokenizer), len(words), _WORDS_TOGETHER
-    )
-    num_words = np.array(list(map(len, examples.words)))
-    word_begin = splits(sizes)  # the first token of each word in `pieces`
-    text_begin = word_begin[splits(num_words)]
-    num_tokens = np.diff(text_begin)
-    of_texts = [windows(length, max_len - ADDED_TO_ONE) for length in num_tokens.tolist()]
-    num_rows = np.array(list(map(len, of_texts)))
-    owners = np.repeat(np.arange(len(of_texts), dtype=np.int32), num_rows)
-    in_rows = np.array(list(itertools.chain.from_iterable(of_texts)))
-    start, end, _, stop = (in_rows + text_begin[owners, np.newaxis]).T
-    lengths = end - start + ADDED_TO_ONE
-    row_begin = splits(lengths)
-    # Of the tokens of a row, the first and the last are special and may be out of range.
-    source = np.arange(row_begin[-1]) + np.repeat(start - 1 - row_begin[:-1], lengths)
-    tokens = pieces.take(source, mode="clip")
-    tokens[row_begin[:-1]] = tokenizer.vocab.cls_id
-    tokens[row_begin[1:] - 1] = tokenizer.vocab.sep_id
-    # The row in which each word counts, and the place of its first token.
-    row = np.searchsorted(stop, word_begin[:-1], side="right")
-    place = row_begin[row] + 1 + word_begin[:-1] - start[row]
-    word_ids = np.full(len(tokens), _NO_WORD, np.int32)
-    word_ids[place] = np.arange(len(words)) - np.repeat(splits(num_words)[:-1], num_words)
-    token_labels = None
+    split = split_words(examples.words, tokenizer)
+    rows, vocab = TaggingRows(split, tokenizer.vocab, options.max_len), tokenizer.vocab
+    tokens = [np.array([vocab.cls_id, *row, vocab.sep_id]) for row in rows.tokens_of_rows]
+    word_ids = []
+    for of_text, firsts in zip(rows.windows, split.firsts, strict=True):
+        for start, end, begin, stop in of_text:
+            words = np.flatnonzero((begin <= firsts) & (firsts < stop))
+            word_ids.append(np.full(end - start + ADDED_TO_ONE, _NO_WORD, np.int32))
+            word_ids[-1][firsts[words] - start + 1] = words  # + 1: rows start with [CLS]
+    words_of_rows, token_labels = np.concatenate(word_ids), None
     if ids is not None:
-        token_labels = np.full(len(tokens), IGNORED, np.int32)
-        token_labels[place] = ids
+        token_labels = np.full(len(words_of_rows), IGNORED, np.int32)
+        token_labels[words_of_rows != _NO_WORD] = ids
+    num_rows = list(map(len, rows.windows))
+    lengths = np.array(list(map(len, tokens)), np.int32)
     return {
         "label_names": names,
-        "tokens": tokens,
-        "splits": row_begin,
-        "seconds": lengths.astype(np.int32),
+        "tokens": np.concatenate(tokens, dtype=np.int32),
+        "splits": splits(lengths),
+        "seconds": lengths,
         "labels": token_labels,
-        "examples": owners,
-        "full_lengths": (num_tokens + ADDED_TO_ONE).astype(np.int32),
-        "num_truncated": int((num_rows > 1).sum()),
-        "word_ids": word_ids,
+        "examples": np.repeat(np.arange(len(num_rows), dtype=np.int32), num_rows),
+        "full_lengths": np.array([len(x) + ADDED_TO_ONE for x in split.tokens], np.int32),
+        "num_truncated": sum(number > 1 for number in num_rows),
+        "word_ids": words_of_rows,
         "has_token_labels": True,
     }

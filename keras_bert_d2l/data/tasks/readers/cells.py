@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 from keras_bert_d2l.checks import has_surrogate
 from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 # A list in the notation of Python or NumPy: "['a', 'b']", "[3 7]". "[OTHER]" is a label name.
 _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
@@ -71,6 +73,7 @@ class Unusable(Exception):
 
 def collect(
     kind: type[_Examples],
+    file: TextFile,
     rows: Iterable[tuple[str, _Row]],
     example: Callable[[_Row], Mapping[str, object]],
     **fields: object,
@@ -79,6 +82,7 @@ def collect(
 
     Args:
         kind: The class of the examples.
+        file: The file that was read.
         rows: The rows, each with its location as shown to the user, such as `"line 3"`.
         example: Returns `ids` and the `sequences` of `kind` for one row, or raises `Unusable`.
         **fields: Other fields of `kind`.
@@ -99,7 +103,13 @@ def collect(
             first_dropped.setdefault(str(error), place)
         else:
             kept.append(values)
-    arguments: dict[str, Any] = {"dropped": dict(dropped), "first_dropped": first_dropped, **fields}
+    arguments: dict[str, Any] = {
+        "source": os.fspath(file.path),
+        "sha256": file.sha256,
+        "dropped": dict(dropped),
+        "first_dropped": first_dropped,
+        **fields,
+    }
     for name in ("ids", *kind.sequences):
         column = tuple(values.get(name) for values in kept)
         has_values = not kept or any(value is not None for value in column)
