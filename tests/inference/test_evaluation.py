@@ -1,6 +1,5 @@
 import importlib
 import io
-import sys
 
 import pytest
 from rich.console import Console
@@ -14,12 +13,8 @@ from keras_bert_d2l.inference.evaluation import (
     print_evaluation,
 )
 from keras_bert_d2l.inference.evaluation import library as metrics_library
-from keras_bert_d2l.tasks.answer.evaluation import answer_scores, best_null_threshold
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.classify.predictions import classification_scores, multi_label_scores
-from keras_bert_d2l.tasks.regress.predictions import regression_scores
-from keras_bert_d2l.tasks.tag.entities import tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.task import task_named
 
@@ -120,39 +115,6 @@ def classifier(open_task):
     return open_task(
         SequenceClassifier, {("bad", 0): 9.0, ("good", 1): 9.0}, labels=["bad", "good"]
     )
-
-
-@pytest.mark.parametrize(
-    "scores",
-    [
-        lambda: classification_scores([], [], ["a", "b"]),
-        lambda: multi_label_scores([("a",)], [], ["a"]),
-        lambda: regression_scores([1.0], [1.0, 2.0]),
-        lambda: tagging_scores([["O"]], [], ["O"]),
-        lambda: answer_scores([], []),
-        lambda: best_null_threshold([["a"]], ["a"], []),
-    ],
-)
-def test_empty_sequences_and_unequal_lengths_are_rejected(scores):
-    with pytest.raises(
-        ValueError, match="same number of predictions and gold values, and at least one"
-    ):
-        scores()
-
-
-@pytest.mark.parametrize(
-    ("module", "scores"),
-    [
-        ("sklearn.metrics", lambda: classification_scores(["a"], ["a"], ["a", "b"])),
-        ("sklearn.metrics", lambda: multi_label_scores([("a",)], [("a",)], ["a"])),
-        ("sklearn.metrics", lambda: tagging_scores([["a"]], [["a"]], ["a"])),
-        ("scipy.stats", lambda: regression_scores([1.0], [1.0])),
-    ],
-)
-def test_the_error_for_a_missing_library_explains_how_to_install_it(module, scores, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r'pip install "keras-bert-d2l\[tasks\]"'):
-        scores()
 
 
 @pytest.mark.parametrize(

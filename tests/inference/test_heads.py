@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l import TextEmbedder
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.heads import Prediction, fill_mask, next_sentence_score
 from keras_bert_d2l.models.bert import BERTModel
@@ -76,13 +75,12 @@ def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenize
 def test_predictions_do_not_depend_on_the_batch_size(model):
     texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
     alone = [fill_mask(model, text, top_k=9) for text in texts]
-    for batch_size in (1, 3, 32):
-        together = fill_mask(model, texts, top_k=9, batch_size=batch_size)
-        for one, other in zip(alone, together, strict=True):
-            for predictions, again in zip(one, other, strict=True):
-                assert again == [
-                    Prediction(p.token, p.id, pytest.approx(p.score, rel=1e-5)) for p in predictions
-                ]
+    together = fill_mask(model, texts, top_k=9, batch_size=3)
+    for one, other in zip(alone, together, strict=True):
+        for predictions, again in zip(one, other, strict=True):
+            assert again == [
+                Prediction(p.token, p.id, pytest.approx(p.score, rel=1e-5)) for p in predictions
+            ]
 
 
 def test_the_mask_can_be_written_as_in_the_book(model):
@@ -110,27 +108,10 @@ def test_the_error_names_a_text_that_is_too_long(model):
         fill_mask(model, ["[MASK]", "[MASK]" + " red" * (MAX_LEN - 2)])
 
 
-def test_a_vocabulary_of_the_wrong_size_is_rejected(model):
-    tokenizer = Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))
-    with pytest.raises(ValueError, match="9 tokens that the model was made for.*6 tokens"):
-        fill_mask(model, "[MASK]", tokenizer=tokenizer)
-
-
-@pytest.mark.parametrize("top_k", [0, -1, 10, True])
+@pytest.mark.parametrize("top_k", [0, 10, True, 1.5, "1"])
 def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model):
     with pytest.raises(ValueError, match=f"from 1 to the vocabulary size, 9.*top_k={top_k}"):
         fill_mask(model, "[MASK]", top_k=top_k)
-
-
-def test_a_batch_size_below_1_is_rejected(model):
-    with pytest.raises(ValueError, match="`batch_size` must be an integer of at least 1"):
-        fill_mask(model, ["[MASK]"], batch_size=0)
-
-
-def test_a_model_without_a_tokenizer_is_rejected(model):
-    model.tokenizer = None
-    with pytest.raises(ValueError, match="Strings need a tokenizer. Received: a model without one"):
-        fill_mask(model, "[MASK]")
 
 
 def test_only_the_targets_are_scored(model, tokenizer, guesses):
@@ -174,10 +155,9 @@ def test_a_score_is_the_softmax_of_the_second_logit_for_any_batch_size(words_ber
         odds = np.exp(logits[0])
         expected.append(odds[1] / odds.sum())
     assert np.std(expected) > 5e-4  # the pairs differ
-    for batch_size in (1, 3, 32):
-        scores = next_sentence_score(words_bert, A, B, batch_size=batch_size)
-        assert scores.dtype == np.float32
-        np.testing.assert_allclose(scores, expected, atol=1e-6)
+    scores = next_sentence_score(words_bert, A, B, batch_size=3)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
     one = next_sentence_score(words_bert, A[3], B[3])
     assert isinstance(one, float)
     assert one == pytest.approx(expected[3], abs=1e-6)
@@ -199,5 +179,3 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
     headless = BERTModel(len(words_tokenizer.vocab), 8, 16, 2, 1, 0.0, 16, next_sentence=False)
     with pytest.raises(ValueError, match="next_sentence=False"):
         scores("good", "bad", headless)
-    with pytest.raises(ValueError, match="a TextEmbedder; it is for a different task"):
-        scores("good", "bad", TextEmbedder(words_bert))

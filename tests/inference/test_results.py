@@ -34,10 +34,7 @@ def test_a_notebook_shows_a_table_with_escaped_texts():
 @pytest.mark.slow
 def test_functions_return_lists_that_a_notebook_shows(words_bert):
     for found in (
-        kb.fill_mask(words_bert, "the [MASK]")[0],
         kb.fill_mask(words_bert, ["the [MASK]"]),
-        kb.similar(words_bert, "cat", ["dog"]),
-        kb.classify(kb.SequenceClassifier(words_bert, ["a", "b"]), ["cat"]),
         kb.tag(kb.TokenClassifier(words_bert, ["a", "b"]), "the cat"),
         kb.answer(kb.QuestionAnswerer(words_bert), "the", "cat"),
         kb.pseudo_perplexity(words_bert, ["cat"]),
@@ -46,7 +43,7 @@ def test_functions_return_lists_that_a_notebook_shows(words_bert):
 
 
 @pytest.mark.slow
-def test_data_sets_are_summaries(words_tokenizer, tmp_path):
+def test_data_sets_are_summaries(words_tokenizer):
     texts = kb.TextExamples(texts=["cat"] * 9000, labels=["a", "b", "b"] * 3000, source="x.tsv")
     assert repr(texts) == (
         "TextExamples(task='classify', 9,000 examples, labels={'a': 3000, 'b': 6000}, "
@@ -57,15 +54,6 @@ def test_data_sets_are_summaries(words_tokenizer, tmp_path):
     rows = kb.TaskRows.encode(texts, words_tokenizer, max_len=8)
     expected = "TaskRows(task='classify', 9,000 rows, 27,000 tokens, label_names=('a', 'b'))"
     assert repr(rows) == expected
-    expected = f"Tokenizer({words_tokenizer.vocab!r}, lowercase=True, compat='google', "
-    assert repr(words_tokenizer).startswith(expected)
-    documents = [["the cat sat on the mat", "good dog"]] * 3
-    store = kb.build_store(kb.Corpus.open(documents), words_tokenizer, tmp_path / "store")
-    expected = f"TokenStore({str(tmp_path / 'store')!r}, 3 documents, 6 sentences, 24 tokens)"
-    assert repr(store) == expected
-    shown = repr(kb.data_report(store, words_tokenizer, max_len=16))
-    assert shown.startswith(f"DataReport of {str(tmp_path / 'store')!r}\n  Text: documents 3, ")
-    assert len(shown) < 1000
 
 
 @pytest.mark.slow

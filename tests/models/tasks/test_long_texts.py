@@ -14,6 +14,7 @@ from keras_bert_d2l import (
     Vocab,
 )
 from keras_bert_d2l.models.tasks.text_inputs import longest_row
+from tests.nightly import nightly_except
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it".split()
 MAX_LEN, ROOM, STEP = 8, 6, 4  # tokens of a text in a window, and to the next window
@@ -58,8 +59,10 @@ def expected(model, text, tokenizer, long_texts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, TextEmbedder])
-@pytest.mark.parametrize("long_texts", ["mean", "max"])
+@pytest.mark.parametrize(
+    ("kind", "long_texts"),
+    [(SequenceClassifier, "max"), (SequenceRegressor, "mean"), (TextEmbedder, "mean")],
+)
 def test_outputs_are_pooled_over_windows(kind, long_texts, tokenizer):
     model = make(kind, long_texts)
     texts = [SHORT, LONG, "", "good " * (ROOM + 1), "good " * (ROOM + STEP), "bad " * ROOM]
@@ -79,7 +82,7 @@ def test_the_head_may_read_the_mean_of_each_window(tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", nightly_except({True}, [False, True]))
 def test_a_graph_gives_the_same_as_eager_execution(jit, tokenizer):
     model = make(SequenceClassifier, "mean")
     batch = {name: np.array(x) for name, x in tokenizer([SHORT, LONG]).items()}
@@ -104,10 +107,10 @@ def test_only_the_first_8_windows_of_a_text_count(tokenizer):
 def test_a_word_in_a_later_window_is_learned(tokenizer):
     model = make(SequenceClassifier, "max", tokenizer)
     texts = ["what is it " * 4 + word for word in ("good", "bad")]
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(3e-2), run_eagerly=True)
     batch = {name: np.array(values) for name, values in model.text_batch(texts).items()}
-    history = model.fit(batch, np.array([0, 1]), epochs=30, verbose=0).history
-    assert history["loss"][-1] < 0.1 < history["loss"][0]
+    history = model.fit(batch, np.array([0, 1]), epochs=12, verbose=0).history
+    assert history["loss"][-1] < 0.2 * history["loss"][0]
 
 
 def test_pairs_are_truncated_as_without_windows(tokenizer):

@@ -89,7 +89,7 @@ def first_output(outputs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", nightly_except({"SequenceClassifier", "QuestionAnswerer"}, TASKS))
 def test_a_task_model_takes_an_attention_mask_and_returns_hidden_states_and_attention(kind):
     model, batch = make_task(kind, make_bert(num_blks=2)), make_batch()
     lens = batch.pop("valid_lens")
@@ -132,7 +132,7 @@ def test_outputs_have_the_shape_of_the_task_and_ignore_padding(kind, shape):
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["SequenceClassifier", "SequenceRegressor", "MultipleChoice"])
+@pytest.mark.parametrize("kind", ["SequenceClassifier", "MultipleChoice"])
 def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding(kind):
     model, batch = make_task(kind, make_bert(pooler=False)), make_batch()
     assert model.pooling == "mean"
@@ -149,51 +149,27 @@ def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(
+    "kind", nightly_except({"SequenceClassifier", "QuestionAnswerer", "TextEmbedder"}, TASKS)
+)
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(kind=kind), make_labels(kind)
     compile_eagerly(model)
     before = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
     # Use more steps instead of more epochs, because each epoch adds overhead.
-    model.fit(tf.data.Dataset.from_tensors((batch, labels)).repeat(25), verbose=0)
+    model.fit(tf.data.Dataset.from_tensors((batch, labels)).repeat(15), verbose=0)
     model.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
     np.testing.assert_array_equal(first_output(loaded(batch)), first_output(model(batch)))
-    assert int(loaded.optimizer.iterations) == 25
+    assert int(loaded.optimizer.iterations) == 15
     assert loaded.get_config() == model.get_config() == json.loads(json.dumps(model.get_config()))
     metrics = [m.evaluate(batch, labels, verbose=0, return_dict=True) for m in (model, loaded)]
     assert metrics[0] == metrics[1]
-    assert metrics[0]["loss"] < 0.3 * before
-
-
-@pytest.mark.long
-def test_a_new_process_loads_the_keras_file_and_continues_training(tmp_path, fresh_process):
-    model, batch = make_task("SequenceClassifier"), make_batch()
-    model.freeze_encoder()
-    model.compile(BERTAdamW(1e-3), class_weights={"b": 2.0})
-    model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
-    model.save(tmp_path / "task.keras")
-    np.savez(tmp_path / "batch.npz", **batch)
-    np.save(tmp_path / "logits.npy", model.predict(batch, verbose=0))
-    fresh_process(
-        """
-        import keras, numpy as np
-        import keras_bert_d2l.models.tasks
-        model, batch = keras.models.load_model("task.keras"), dict(np.load("batch.npz"))
-        got = model.predict(batch, verbose=0)
-        np.testing.assert_allclose(got, np.load("logits.npy"), atol=1e-6)
-        assert list(model.labels) == ["a", "b", "c"]
-        assert model.loss.class_weights == [1.0, 2.0, 1.0]
-        frozen = model.encoder.blks[0].weights[0]
-        before = frozen.numpy()
-        model.fit(batch, np.zeros(6), verbose=0)
-        np.testing.assert_array_equal(frozen.numpy(), before)
-        """
-    )
+    assert metrics[0]["loss"] < 0.6 * before
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", nightly_except({"TokenClassifier", "MultipleChoice"}, TASKS))
 def test_mixed_precision_returns_float32_outputs_and_trains(kind):
     for policy in ("mixed_float16", "mixed_bfloat16"):
         keras.config.set_dtype_policy(policy)
@@ -216,40 +192,23 @@ def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step():
 
 
 @pytest.mark.slow
-def test_loss_and_metrics_skip_ignored_tokens():
+def test_loss_and_metrics_weight_all_labels_equally_and_skip_ignored_tokens():
     model, batch = make_task("TokenClassifier"), make_batch()
     compile_eagerly(model)
     labels = make_labels("TokenClassifier")
-    metrics = model.evaluate(batch, labels, verbose=0, return_dict=True)
+    labels[:2] = -100
+    metrics = model.evaluate(batch, labels, batch_size=4, verbose=0, return_dict=True)
     logits = model.predict(batch, verbose=0).astype("float64")
     losses = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
         logits, np.maximum(labels, 0)[..., None], -1
     ).squeeze(-1)
-    assert metrics["loss"] == pytest.approx(losses[labels >= 0].mean(), rel=1e-5)
+    assert metrics["cross_entropy"] == pytest.approx(losses[labels >= 0].mean(), rel=1e-5)
     right = (logits.argmax(-1) == labels)[labels >= 0].mean()
     assert metrics["accuracy"] == pytest.approx(right)
 
 
 @pytest.mark.slow
-def test_tagging_metrics_weight_all_labels_equally_for_any_batch_size():
-    model, batch, labels = (
-        make_task("TokenClassifier"),
-        make_batch(),
-        make_labels("TokenClassifier"),
-    )
-    labels[:2] = -100
-    compile_eagerly(model)
-    sizes = (SIZE, 4)
-    metrics = [
-        model.evaluate(batch, labels, batch_size=size, verbose=0, return_dict=True)
-        for size in sizes
-    ]
-    for name in ("accuracy", "cross_entropy"):
-        assert metrics[0][name] == pytest.approx(metrics[1][name], rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier", "QuestionAnswerer"])
+@pytest.mark.parametrize("kind", ["TokenClassifier", "QuestionAnswerer"])
 def test_a_batch_with_only_ignored_labels_has_zero_loss_and_changes_no_weights(kind):
     model, batch = make_task(kind), make_batch()
     compile_eagerly(model)
@@ -291,8 +250,8 @@ def test_multi_label_treats_labels_as_independent():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", [None, np.array([1.0, 0, 2, 1, 3, 1])])
-def test_labels_may_have_a_trailing_axis_of_size_1(weights):
+def test_labels_may_have_a_trailing_axis_of_size_1():
+    weights = np.array([1.0, 0, 2, 1, 3, 1])
     batch, labels = make_batch(), make_labels("SequenceClassifier")
     model = make_task("SequenceClassifier")
     compile_eagerly(model)
@@ -324,12 +283,9 @@ def test_tasks_share_the_encoder_with_their_bert():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_blks", "is_trained"), [(None, (0, 0, 0)), (1, (0, 0, 1))])
-def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(
-    num_blks, is_trained, tmp_path
-):
+def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(tmp_path):
     model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
-    model.freeze_encoder(num_blks)
+    model.freeze_encoder(1)
     compile_eagerly(model)
     parts = [
         model.encoder.pos_embedding,
@@ -339,22 +295,19 @@ def test_frozen_weights_do_not_change_and_stay_frozen_after_saving_and_loading(
     before = [part.numpy() for part in parts]
     model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
     changed = [not np.array_equal(a, b.numpy()) for a, b in zip(before, parts, strict=True)]
-    assert changed == [*map(bool, is_trained), True]
+    assert changed == [False, False, True, True]
     model.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
     assert len(loaded.trainable_variables) == len(model.trainable_variables)
 
 
 @pytest.mark.slow
-def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert(tmp_path):
+def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert():
     bert = make_bert(2)
     model, other = make_task("SequenceClassifier", bert), make_task("SequenceClassifier", bert)
     everything = len(model.trainable_variables)
     model.freeze_encoder(2)
     assert len(model.trainable_variables) == len(other.trainable_variables) == 4  # pooler and head
-    other.save(tmp_path / "task.keras")
-    loaded = keras.models.load_model(tmp_path / "task.keras")
-    assert len(loaded.trainable_variables) == 4
     model.freeze_encoder(0)
     both_blocks = len(other.trainable_variables)
     assert 4 < both_blocks == len(model.trainable_variables) < everything
@@ -391,8 +344,8 @@ def test_lora_trains_its_weights_and_the_head_and_is_merged_on_saving(tmp_path):
     }
     assert names == of_blocks | {"hidden/kernel", "hidden/bias", "head/kernel", "head/bias"}
     compile_eagerly(model)
-    log = model.fit(batch, make_labels("SequenceClassifier"), epochs=8, verbose=0).history
-    assert log["loss"][-1] < log["loss"][0]
+    model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
+    assert np.abs(model.predict(batch, verbose=0) - before).max() > 1e-3
     model.save(tmp_path / "task.keras")
     loaded = keras.models.load_model(tmp_path / "task.keras")
     np.testing.assert_allclose(loaded(batch), model(batch), atol=1e-6)
@@ -417,9 +370,8 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     ]
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
     # Use many texts in one epoch, because every epoch restarts the tokenizer's pipeline.
-    held_out = (TEXTS, labels)
-    log = model.fit(TEXTS * 20, labels * 20, 6, validation_data=held_out, verbose=0).history
-    assert log["val_loss"][-1] < 0.5 * metrics[0]["loss"]
+    model.fit(TEXTS * 6, labels * 6, 6, verbose=0)
+    assert model.evaluate(TEXTS, labels, verbose=0)[0] < 0.9 * metrics[0]["loss"]
 
 
 @pytest.mark.slow
@@ -430,10 +382,10 @@ def test_columns_of_pandas_give_the_same_results_as_lists(tokenizer):
     table = pandas.DataFrame({"text": TEXTS, "label": NAMES, "weight": np.arange(6.0)}, range(1, 7))
     table["label"] = table["label"].astype("category")
     x, y, weights = table["text"], table["label"], table["weight"]
-    expected = model.evaluate(TEXTS, NAMES, sample_weight=np.arange(6.0), verbose=0)
+    expected = model.evaluate(TEXTS, NAMES, sample_weight=list(range(6)), verbose=0)
     assert model.evaluate(x, y, sample_weight=weights, verbose=0) == expected
-    model.fit(x, y, validation_data=(x, y), verbose=0)
-    assert model.predict(x, verbose=0).shape == (6, 2)
+    log = model.fit(x, y, validation_data=(x, y, weights), verbose=0).history
+    assert log["val_loss"][0] > 0
 
 
 @pytest.mark.long
@@ -458,26 +410,6 @@ def test_texts_that_are_too_long_are_truncated(tokenizer):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
 
 
-@pytest.mark.long
-def test_the_first_token_of_a_word_gets_the_label_of_the_word(tokenizer):
-    model = make_task("TokenClassifier", labels=["N", "V", "O"], tokenizer=tokenizer)
-    words, labels = [["films", "is", "it"], ["goods"]], [["N", "V", "O"], ["O"]]
-    by_hand = np.array([[-100, 0, -100, 1, 2, -100], [-100, 2, -100, -100, -100, -100]])
-    batch = tokenizer.from_words(words)
-    batch.pop("word_ids")
-    compile_eagerly(model)
-    np.testing.assert_allclose(
-        model.predict(words, verbose=0), model.predict(batch, verbose=0), atol=1e-6
-    )
-    metrics = [
-        model.evaluate(x, y, verbose=0, return_dict=True)
-        for x, y in ((words, labels), (batch, by_hand))
-    ]
-    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
-    model.fit(words * 20, labels * 20, 2, verbose=0)
-    assert model.evaluate(batch, by_hand, verbose=0, return_dict=True)["accuracy"] == 1
-
-
 @pytest.mark.slow
 def test_export_has_integer_inputs_and_no_tokenizer(tokenizer, tmp_path):
     model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
@@ -500,20 +432,6 @@ def test_multi_labels_that_are_neither_names_nor_multi_hot_raise(tokenizer):
             model.fit(TEXTS[:2], labels)
     single = make_task("SequenceClassifier", labels=["a"], multi_label=True)
     np.testing.assert_array_equal(single.label_ids([0, 1]), [0, 1])
-
-
-@pytest.mark.slow
-def test_sample_weights_of_texts_may_be_a_list(tokenizer):
-    model = make_task("SequenceClassifier", labels=["bad", "good"], tokenizer=tokenizer)
-    compile_eagerly(model)
-    weights = [1.0, 2.0, 0.0, 1.0, 1.0, 3.0]
-    losses = [
-        model.evaluate(TEXTS, NAMES, sample_weight=of_texts, verbose=0)[0]
-        for of_texts in (weights, np.array(weights))
-    ]
-    assert losses[0] == losses[1]
-    log = model.fit(TEXTS, NAMES, validation_data=(TEXTS, NAMES, weights), verbose=0).history
-    assert log["val_loss"][0] > 0
 
 
 @pytest.mark.slow
@@ -553,10 +471,6 @@ BAD = {
         lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"], pooling="cls"),
         "pooler=False. Use `pooling=.mean.`",
     ),
-    "pooling of a classifier": (
-        lambda: SequenceClassifier(make_bert(), ["a", "b"], pooling="max"),
-        "`pooling` must be one of",
-    ),
     "pooling of a tagger": (
         lambda: TokenClassifier(make_bert(), ["a", "b"], pooling="mean"),
         "for tasks of whole texts",
@@ -568,7 +482,6 @@ BAD = {
     "blocks": (lambda: make_task("TokenClassifier").freeze_encoder(2), "one of 0, 1"),
     "labels without order": (lambda: TokenClassifier(make_bert(), {"a", "b"}), "must be a list"),
     "multi-label": (lambda: make_task("SequenceClassifier", multi_label="no"), "True or False"),
-    "normalize": (lambda: TextEmbedder(make_bert(), normalize=None), "True or False"),
     "a vocabulary": (lambda: TextEmbedder(make_bert(), tokenizer=WORDS), "must be a Tokenizer"),
     "rank": (lambda: make_task("TokenClassifier").enable_lora(0), "`rank` must be an integer"),
     "alpha": (lambda: make_task("TokenClassifier").enable_lora(1, "x"), "`lora_alpha` must be"),
@@ -603,11 +516,9 @@ def test_invalid_arguments_raise(call, message):
         call()
 
 
-@pytest.mark.parametrize("kind", ["SequenceClassifier", "TokenClassifier"])
-def test_class_weight_of_keras_is_refused(kind, classifier, tagger):
-    model, batch = classifier if kind == "SequenceClassifier" else tagger, make_batch()
+def test_class_weight_of_keras_is_refused(tagger):
     with pytest.raises(ValueError, match="pass class_weights=.*to `compile`"):
-        model.fit(batch, make_labels(kind), class_weight={0: 2.0})
+        tagger.fit(make_batch(), make_labels("TokenClassifier"), class_weight={0: 2.0})
 
 
 def test_a_keras_file_keeps_what_is_frozen(tmp_path):

@@ -97,11 +97,16 @@ def test_strings_give_the_same_results_as_their_windows(untrained, windows):
     assert len(rows) > len(QUESTIONS)
     weights = np.array([1.0, 0.5, 2.0, 3.0], "float32")
     labels = as_labels(spans_by_characters(windows, ANSWERS))
-    metrics = [
-        model.evaluate(x, y, sample_weight=w, verbose=0, return_dict=True)
-        for x, y, w in ((X, ANSWERS, weights), (of_model(windows), labels, weights[rows]))
-    ]
-    assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
+    options = {"sample_weight": weights[rows], "verbose": 0, "return_dict": True}
+    expected = pytest.approx(model.evaluate(of_model(windows), labels, **options), rel=1e-5)
+    options["sample_weight"] = weights
+    assert model.evaluate(X, ANSWERS, **options) == expected
+    answers = answer_tensors(ANSWERS)
+    dataset = tf.data.Dataset.from_tensor_slices((X, answers, weights)).batch(4)
+    assert model.evaluate(dataset, verbose=0, return_dict=True) == expected
+    elsewhere = {**answers, "start": answers["start"] + 1}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must occur in its context"):
+        character_spans(tf.constant(CONTEXTS), elsewhere)
 
 
 @pytest.mark.slow
@@ -110,26 +115,12 @@ def test_predictions_have_one_row_per_window_in_order(untrained, windows):
     assert model.window_sizes == (MAX_LEN, OVERLAP)
     expected = model.predict(of_model(windows), verbose=0)
     dataset = tf.data.Dataset.from_tensor_slices(X).batch(3)  # batches of different lengths
-    arrays = {name: np.array(texts) for name, texts in X.items()}
-    for x in (X, arrays, {name: tf.constant(texts) for name, texts in X.items()}, dataset):
+    for x in (X, dataset):
         logits = model.predict(x, batch_size=4, verbose=0)
         for side in ("start", "end"):
             np.testing.assert_allclose(logits[side], expected[side], atol=1e-5)
     one = {"questions": QUESTIONS[2:3], "contexts": CONTEXTS[2:3]}
     assert model.predict(one, verbose=0)["start"].shape == (1, 9)  # padded to the longest row
-
-
-@pytest.mark.slow
-def test_a_dataset_of_strings_gives_the_same_results(untrained, windows):
-    model, answers = untrained, answer_tensors(ANSWERS)
-    dataset = tf.data.Dataset.from_tensor_slices((X, answers)).batch(4)
-    labels = as_labels(spans_by_characters(windows, ANSWERS))
-    expected = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)
-    assert model.evaluate(dataset, verbose=0, return_dict=True) == pytest.approx(expected, rel=1e-5)
-    elsewhere = {**answers, "start": answers["start"] + 1}
-    wrong = tf.data.Dataset.from_tensor_slices((X, elsewhere)).batch(4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must occur in its context"):
-        model.evaluate(wrong, verbose=0)
 
 
 def test_answers_can_be_given_as_columns():

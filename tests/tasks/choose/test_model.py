@@ -18,23 +18,19 @@ TEXTS = {"texts": ["she opens", "the"], "choices": [["the door", "sky"], ["opens
 
 
 @pytest.fixture(scope="module")
-def model(request):
+def model():
     """An eager model for tests that do not train it."""
-    model = make_model(getattr(request, "param", "cls"))
+    model = make_model()
     model.compile(run_eagerly=True)
     return model
 
 
-def make_model(pooling="cls"):
+def make_model():
     keras.utils.set_random_seed(0)
     bert = BERTModel(len(VOCAB), 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
-    return MultipleChoice(bert, tokenizer=Tokenizer(VOCAB), pooling=pooling)
+    return MultipleChoice(bert, tokenizer=Tokenizer(VOCAB))
 
 
-EVERY_POOLING = pytest.mark.parametrize("model", ["cls", "mean"], indirect=True)
-
-
-@EVERY_POOLING
 def test_each_row_is_scored_on_its_own(model):
     scores = model(BATCH)
     assert scores.shape == (2, 3)
@@ -80,14 +76,6 @@ def test_it_learns_from_strings():
 def test_data_out_of_range_are_rejected(model, x, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(x, np.array(y) if x is not TEXTS else y, verbose=0)
-
-
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_a_keras_file_restores_it(pooling, tmp_path):
-    model = make_model(pooling)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(BATCH), model(BATCH))
 
 
 @pytest.mark.parametrize(

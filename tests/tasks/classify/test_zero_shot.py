@@ -23,15 +23,14 @@ def logits(model, tokenizer, text, label, template):
 @pytest.mark.slow
 def test_labels_compete_by_their_logits_of_entailment(nli, words_tokenizer):
     texts, labels, template = ["the rug", "cat"], ["good", "bad", "the cat"], "it is {} ."
-    for batch_size in (1, 4, 32):
-        found = zero_shot(nli, texts, labels, template=template, batch_size=batch_size)
-        for text, one in zip(texts, found, strict=True):
-            row = [logits(nli, words_tokenizer, text, label, template)[1] for label in labels]
-            expected = np.exp(row) / np.exp(row).sum()
-            assert list(one.scores) == labels
-            np.testing.assert_allclose(list(one.scores.values()), expected, atol=1e-6)
-            best = labels[int(np.argmax(row))]
-            assert (one.label, one.score, one.labels) == (best, one.scores[best], (best,))
+    found = zero_shot(nli, texts, labels, template=template, batch_size=4)
+    for text, one in zip(texts, found, strict=True):
+        row = [logits(nli, words_tokenizer, text, label, template)[1] for label in labels]
+        expected = np.exp(row) / np.exp(row).sum()
+        assert list(one.scores) == labels
+        np.testing.assert_allclose(list(one.scores.values()), expected, atol=1e-6)
+        best = labels[int(np.argmax(row))]
+        assert (one.label, one.score, one.labels) == (best, one.scores[best], (best,))
 
 
 @pytest.mark.slow
