@@ -168,9 +168,6 @@ def _layer_numbers(layers: Sequence[int], num_blks: int) -> list[int]:
     return [int(layer) % (num_blks + 1) for layer in layers]
 
 
-_ROWS_PER_GROUP = 256  # rows of a Parquet file that are in memory at the same time
-
-
 def write_features(path: PathLike, features: Iterable[Features]) -> int:
     """Write the vectors of texts to a file, one text at a time.
 
@@ -179,9 +176,8 @@ def write_features(path: PathLike, features: Iterable[Features]) -> int:
     - `.npz`: `vectors`, float32 `(N, L, D)`. Without pooling, the rows of all tokens: `vectors`
       float32 `(rows, L, D)` and `starts` int64 `(N + 1,)`; the rows of text i are
       `vectors[starts[i]:starts[i + 1]]`.
-    - `.parquet`: the columns `text`, `tokens` and `vectors`, nested lists of the shape `(L, D)` or
-      `(L, T, D)`. Requires the extra `parquet`.
-    - `.jsonl`: an object with the same three fields per line.
+    - `.jsonl`: an object per line, with `text`, `tokens`, and `vectors`, nested lists of the shape
+      `(L, D)` or `(L, T, D)`.
 
     A file at `path` is replaced when the new one is complete.
 
@@ -193,7 +189,6 @@ def write_features(path: PathLike, features: Iterable[Features]) -> int:
 
     Raises:
         ValueError: The extension is unknown, or there are no texts.
-        ImportError: pyarrow is not installed.
 
     Example:
 
@@ -245,43 +240,17 @@ def _write_npz(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Fe
     return len(starts) - 1
 
 
-def _write_parquet(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            "Parquet files require pyarrow. Install it with "
-            "`pip install 'keras-bert-d2l[parquet]'`, or write .npz or .jsonl."
-        ) from error
-    vectors = pyarrow.float32()
-    for _ in shape:
-        vectors = pyarrow.list_(vectors)
-    texts = pyarrow.string()
-    columns = {"text": texts, "tokens": pyarrow.list_(texts), "vectors": vectors}
-    remaining, num_texts = iter(features), 0
-    with pyarrow.parquet.ParquetWriter(path, pyarrow.schema(columns)) as file:
-        while some := list(itertools.islice(remaining, _ROWS_PER_GROUP)):
-            rows = [{**_fields(one), "vectors": one.vectors.tolist()} for one in some]
-            file.write_table(pyarrow.Table.from_pylist(rows, file.schema))
-            num_texts += len(rows)
-    return num_texts
-
-
 def _write_jsonl(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
     num_texts = 0
     with open(path, "w", encoding="utf-8") as file:
         for one in features:
             # The shortest digits that give the same float32 number.
             shortest = np.array([float(str(x)) for x in one.vectors.ravel()])
-            record = {**_fields(one), "vectors": shortest.reshape(one.vectors.shape).tolist()}
+            vectors = shortest.reshape(one.vectors.shape).tolist()
+            record = {"text": one.text, "tokens": one.tokens, "vectors": vectors}
             file.write(f"{json.dumps(record, ensure_ascii=False)}\n")
             num_texts += 1
     return num_texts
 
 
-def _fields(features: Features) -> dict[str, object]:
-    return {"text": features.text, "tokens": list(features.tokens)}
-
-
-_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet, ".jsonl": _write_jsonl}
+_WRITERS = {".npz": _write_npz, ".jsonl": _write_jsonl}

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
-from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
+from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ def fill_mask(
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
     found = text_list("texts", texts)
-    answers: list[Predictions] = ResultList()
+    answers: list[Predictions] = []
     for start in range(0, len(found), batch_size):
         answers += _fill_batch(
             model, tokenizer, found[start : start + batch_size], top_k, target_ids
@@ -177,13 +177,13 @@ def _fill_batch(
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)
     all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k, target_ids))
     return [
-        ResultList(
-            ResultList(
+        [
+            [
                 Prediction(tokenizer.vocab.to_tokens(int(id_)), int(id_), float(score))
                 for id_, score in zip(ids, scores, strict=True)
-            )
+            ]
             for ids, scores in zip(all_ids[row, :count], all_scores[row, :count], strict=True)
-        )
+        ]
         for row, count in enumerate(num_masks)
     ]
 

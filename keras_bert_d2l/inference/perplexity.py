@@ -20,7 +20,7 @@ from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, show
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
-from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
+from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import (
     check_lengths,
     length_batches,
@@ -193,12 +193,12 @@ def pseudo_perplexity(
     check_integer("batch_size", batch_size, 1)
     asked = text_list("texts", texts)
     if not asked:
-        return ResultList()
+        return []
     sums, counts = pseudo_log_likelihoods(model, tokenizer, asked, batch_size=batch_size)
-    found = ResultList(
+    found = [
         Perplexity(_exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
-    )
+    ]
     return found[0] if isinstance(texts, str) else found
 
 

@@ -355,7 +355,7 @@ def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, f
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "vectors.csv", *LINES], "must end in .npz, .parquet, .jsonl"),
+        (["--out", "vectors.csv", *LINES], "must end in .npz, .jsonl"),
         (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
         (["--out", "vectors.npz", "--layers", "9", *LINES], "numbers from -3 to 2"),
         (["--out", "vectors.npz", "a fox", " "], "number 2 is empty"),

@@ -26,7 +26,8 @@ def ask_signature(task_models):  # noqa: F811
 
     def ask(name, signature="serving_default", **arguments):
         if name not in found:
-            model, options = task_models[name], TextOptions(name == PAIRS, TOP_K, THRESHOLD)
+            model, threshold = task_models[name], THRESHOLD if name == "answerer" else None
+            options = TextOptions(name == PAIRS, TOP_K, threshold)
             found[name] = model_signatures(model, model.tokenizer, options)
         function = found[name][signature].function
         outputs = function(*(tf.constant(strings, tf.string) for strings in arguments.values()))

@@ -332,10 +332,10 @@ def features(
     For example:
 
     - `keras-bert-d2l features --file lines.txt --model minilm --out vectors.npz --pooling mean`
-    - `cat lines.txt | keras-bert-d2l features - -m runs/mine -o tokens.parquet --layers -1,-2`
+    - `cat lines.txt | keras-bert-d2l features - -m runs/mine -o tokens.jsonl --layers -1,-2`
 
     Args:
-        out: Output file: .npz, .parquet (requires the extra `parquet`) or .jsonl.
+        out: Output file: .npz or .jsonl.
         layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
             block, -1 for the last.
         pooling: Write one vector per text instead of one per token: that of [CLS], the mean or the

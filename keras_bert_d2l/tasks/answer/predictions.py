@@ -16,7 +16,6 @@ from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checks import check_integer, is_number, shown
 from keras_bert_d2l.inference.asking import (
     Result,
-    ResultList,
     Texts,
     asked_model,
     checked_max_len,
@@ -151,7 +150,7 @@ def answer(
         texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    found: list[list[FoundAnswer]] = ResultList()
+    found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
         windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
         best = _Candidates(texts[some], max(top_k, N_BEST))
@@ -194,7 +193,7 @@ class _Candidates:
         context, null = self._contexts[row], self._null[row]
         spans = heapq.nlargest(self._num_best, self._spans[row].items(), key=lambda item: item[1])
         if not spans:  # the context has no tokens, for example only a zero-width character
-            return ResultList([FoundAnswer("", 0.0, 0, 0, null, null)])
+            return [FoundAnswer("", 0.0, 0, 0, null, null)]
         candidates = [(context[slice(*place)], *place, logit) for place, logit in spans]
         if null_threshold is not None:
             nothing = ("", 0, 0, null)
@@ -208,7 +207,7 @@ class _Candidates:
             for (text, start, end, logit), score in zip(candidates, scores, strict=True)
         ]
         kept = [one for place, one in enumerate(found) if one.text or place == 0]
-        return ResultList(kept[:top_k])
+        return kept[:top_k]
 
 
 def fitting_questions(

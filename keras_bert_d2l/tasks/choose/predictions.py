@@ -13,7 +13,6 @@ import tensorflow as tf
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.asking import (
     Result,
-    ResultList,
     Texts,
     asked_model,
     one_per_text,
@@ -112,7 +111,7 @@ def choose(
     repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]
     flat = list(itertools.chain.from_iterable(of_texts))
     outputs = text_outputs(model, tokenizer, repeated, flat, batch_size, max_len)
-    found: list[Choice] = ResultList()
+    found: list[Choice] = []
     for some in of_texts:
         scores = softmax(np.array(list(itertools.islice(outputs, len(some)))))
         best = int(scores.argmax())

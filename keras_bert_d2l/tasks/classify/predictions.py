@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.inference.asking import (
     Result,
-    ResultList,
     Texts,
     asked_model,
     one_per_text,
@@ -118,7 +117,7 @@ def classify(
     """
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     activate = sigmoid if model.multi_label else softmax
-    found: list[Classification] = ResultList()
+    found: list[Classification] = []
     for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
         label = model.labels[int(np.argmax(logits))]

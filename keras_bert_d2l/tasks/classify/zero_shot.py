@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_list, shown
 from keras_bert_d2l.inference.asking import (
-    ResultList,
     Texts,
     asked_model,
     checked_max_len,
@@ -100,7 +99,7 @@ def zero_shot(
         scores = softmax(logits[..., [contradicts, entails]])[..., 1]  # (B, N)
     else:
         scores = softmax(logits[..., entails])
-    results = ResultList(_classification(labels, row.tolist(), multi_label) for row in scores)
+    results = [_classification(labels, row.tolist(), multi_label) for row in scores]
     return results[0] if isinstance(texts, str) else results
 
 

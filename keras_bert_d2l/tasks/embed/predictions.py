@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.inference.asking import Result, ResultList, Texts, asked_model, one_per_text
+from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
@@ -136,13 +136,13 @@ def similar(
     vectors = unit(_vectors(embedder, tokenizer, list(number), batch_size, truncate))
     cosines = vectors[[number[text] for text in queries]] @ vectors.T
     cosines = cosines[:, [number[text] for text in rows]]
-    found: list[list[Match]] = ResultList(
-        ResultList(
+    found = [
+        [
             Match(texts[index], float(row[index]), int(index))
             for index in np.argsort(-row, kind="stable")[:top_k]
-        )
+        ]
         for row in cosines
-    )
+    ]
     return found[0] if isinstance(query, str) else found
 
 

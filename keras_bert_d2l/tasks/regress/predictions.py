@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.inference.asking import (
     Result,
-    ResultList,
     Texts,
     asked_model,
     one_per_text,
@@ -101,7 +100,7 @@ def regress(
     ```
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
-    found: list[Regression] = ResultList()
+    found: list[Regression] = []
     for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))

@@ -14,7 +14,6 @@ import numpy as np
 from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.asking import (
     Result,
-    ResultList,
     Texts,
     asked_model,
     checked_max_len,
@@ -211,7 +210,7 @@ def tag(
             f"`texts` must be a text, or a list of texts or of lists of words. Received: {texts!r}."
         )
     split = _splitter(rows, aggregate)
-    found: list[Any] = ResultList()
+    found: list[Any] = []
     for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
         some = rows[part]
         tags = _tags(model, tokenizer, split(some, tokenizer), aggregate, batch_size, max_len)
@@ -229,7 +228,7 @@ def entities(tags: Sequence[Tag], text: str) -> list[Entity]:
         tags: The tags of all words, or of all tokens, with their positions.
         text: The text.
     """
-    found: list[Entity] = ResultList()
+    found: list[Entity] = []
     for label, first, stop in spans([_scheme_tag(one.label) for one in tags]):
         start, end = cast(int, tags[first].start), cast(int, tags[stop - 1].end)
         score = float(np.mean([one.score for one in tags[first:stop]]))
@@ -282,10 +281,10 @@ def _tags(
         probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)
         labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
         found.append(
-            ResultList(
+            [
                 Tag(word.text, model.labels[label], score, word.start, word.end)
                 for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
-            )
+            ]
         )
     return found
 
