@@ -109,11 +109,15 @@ def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:
 
 
 class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
     def repr_float(self, value: float, level: int) -> str:
         return f"{value:.4g}"
 
 
-_SHORT = _Short(maxstring=80, maxother=80)
+_SHORT = _Short()
 
 
 class Result:

@@ -190,14 +190,13 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """Read the examples of a file; see `data/tasks/readers`."""
 
     def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: "ReadingOptions", *, may_be_header: bool
+        self, cells: Sequence[Sequence[str]], options: "ReadingOptions"
     ) -> "Columns | None":
         """Return the columns of a table without names; `None` if there is no only choice.
 
         Args:
             cells: The cells of some rows, by column.
             options: The options of reading.
-            may_be_header: Whether the first row may be a header.
         """
         return None
 

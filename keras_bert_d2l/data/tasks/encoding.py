@@ -78,12 +78,8 @@ def unpadded(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     """Return tokens without padding, the length of each row, and the start of its second text."""
     lengths = batch["valid_lens"]
     seconds = lengths - tf.reduce_sum(batch["segments"], axis=1)
-    return _ragged(batch["tokens"], lengths), lengths, seconds
-
-
-def _ragged(rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Return the values of rows `(B, T)` without their padding, concatenated."""
-    return tf.boolean_mask(rows, tf.sequence_mask(lengths, tf.shape(rows)[1]))
+    is_token = tf.sequence_mask(lengths, tf.shape(batch["tokens"])[1])
+    return tf.boolean_mask(batch["tokens"], is_token), lengths, seconds
 
 
 def splits(lengths: np.ndarray) -> np.ndarray:

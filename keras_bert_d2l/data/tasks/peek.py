@@ -112,8 +112,7 @@ def _labels(task: AnyTask, examples: TaskExamples) -> _Lines:
 
 def _label_counts(examples: TaskExamples) -> _Lines:
     counts = examples.label_counts()
-    is_multi = examples.multi_label
-    total = len(examples) if is_multi else counts.total()
+    total = len(examples) if examples.multi_label else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
     width = max((cell_len(label) for label, _ in shown), default=0) + 2
     lines: list[tuple[str | Text, str]] = []
@@ -125,11 +124,7 @@ def _label_counts(examples: TaskExamples) -> _Lines:
         rest = counts.total() - sum(count for _, count in shown)
         more = how_many(len(counts) - len(shown), "more label")
         lines.append((more, share(rest, counts.total())))
-    if is_multi:
-        of_columns = examples.columns.get("label", "").split(", ")
-        unused = [name for name in of_columns if name not in counts]
-        if len(of_columns) > 1 and unused:
-            lines.append((f"never used: {', '.join(unused)}", ""))
+    if examples.multi_label:
         lines.append(("mean labels per example", f"{counts.total() / len(examples):.2f}"))
     return lines
 

@@ -114,20 +114,13 @@ def read_examples(
         "label": label,
         "id": id,
     }
-    for role, column in columns.items():
-        if not isinstance(column, str | int | None):
+    given = {role: column for role, column in columns.items() if column is not None}
+    for role, column in given.items():
+        if not isinstance(column, str | int):
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
-        if column is not None and role != "id":
+        if role != "id":
             check_option(task, role, column)
-    options = ReadingOptions(
-        task,
-        **columns,
-        multi_label=multi_label,
-        separator=separator,
-        header=header,
-        labeled=labeled,
-    )
-    examples = _read(data, options)
+    examples = _read(data, ReadingOptions(task, given, multi_label, separator, header, labeled))
     name = examples.source
     if not len(examples):
         is_folder = pathlib.Path(name).is_dir()
@@ -135,10 +128,10 @@ def read_examples(
         why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:
-        column = examples.columns.get("label")
+        named = examples.columns.get("label")
         raise ValueError(
             f"{name!r} must have {record.labels}. Received: {how_many(len(examples), 'example')} "
-            "without any" + (f"; the column {column!r} is empty." if column else ".")
+            "without any" + (f"; the column {named!r} is empty." if named else ".")
         )
     return examples
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, is_integer, shown
+from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
-from keras_bert_d2l.tasks.answer import WINDOW_LEN
+from keras_bert_d2l.tasks.answer import WINDOW_LEN, window_labels
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -99,9 +99,9 @@ class QuestionAnswerer(TaskModel):
     def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
         check_keys(x)
         texts = as_tensors(x)
+        check_examples(texts, y)
         lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
-        most = longest_question(*self.window_sizes)
-        check_examples(texts, y, lengths, most)
+        check_questions(lengths.numpy(), *self.window_sizes)
         return texts
 
     def text_batch(self, texts: Texts) -> Batch:
@@ -160,14 +160,12 @@ def check_keys(texts: object) -> None:
         )
 
 
-def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: int) -> None:
+def check_examples(texts: Batch, answers: Tensor | None) -> None:
     """Raise `ValueError` if in-memory examples are inconsistent.
 
     Args:
         texts: Questions and contexts, as tensors.
         answers: The answers, as tensors, or `None`.
-        lengths: Number of tokens in each question, int `(B,)`.
-        most: Maximum number of tokens in a question.
     """
     parts = dict(texts)
     if answers is not None:
@@ -178,13 +176,6 @@ def check_examples(texts: Batch, answers: Tensor | None, lengths: Tensor, most: 
         raise ValueError(
             "There must be one context per question and, for training, one answer or None per "
             f"question. Received: {', '.join(f'{size} {name}' for name, size in sizes.items())}."
-        )
-    lengths = np.asarray(lengths)
-    for number in np.flatnonzero(lengths > most)[:1]:
-        raise ValueError(
-            f"A question must have at most {most} tokens, so that each window contains more of the "
-            f"context than its overlap with the next. Received: {lengths[number]} tokens in "
-            f"question {number}. Shorten or remove it."
         )
     if answers is None:
         return
@@ -215,26 +206,6 @@ def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
     return starts, tf.where(lengths > 0, starts + lengths, -1)
 
 
-def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tensor]:
-    """Convert answer spans to the labels of windows.
-
-    Args:
-        spans: Positions of the answer's first and last token in each window, int32 `(W, 2)`; both
-            0, the start token, if the window does not contain the complete answer.
-        rows: Index of each window's question, int32 `(W,)`.
-        starts: Index of each answer's first character, int32 `(B,)`; -1 for no answer.
-
-    Returns: `{"start": (W,), "end": (W,)}`, int32. They are `IGNORED` if no window of the context
-        contains the complete answer, because such windows say nothing about the answer.
-    """
-    import tensorflow as tf
-
-    found = tf.math.unsorted_segment_max(spans[:, 0], rows, tf.size(starts))
-    is_lost = tf.gather((starts >= 0) & (found < 1), rows)
-    spans = tf.where(is_lost[:, tf.newaxis], IGNORED, spans)
-    return {"start": spans[:, 0], "end": spans[:, 1]}
-
-
 def longest_question(max_len: int, overlap: int) -> int:
     """Return the maximum question length for which every window contains new context.
 
@@ -248,6 +219,18 @@ def longest_question(max_len: int, overlap: int) -> int:
             f"below {max_len - _ADDED - 1} for max_len={max_len}. Received: overlap={overlap}."
         )
     return most
+
+
+def check_questions(lengths: np.ndarray, max_len: int, overlap: int) -> None:
+    """Raise `ValueError` if a question has so many tokens that a window has no new context."""
+    most = longest_question(max_len, overlap)
+    for number in np.flatnonzero(lengths > most)[:1]:
+        raise ValueError(
+            f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
+            f"space for more context than the {overlap} tokens it shares with the next window. "
+            f"Received: {lengths[number]} tokens in question {number}; shorten it or raise "
+            "`max_len`."
+        )
 
 
 def _check_answers(answers: object) -> None:

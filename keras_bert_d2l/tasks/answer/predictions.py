@@ -24,7 +24,7 @@ from keras_bert_d2l.inference.asking import (
 )
 from keras_bert_d2l.inference.batching import predict_rows, text_list
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, longest_question
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
 from keras_bert_d2l.types import PathLike, Tensor
@@ -150,9 +150,11 @@ def answer(
         texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
+    check_questions(_num_tokens(tokenizer, asked), max_len, overlap)
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
-        windows = _windows(tokenizer, asked[some], texts[some], max_len, overlap)
+        tensors = tokenizer.windows(asked[some], texts[some], max_len, overlap)
+        windows = {name: values.numpy() for name, values in tensors.items()}
         best = _Candidates(texts[some], max(top_k, N_BEST))
         features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
         for numbers, logits in predict_rows(model, features, batch_size):
@@ -242,26 +244,6 @@ def _window_sizes(
 
 def _num_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     return tokenizer.tokenize(list(texts)).row_lengths().numpy()
-
-
-def _windows(
-    tokenizer: Tokenizer,
-    questions: Sequence[str],
-    contexts: Sequence[str],
-    max_len: int,
-    overlap: int,
-) -> dict[str, np.ndarray]:
-    lengths, most = _num_tokens(tokenizer, questions), longest_question(max_len, overlap)
-    if lengths.max() > most:
-        question = questions[int(lengths.argmax())]
-        raise ValueError(
-            f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
-            f"space for more context than the {overlap} tokens it shares with the next window. "
-            f"Received: {lengths.max()} tokens in {shown(question)}; shorten it or raise "
-            "`max_len`."
-        )
-    windows = tokenizer.windows(questions, contexts, max_len, overlap)
-    return {name: values.numpy() for name, values in windows.items()}
 
 
 def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:

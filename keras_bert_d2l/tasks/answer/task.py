@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.tasks.answer.predictions import FoundAnswer
     from keras_bert_d2l.text.vocab import Vocab
 
-_AROUND_ANSWER = 40  # tokens shown before and after an answer
+_BEFORE_ANSWER = 40  # tokens of the context that are shown before an answer
 
 
 class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
@@ -65,7 +65,7 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     def shown(
         self, examples: QuestionExamples, rows: "TaskRows", number: int, vocab: "Vocab"
     ) -> tuple[str, Sequence[str]]:
-        """Return the question, and the part of the context around the answer."""
+        """Return the question, and the context from some tokens before the answer on."""
         own = rows.of_example(number)
         label, row = "", own[0]
         if examples.answers is not None and rows.labels is not None:
@@ -74,16 +74,13 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
             row = own[(rows.labels[own, 0] > 0).argmax()]  # the first row with the answer
         tokens, second = rows.shown(row, row + 1, vocab), int(rows.seconds[row])
         start, end = (0, 0) if rows.labels is None else rows.labels[row].tolist()
-        if start > 0:
-            tokens[start] = f"»{tokens[start]}"
-            tokens[end] += "«"
-        middle = start if start > 0 else second
-        first = max(second, middle - _AROUND_ANSWER)
-        last = max(middle, end) + 1 + _AROUND_ANSWER
-        before = [f"… {how_many(first - second, 'token')} …"] if first > second else []
-        rest = len(tokens) - last
-        after = [f"… {how_many(rest, 'token')}"] if rest > 0 else []
-        return label, [*tokens[:second], *before, *tokens[first:last], *after]
+        if start <= 0:
+            return label, tokens
+        tokens[start] = f"»{tokens[start]}"
+        tokens[end] += "«"
+        first = max(second, start - _BEFORE_ANSWER)
+        skipped = [f"… {how_many(first - second, 'token')} …"] if first > second else []
+        return label, [*tokens[:second], *skipped, *tokens[first:]]
 
     def sample(self, examples: QuestionExamples, size: int) -> QuestionExamples:
         """Return one question with an answer and one without."""

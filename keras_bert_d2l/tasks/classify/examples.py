@@ -166,7 +166,7 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
-            f"label={options.label!r}."
+            f"label={options.columns['label']!r}."
         )
     examples = collect(
         kind,

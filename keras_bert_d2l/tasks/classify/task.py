@@ -45,9 +45,9 @@ class TextTask(Task[TextExamples, Model, Found]):
         return text_examples(file, options, TextExamples)
 
     def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: ReadingOptions, *, may_be_header: bool
+        self, cells: Sequence[Sequence[str]], options: ReadingOptions
     ) -> Columns | None:
-        return None if may_be_header else columns_of_texts(cells, options, self.are_labels)
+        return columns_of_texts(cells, options, self.are_labels)
 
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> TextExamples:
         return TextExamples(task=self.name, texts=texts)

@@ -53,15 +53,14 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         return text_examples(file, options, PairExamples)
 
     def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: ReadingOptions, *, may_be_header: bool
+        self, cells: Sequence[Sequence[str]], options: ReadingOptions
     ) -> Columns | None:
         """Return the columns by their order: the texts, and then a score or a negative."""
-        if len(cells) not in (2, 3) or may_be_header:
+        if len(cells) not in (2, 3):
             return None
-        if len(cells) == 2:
-            return Columns(0, 1)
-        is_score = all(map(NUMBER.fullmatch, cells[2]))
-        return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
+        third = None if len(cells) == 2 else 2
+        is_score = third is not None and all(map(NUMBER.fullmatch, cells[third]))
+        return Columns(0, 1, label=third) if is_score else Columns(0, 1, negative=third)
 
     def label_lines(self, examples: PairExamples) -> Sequence[tuple[str, str]]:
         if examples.labels is not None:

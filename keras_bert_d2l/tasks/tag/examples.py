@@ -127,7 +127,7 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         if table.has_words and table.columns is None:
             _check_words(file, rows)
         rows = _sentences(rows)
-        if len(rows) < 2 and not table.has_words and options.id is None:
+        if len(rows) < 2 and not table.has_words and "id" not in options.columns:
             raise ValueError(
                 f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
                 "not marked. Put an empty line after each sentence, or choose the column of "
@@ -189,17 +189,15 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
     Without a header, the words are in the first column (in the second if the first numbers the
     words), and the labels are in the last column.
     """
+    columns = dict(options.columns)
     if table.has_words:
-        options = dataclasses.replace(options, id=None)
+        columns.pop("id", None)
     if table.has_words and table.columns is None:
         num_columns = len(table.first)
-        text, label = options.text, options.label
-        if text is None:
-            text = 2 if num_columns > 2 and _is_counted(table.rows) else 1
-        if label is None and num_columns > 1:
-            label = num_columns
-        options = dataclasses.replace(options, text=text, label=label)
-    return find_columns(file, table, options)
+        columns.setdefault("text", 2 if num_columns > 2 and _is_counted(table.rows) else 1)
+        if num_columns > 1:
+            columns.setdefault("label", num_columns)
+    return find_columns(file, table, dataclasses.replace(options, columns=columns))
 
 
 def _is_counted(rows: Sequence[Row]) -> bool:

@@ -81,7 +81,6 @@ def test_long_texts_are_abbreviated(tokenizer):
     shown = words_of(peek(asked, tokenizer, 512))
     assert "[SEP] … 60 tokens … a" in shown
     assert "»crane«" in shown
-    assert "… 61 tokens" in shown
 
 
 def test_examples_with_a_single_label_or_without_labels_can_be_shown(tokenizer):
@@ -100,5 +99,4 @@ def test_columns_and_label_shares_of_multi_label_examples_are_shown(tokenizer):
     assert "`text` body `label` x, y, z" in shown
     assert "x ████████████████████████ 2 (100.0%)" in shown
     assert "y ████████████ 1 (50.0%)" in shown
-    assert "never used: z" in shown
     assert "mean labels per example 1.50" in shown

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l import BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.tasks.answer import window_labels
 from keras_bert_d2l.tasks.answer.model import (
     QuestionAnswerer,
     answer_tensors,
     character_spans,
     longest_question,
-    window_labels,
 )
-from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.text.tokenizer.framing import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
@@ -35,17 +34,12 @@ def tokenizer():
     return Tokenizer(Vocab(WORDS))
 
 
-def make_answerer(tokenizer, run_eagerly=True):
-    bert = BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN)
-    model = QuestionAnswerer(bert, tokenizer=tokenizer)
-    model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=run_eagerly)
-    return model
-
-
 @pytest.fixture(scope="module")
 def untrained(tokenizer):
     """An eager model, because tracing takes long."""
-    return make_answerer(tokenizer)
+    model = QuestionAnswerer(BERTModel(len(WORDS), 16, 24, 2, 1, 0.0, MAX_LEN), tokenizer=tokenizer)
+    model.compile(run_eagerly=True)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -74,23 +68,6 @@ def spans_by_characters(windows, answers):
     return answer_spans(windows, starts, ends)
 
 
-@pytest.mark.long
-def test_a_model_learns_questions_given_as_strings(tokenizer, windows):
-    model = make_answerer(tokenizer, run_eagerly=False)
-    labels = as_labels(spans_by_characters(windows, ANSWERS))
-    before = model.evaluate(of_model(windows), labels, verbose=0, return_dict=True)["loss"]
-    # Use many questions in one epoch, because every epoch restarts the tokenizer's pipeline.
-    many = {name: texts * 100 for name, texts in X.items()}
-    held_out = (X, ANSWERS)
-    log = model.fit(many, ANSWERS * 100, 8, validation_data=held_out, verbose=0).history
-    assert log["val_loss"][0] < 0.1 * before
-    logits = model.predict(X, verbose=0)
-    for side in ("start", "end"):
-        np.testing.assert_array_equal(logits[side].argmax(axis=1), labels[side])
-    found = answer(model, QUESTIONS, CONTEXTS, null_threshold=0.0)
-    assert [one.text for [one] in found] == ["ada", "good film", "", "ada wrote"]
-
-
 @pytest.mark.slow
 def test_strings_give_the_same_results_as_their_windows(untrained, windows):
     model, rows = untrained, windows["rows"].numpy()
@@ -102,8 +79,6 @@ def test_strings_give_the_same_results_as_their_windows(untrained, windows):
     options["sample_weight"] = weights
     assert model.evaluate(X, ANSWERS, **options) == expected
     answers = answer_tensors(ANSWERS)
-    dataset = tf.data.Dataset.from_tensor_slices((X, answers, weights)).batch(4)
-    assert model.evaluate(dataset, verbose=0, return_dict=True) == expected
     elsewhere = {**answers, "start": answers["start"] + 1}
     with pytest.raises(tf.errors.InvalidArgumentError, match="must occur in its context"):
         character_spans(tf.constant(CONTEXTS), elsewhere)

@@ -6,7 +6,6 @@ regardless of case, and "review text", "review-text" and "reviewText" match "rev
 """
 
 import dataclasses
-import functools
 import itertools
 import os
 import re
@@ -49,26 +48,23 @@ _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOptions:
-    """Options of `read_examples`, which documents them."""
+    """Options of `read_examples`, which documents them.
+
+    `columns` has the columns that the caller chose, by role.
+    """
 
     task: str
-    text: Column | None = None
-    text_b: Column | None = None
-    negative: Column | None = None
-    label: Column | None = None
-    id: Column | None = None
+    columns: Mapping[str, Column]
     multi_label: bool = False
     separator: str = ","
     header: bool | None = None
     labeled: bool | None = None
-    choices: Column | None = None
 
     @property
     def given(self) -> list[Column]:
-        """The columns that the caller chose."""
-        label = None if self.labeled is False else self.label
-        columns = (self.text, self.text_b, self.negative, self.choices, label, self.id)
-        return [column for column in columns if column is not None]
+        """The chosen columns that are read."""
+        ignored = "label" if self.labeled is False else ""
+        return [column for role, column in self.columns.items() if role != ignored]
 
     def is_header(self, cells: Sequence[str]) -> bool:
         """Return whether the first row of a table contains column names."""
@@ -88,8 +84,7 @@ class ReadingOptions:
             return False
         if not self.given and names & set(USUAL_TEXTS.split()) and all(map(_NAME.fullmatch, names)):
             return True
-        names_of = functools.partial(_usual, self.task)
-        roles = map(names_of, ("text", "text_b", "negative", "choices", "label", "id"))
+        roles = (_usual(self.task, role) for role in (*task_named(self.task).columns, "id"))
         known = set(itertools.chain(USUAL_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" before a question.
         return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
@@ -141,12 +136,11 @@ def _likely_columns(table: Table, options: ReadingOptions) -> Columns | None:
     """Return the columns of a table without a header if there is only one likely choice."""
     if options.given:
         return None
+    if not any(" " in cell.strip() for cell in table.first):
+        return None  # the first row may be a header
     rows = [[as_string(cell) for cell in row.cells] for row in table.rows[:_SAMPLE]]
     columns = list(itertools.zip_longest(*rows, fillvalue=""))
-    # A first row in which no cell contains a space may be a header.
-    may_be_header = not any(" " in cell.strip() for cell in table.first)
-    task = task_named(options.task)
-    return task.columns_without_names(columns, options, may_be_header=may_be_header)
+    return task_named(options.task).columns_without_names(columns, options)
 
 
 def columns_of_texts(
@@ -201,20 +195,20 @@ class _Finder:
             label = find("label", besides=(text, text_b, *choices))
         negative = self._one("negative")
         self._check_different(
-            {"text": text, "text_b": text_b, "negative": negative, "label": label},
-            {"choices": choices, "label": flags},
+            text=[text],
+            text_b=[text_b],
+            negative=[negative],
+            choices=choices,
+            label=[label, *flags],
         )
         return Columns(text, text_b, label, self._one("id"), flags, negative, choices)
 
-    def _check_different(
-        self, single: Mapping[str, int | None], several: Mapping[str, Sequence[int]]
-    ) -> None:
+    def _check_different(self, **places_of_roles: Sequence[int | None]) -> None:
         """Raise `ValueError` if a column has two roles."""
-        places = [(role, place) for role, place in single.items() if place is not None]
-        places += [(role, place) for role, found in several.items() for place in found]
         roles: dict[int, str] = {}
+        places = ((role, place) for role, found in places_of_roles.items() for place in found)
         for role, place in places:
-            if roles.setdefault(place, role) != role:
+            if place is not None and roles.setdefault(place, role) != role:
                 raise ValueError(
                     f"`{roles[place]}` and `{role}` must be different columns of "
                     f"{os.fspath(self.file.path)!r}. Received: {self.table.name(place)!r} for both."
@@ -222,7 +216,7 @@ class _Finder:
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()
-        if self.task.finds_pairs and options.text is None and options.text_b is None:
+        if self.task.finds_pairs and not options.columns.keys() & {"text", "text_b"}:
             for first, second in _PAIRS:
                 if first in names and second in names:
                     return self._only("text", names, first), self._only("text_b", names, second)
@@ -233,7 +227,7 @@ class _Finder:
 
     def _choices(self) -> tuple[int, ...]:
         """Return the column of lists of choices, or the columns of the choices."""
-        given = self.options.choices
+        given = self.options.columns.get("choices")
         if given is not None:
             parts = [given] if given in (self.table.columns or ()) else _parts(given)
             return tuple(self._given("choices", part) for part in parts)
@@ -247,7 +241,7 @@ class _Finder:
 
     def _flags(self) -> tuple[int, ...]:
         """Return the label columns if several are given, separated by commas."""
-        given = self.options.label
+        given = self.options.columns.get("label")
         if "multi_label" not in self.task.options or given in (self.table.columns or ()):
             return ()
         parts = _parts(given)
@@ -275,7 +269,7 @@ class _Finder:
         )
 
     def _one(self, role: str, besides: Sequence[int | None] = ()) -> int | None:
-        given = getattr(self.options, role)
+        given = self.options.columns.get(role)
         if given is not None:
             return self._given(role, given)
         names = self._plain_names()
