@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTModel, Features, SequenceClassifier, extract_features, write_features
+from keras_bert_d2l import BERTModel, Features, extract_features, write_features
 
 TEXTS = ["the cat sat on the mat", "ran", "good dogs sat", "the rug"] * 3
 
@@ -51,14 +51,6 @@ def test_the_last_layer_is_behind_the_final_normalization(words_tokenizer):
     [one] = extract_features(bert, ["the cat"], tokenizer=words_tokenizer)
     encoded = bert.encoder(**words_tokenizer(["the cat"]))
     np.testing.assert_allclose(one.vectors[0], encoded[0], rtol=0, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_fine_tuned_model_uses_its_own_tokenizer(words_bert, words_tokenizer):
-    classifier = SequenceClassifier(words_bert, ["bad", "good"], tokenizer=words_tokenizer)
-    [one] = extract_features(classifier, ["the cat"], pooling="cls")
-    expected = states_of(words_bert, words_tokenizer, "the cat")[-1, :1]
-    np.testing.assert_allclose(one.vectors, expected, rtol=0, atol=1e-5)
 
 
 def test_texts_are_read_a_few_batches_ahead(words_bert, words_tokenizer):
@@ -125,16 +117,12 @@ def test_json_lines_contain_texts_tokens_and_exact_vectors(pooled, tmp_path):
         np.testing.assert_array_equal(np.float32(row["vectors"]), one.vectors)
 
 
-def test_npz_contains_one_row_for_each_text_with_pooling(tmp_path):
-    expected = list(make_features([3, 1, 5], pooled=True))
-    write_features(tmp_path / "vectors.npz", expected)
+def test_npz_contains_a_row_for_each_text_or_for_each_token(tmp_path):
+    pooled, expected = list(make_features([3, 1, 5], pooled=True)), list(make_features([3, 1, 5]))
+    write_features(tmp_path / "vectors.npz", pooled)
     with np.load(tmp_path / "vectors.npz") as arrays:
         assert list(arrays) == ["vectors"]
-        np.testing.assert_array_equal(arrays["vectors"], [one.vectors for one in expected])
-
-
-def test_npz_contains_the_rows_of_all_tokens_without_pooling(tmp_path):
-    expected = list(make_features([3, 1, 5]))
+        np.testing.assert_array_equal(arrays["vectors"], [one.vectors for one in pooled])
     write_features(tmp_path / "vectors.npz", expected)
     with np.load(tmp_path / "vectors.npz") as arrays:
         starts, vectors = arrays["starts"], arrays["vectors"]

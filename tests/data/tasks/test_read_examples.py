@@ -38,30 +38,26 @@ def test_compressed_files_are_decompressed(write):
         assert read_examples("classify", write(name, packed)).texts == ("a",)
 
 
-def test_files_that_cannot_be_read_are_rejected(write):
-    bad_json = write("a.jsonl", '{"text": "a"}\n{"text": \n')
-    with pytest.raises(ValueError, match="line 2: this is not JSON"):
-        read_examples("classify", bad_json)
-    with pytest.raises(ValueError, match="line 2: must be a JSON object"):
-        read_examples("classify", write("b.jsonl", '{"text": "a"}\n[1]\n'))
-    with pytest.raises(ValueError, match="line 2: this is not CSV"):
-        read_examples("classify", write("c.csv", 'text,label\n"never closed,x\nb,y\n'))
-    with pytest.raises(ValueError, match="must be UTF-8.*iconv"):
-        read_examples("classify", write("d.tsv", b"text\tlabel\ncaf\xe9\tx\n"))
-    with pytest.raises(ValueError, match="at least one usable example.*empty text"):
-        read_examples("classify", write("e.tsv", "text\tlabel\n\tx\n"))
-    with pytest.raises(ValueError, match="f.tsv' is empty"):
-        read_examples("classify", write("f.tsv", "\n"))
-    with pytest.raises(ValueError, match="f.conll' is empty"):
-        read_examples("tag", write("f.conll", ""))
-    with pytest.raises(ValueError, match="at least one usable example.*only has a header"):
-        read_examples("classify", write("f.tsv", "text\tlabel\n"))
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("classify", "a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: this is not JSON"),
+        ("classify", "a.jsonl", '{"text": "a"}\n[1]\n', "line 2: must be a JSON object"),
+        ("classify", "a.csv", 'text,label\n"not closed,x\nb,y\n', "line 2: this is not CSV"),
+        ("classify", "a.tsv", b"text\tlabel\ncaf\xe9\tx\n", "must be UTF-8.*iconv"),
+        ("classify", "a.tsv", "text\tlabel\n\tx\n", "at least one usable example.*empty text"),
+        ("classify", "a.tsv", "text\tlabel\n", "at least one usable example.*only has a header"),
+        ("classify", "a.tsv", "\n", "a.tsv' is empty"),
+        ("tag", "a.conll", "", "a.conll' is empty"),
+        ("cluster", "a.tsv", "a", "`task` must be one of"),
+        ("classify", "a.conllu", "1\tI" + "\t_" * 8 + "\n", "requires the task 'tag'"),
+    ],
+)
+def test_files_that_cannot_be_read_are_rejected(task, name, content, message, write):
+    with pytest.raises(ValueError, match=message):
+        read_examples(task, write(name, content))
     with pytest.raises(FileNotFoundError):
-        read_examples("classify", bad_json.with_name("none.tsv"))
-    with pytest.raises(ValueError, match="`task` must be one of"):
-        read_examples("cluster", bad_json)
-    with pytest.raises(ValueError, match="requires the task 'tag'"):
-        read_examples("classify", write("g.conllu", "1\tI" + "\t_" * 8 + "\n"))
+        read_examples("classify", "none.tsv")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.checks import negative_of
-from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
@@ -109,6 +108,8 @@ def test_an_epoch_contains_each_row_once(many):
     np.testing.assert_array_equal(np.sort(order), np.arange(103))
     batches = list(dataset)
     assert [len(labels) for _, labels in batches] == [8] * 12 + [7]
+    assert many.label_names == ("no", "yes")
+    np.testing.assert_array_equal(one_batch(many)[1], many.labels)  # in the order of the rows
     seen = np.concatenate([labels for _, labels in batches])
     np.testing.assert_array_equal(seen, many.labels[order])
     lengths = np.concatenate([features["valid_lens"] for features, _ in batches])
@@ -140,13 +141,6 @@ def test_batches_are_padded_to_their_longest_row_with_little_padding(many):
     assert num_places < 0.85 * int(in_order)
     assert 0 < many.padding_share(8) < 0.1
     assert many.padding_share(1) == 0
-
-
-def test_rows_keep_their_order_without_an_epoch(many):
-    _, labels = one_batch(many)
-    np.testing.assert_array_equal(labels, many.labels)
-    assert many.label_names == ("no", "yes")
-    np.testing.assert_array_equal(many.examples, np.arange(103))
 
 
 def test_every_kind_of_label_is_encoded(tokenizer):
@@ -303,32 +297,6 @@ def test_the_arguments_of_batches_are_checked(many):
         with pytest.raises(ValueError, match="must be an integer of at least"):
             many.batches(batch_size, epoch=epoch, seed=seed)
     assert len(list(many.batches(1000, epoch=0))) == 1
-
-
-@pytest.mark.long
-def test_real_answers_are_at_their_labeled_tokens(data_dir):
-    vocab = Vocab.from_file(data_dir / "vocab/bert-base-uncased-vocab.txt")
-    squad = read_examples("answer", data_dir / "squad/dev-v1.1.json.gz")
-    some = squad.subset(range(0, len(squad), 100))
-    tokenizer = Tokenizer(vocab)
-    rows = TaskRows.encode(some, tokenizer, max_len=192, overlap=64)
-
-    def spelled(tokens):
-        return "".join(vocab.tokens[token].removeprefix("##") for token in tokens)
-
-    assert len(rows) > len(some) == len(np.unique(rows.examples))
-    assert not rows.dropped
-    for row, (first, last) in enumerate(rows.labels):
-        if first:
-            begin = rows.splits[row]
-            found = spelled(rows.tokens[begin + first : begin + last + 1])
-            answer = some.answers[rows.examples[row]][0].text
-            answer = spelled(tokenizer.tokenize([answer])[0].numpy())
-            # An answer may end within a token: "18" of "18th".
-            assert answer in found
-            assert len(found) - len(answer) <= 4
-    found = np.unique(rows.examples[rows.labels[:, 0] > 0])
-    np.testing.assert_array_equal(found, np.arange(len(some)))
 
 
 def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):

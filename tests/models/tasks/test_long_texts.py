@@ -82,7 +82,7 @@ def test_the_head_may_read_the_mean_of_each_window(tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit", nightly_except({True}, [False, True]))
+@pytest.mark.parametrize("jit", nightly_except({False}, [False, True]))
 def test_a_graph_gives_the_same_as_eager_execution(jit, tokenizer):
     model = make(SequenceClassifier, "mean")
     batch = {name: np.array(x) for name, x in tokenizer([SHORT, LONG]).items()}
@@ -103,14 +103,14 @@ def test_only_the_first_8_windows_of_a_text_count(tokenizer):
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_word_in_a_later_window_is_learned(tokenizer):
     model = make(SequenceClassifier, "max", tokenizer)
     texts = ["what is it " * 4 + word for word in ("good", "bad")]
-    model.compile(keras.optimizers.Adam(3e-2), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(1e-2))
     batch = {name: np.array(values) for name, values in model.text_batch(texts).items()}
-    history = model.fit(batch, np.array([0, 1]), epochs=12, verbose=0).history
-    assert history["loss"][-1] < 0.2 * history["loss"][0]
+    history = model.fit(batch, np.array([0, 1]), epochs=30, verbose=0).history
+    assert history["loss"][-1] < 0.1 < history["loss"][0]
 
 
 def test_pairs_are_truncated_as_without_windows(tokenizer):

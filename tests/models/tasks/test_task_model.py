@@ -320,36 +320,19 @@ def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert():
     assert len(model.trainable_variables) == everything
 
 
-def test_the_encoder_stays_frozen_with_lora():
+def test_with_lora_only_its_weights_the_pooler_and_the_head_are_trained():
     model = make_task("SequenceClassifier")
     model.enable_lora(2)
-    assert all(weight.name.startswith("lora") for weight in model.encoder.trainable_variables)
-    for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
-        with pytest.raises(ValueError, match="with LoRA must stay completely frozen"):
-            call()
-
-
-@pytest.mark.slow
-def test_lora_trains_its_weights_and_the_head_and_is_merged_on_saving(tmp_path):
-    model, batch = make_task("SequenceClassifier", make_bert(2)), make_batch()
-    before = model.predict(batch, verbose=0)
-    model.enable_lora(2, lora_alpha=4)
-    np.testing.assert_array_equal(model.predict(batch, verbose=0), before)
-    names = {v.path for v in model.trainable_variables}
-    of_blocks = {
-        f"encoder/blk_{block}/attention/{name}/lora_kernel_{part}"
-        for block in (0, 1)
+    of_encoder = {
+        f"encoder/blk_0/attention/{name}/lora_kernel_{part}"
         for name in ("W_q", "W_v")
         for part in "ab"
     }
-    assert names == of_blocks | {"hidden/kernel", "hidden/bias", "head/kernel", "head/bias"}
-    compile_eagerly(model)
-    model.fit(batch, make_labels("SequenceClassifier"), verbose=0)
-    assert np.abs(model.predict(batch, verbose=0) - before).max() > 1e-3
-    model.save(tmp_path / "task.keras")
-    loaded = keras.models.load_model(tmp_path / "task.keras")
-    np.testing.assert_allclose(loaded(batch), model(batch), atol=1e-6)
-    assert not loaded.compiled
+    of_head = {"hidden/kernel", "hidden/bias", "head/kernel", "head/bias"}
+    assert {weight.path for weight in model.trainable_variables} == of_encoder | of_head
+    for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
+        with pytest.raises(ValueError, match="with LoRA must stay completely frozen"):
+            call()
 
 
 @pytest.mark.slow
@@ -370,8 +353,8 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     ]
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-5)
     # Use many texts in one epoch, because every epoch restarts the tokenizer's pipeline.
-    model.fit(TEXTS * 6, labels * 6, 6, verbose=0)
-    assert model.evaluate(TEXTS, labels, verbose=0)[0] < 0.9 * metrics[0]["loss"]
+    log = model.fit(TEXTS * 6, labels * 6, 6, validation_data=(TEXTS, labels), verbose=0).history
+    assert log["val_loss"][0] < metrics[0]["loss"]
 
 
 @pytest.mark.slow
@@ -462,6 +445,9 @@ def test_invalid_labels_are_named_in_the_error(classifier, tagger):
         classifier.fit(TEXTS[:2], ["a"])
     with pytest.raises(ValueError, match="of a dataset must be ids, as from .*StringLookup"):
         classifier.fit(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
+    scorer = make_task("SequenceRegressor", tokenizer=classifier.tokenizer)
+    with pytest.raises(ValueError, match="of a dataset must be numbers. Received: strings.$"):
+        scorer.evaluate(tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1))
     with pytest.raises(ValueError, match="3 words but 2 labels in text 1"):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
 
@@ -555,13 +541,6 @@ def test_labels_of_another_kind_are_rejected(kind, labels, message):
 def test_texts_of_another_form_are_rejected(classifier, texts):
     with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
         classifier.checked_texts(texts)
-
-
-def test_only_named_classes_can_be_looked_up_in_the_labels_of_the_model(tokenizer):
-    dataset = tf.data.Dataset.from_tensor_slices((["it"], ["a"])).batch(1)
-    for kind in ("SequenceRegressor", "TextEmbedder"):
-        with pytest.raises(ValueError, match="of a dataset must be numbers. Received: strings.$"):
-            make_task(kind, tokenizer=tokenizer).evaluate(dataset)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_a_context_without_words_has_no_answer_and_wrong_bytes_are_replaced(answ
     assert answers["answer"][5:7].tolist() == [b"", b""]
     for name in ("start", "end", "null_score"):
         assert answers[name][5:7].tolist() == [0, 0]
-    assert answers["answer"][7].decode() == "\ufffd"
+    assert "\ufffd".encode() in answers["answers"][7].tolist()
 
 
 def test_no_answer_is_the_best_answer_above_the_threshold(ask_signature, task_models):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.inference.evaluation import Mistake, evaluate
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import (
@@ -13,8 +12,6 @@ from keras_bert_d2l.tasks.classify.predictions import (
     classify,
     multi_label_scores,
 )
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -99,13 +96,9 @@ def test_long_texts_are_truncated_at_the_end(classifier):
     assert classify(classifier, text, max_len=5).label == "good"
 
 
-def test_models_for_other_tasks_are_rejected(classifier, tagger, open_bert, words_tokenizer):
+def test_models_for_other_tasks_are_rejected(tagger, open_bert):
     with pytest.raises(ValueError, match="must be a SequenceClassifier.*with `tag`"):
         classify(tagger, "cat")
-    with pytest.raises(ValueError, match="must be a TokenClassifier.*with `answer`"):
-        tag(QuestionAnswerer(open_bert, tokenizer=words_tokenizer), "cat")
-    with pytest.raises(ValueError, match="must be a SequenceRegressor.*with `embed`"):
-        regress(TextEmbedder(open_bert), "cat")
     with pytest.raises(ValueError, match="a BERTModel; fine-tune a SequenceClassifier"):
         classify(open_bert, "cat")
 

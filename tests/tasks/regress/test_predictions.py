@@ -17,15 +17,6 @@ def test_correlations_match_hand_calculation():
     }
 
 
-def test_correlations_ignore_scale_and_shift_and_rank_correlation_any_monotonic_function():
-    gold = np.random.default_rng(0).normal(size=50)
-    scores = regression_scores(gold, -3 * gold + 7)
-    assert scores["pearson"] == pytest.approx(-1)
-    scores = regression_scores(gold, np.exp(gold))
-    assert scores["pearson"] < 0.9
-    assert scores["spearman"] == pytest.approx(1)
-
-
 @pytest.mark.parametrize(("gold", "predicted"), [([1, 2], [3, 3]), ([3, 3], [1, 2]), ([1], [2])])
 def test_the_correlation_with_a_constant_is_0(gold, predicted):
     scores = regression_scores(gold, predicted)

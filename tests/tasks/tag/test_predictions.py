@@ -205,10 +205,3 @@ def test_a_span_tagger_is_evaluated_on_words_and_on_spans(span_tagger):
     score = evaluation.predictions[2][1].score
     assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score)]
     assert evaluation.confusion.counts.tolist() == [[4, 0, 1], [0, 1, 0], [0, 0, 1]]
-
-
-def test_every_word_of_a_long_text_is_evaluated(span_tagger):
-    words = tuple(["cat"] * 40)
-    evaluation = evaluate(span_tagger, WordExamples(words=(words,), labels=(("B-PET",) * 40,)))
-    assert evaluation.metrics["accuracy"] == 1
-    assert len(evaluation.predictions[0]) == 40
