@@ -242,11 +242,9 @@ def test_text_that_changes_while_it_is_read_is_rejected(words, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(
-    ("module", "num_writes", "num_finished"), [(shards, 5, 1), (shards, 12, 3)]
-)
+@pytest.mark.parametrize(("num_writes", "num_finished"), [(5, 1), (12, 3)])
 def test_finished_shards_survive_a_full_disk(
-    undisturbed, words, tmp_path, monkeypatch, module, num_writes, num_finished
+    undisturbed, words, tmp_path, monkeypatch, num_writes, num_finished
 ):
     room = iter(range(num_writes))  # three writes make a shard
 
@@ -257,7 +255,7 @@ def test_finished_shards_survive_a_full_disk(
 
     corpus = Pieces()
     with monkeypatch.context() as patch:
-        patch.setattr(module, "put", put_if_there_is_room)
+        patch.setattr(shards, "put", put_if_there_is_room)
         with pytest.raises(
             OSError, match="No space left.*free space.*`cache_dir`.*kept in .*building"
         ):
