@@ -120,7 +120,7 @@ def test_a_false_b_starts_at_any_sentence_of_any_other_document():
     b_starts = np.concatenate(
         [
             pairs[(pairs[:, LABEL] == 0) & (pairs[:, A_START] < 12), B_START]
-            for pairs in (make_pairs(store, max_len=9, epoch=n) for n in range(2000))
+            for pairs in (make_pairs(store, max_len=9, epoch=n) for n in range(500))
         ]
     )
     observed = np.bincount(b_starts, minlength=60)
