@@ -58,14 +58,6 @@ def test_evaluating_tracing_and_larger_batches_hardly_change_the_pace(tracing, t
     assert max(paces) / min(paces) < 1.1
 
 
-@pytest.mark.parametrize("minutes", [1, 2])
-def test_evaluations_at_the_ends_of_phases_are_planned(minutes):
-    budget, planned, _, paces, counts, _ = simulated(minutes, evaluation=6.0)
-    assert max(paces) / min(paces) < 1.05
-    assert sum(counts) == pytest.approx(planned, rel=0.05)
-    assert budget.seconds == pytest.approx(60 * minutes, rel=0.05)
-
-
 @pytest.mark.parametrize("minutes", [1, 3, 10])
 def test_a_ramp_and_slow_evaluations_keep_to_the_time_without_tiny_intervals(minutes):
     budget, _, ends, _, counts, _ = simulated(

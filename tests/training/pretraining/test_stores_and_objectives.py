@@ -72,11 +72,6 @@ def test_options_that_contradict_the_store_are_rejected(store, of_store, option,
         pretrain(store, tmp_path / "run", **{**of_store, **option})
 
 
-def test_a_store_cannot_be_combined_with_other_text(store, text, of_store, tmp_path):
-    with pytest.raises(ValueError, match="a token store, whose text is already tokenized"):
-        pretrain([text, store.directory], tmp_path / "run", **of_store)
-
-
 @pytest.mark.slow
 def test_objective_none_trains_a_model_without_the_next_sentence_head(first):
     _, result = first
