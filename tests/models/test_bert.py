@@ -8,8 +8,10 @@ import tensorflow as tf
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, MaskLM, NextSentencePred
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.variants import without_initialization
+from keras_bert_d2l.tasks.task import task_kinds
 from tests.nightly import nightly_except
 
+TASKS = task_kinds()
 LOGGED = ("mlm_cross_entropy", "mlm_accuracy", "nsp_cross_entropy", "nsp_accuracy")
 OPTIONS_OF_GOOGLE = {
     "embedding_norm": True,
@@ -350,3 +352,12 @@ def test_the_layers_work_in_a_functional_model(make_batch, tmp_path):
     model.save(tmp_path / "functional.keras")
     loaded = keras.models.load_model(tmp_path / "functional.keras")
     np.testing.assert_array_equal(loaded(features)["mlm"], model(features)["mlm"])
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_head_of_a_task_model_has_the_last_weights(make_model, kind):
+    labels = {"labels": ["a", "b"]} if "labels" in TASKS[kind].fields else {}
+    model = TASKS[kind](make_model(), **labels)
+    # Saved optimizers list their variables in this order.
+    in_head = ["/head/" in f"/{weight.path}" for weight in model.weights]
+    assert in_head == sorted(in_head)
