@@ -9,10 +9,19 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import book
+from tests.nightly import nightly_except
 
 CODE_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
-
+# Examples that train, export or serve -> what runs the same call every day.
+NIGHTLY = {
+    **dict.fromkeys(["finetune", "export_saved_model", "book.train_bert"], "README.md"),
+    **dict.fromkeys(["pretrain", "distill", "finetune_files"], "tests/training"),
+    **dict.fromkeys(["ServingClient", "audit_saved_model"], "tests/serving"),
+    **dict.fromkeys(["DoctorCallback", "find_learning_rate"], "tests/inspection"),
+    **dict.fromkeys(["SequenceClassifier", "SequenceRegressor", "TokenClassifier"], "tests/tasks"),
+    **dict.fromkeys(["QuestionAnswerer", "MultipleChoice", "TextEmbedder"], "tests/tasks"),
+}
 NAMES = {name: getattr(kb, name) for name in kb.__all__}
 NAMES |= {
     f"book.{name}": getattr(book, name) for name in book.__all__ if name != "DATA_HUB"
@@ -21,7 +30,7 @@ NAMES |= {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager_models")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", nightly_except(NAMES.keys() - NIGHTLY, NAMES))
 def test_the_example_runs(name, tmp_path, monkeypatch):
     if "beam" in name:
         pytest.importorskip("apache_beam", reason="needs Apache Beam, the extra [beam]")

@@ -21,6 +21,7 @@ import tensorflow as tf
 from cyclopts import CycloptsError
 
 import keras_bert_d2l as kb
+from keras_bert_d2l import book
 from keras_bert_d2l.cli import app
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.served_model import ServedModel
@@ -49,7 +50,6 @@ NOT_RUN = {  # pattern in a line -> reason
     r"^hf upload": "needs an account of the Hugging Face Hub",
     r"^srun ": "needs a cluster",
     r" s3://": "needs an object store; test_remote.py has one",
-    r"--beam ": "needs a cluster; test_beam.py builds the same store",
     r"^KERAS_BACKEND=jax ": "needs a process with JAX; test_jax_backend.py trains there",
     r"^keras-bert-d2l launch": "needs several processes; test_processes.py launches them",
     r"^python examples/datatrove": "needs datatrove; test_datatrove.py runs it",
@@ -68,9 +68,10 @@ FIRST = {  # makes what other pages have made, and removes what the page makes
     "saved_models/reviews",
     ("docs/tutorials/your_own_labels.md", "python"): "rm -r runs/reviews",  # the page trains it
 }
-TRAINING = {  # pages whose Python code trains
-    *(f"docs/{name}.md" for name in ("accelerators", "fine_tuning", "onnx", "pretraining")),
-    *(f"docs/{name}.md" for name in ("tasks_data", "the_book", "tutorials/your_own_labels")),
+NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README does every day
+    *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "doctor", "fine_tuning")),
+    *(f"docs/{name}.md" for name in ("onnx", "pretraining", "serving", "tasks_data", "the_book")),
+    *(f"docs/tutorials/{name}.md" for name in ("serve", "your_own_labels", "your_own_text")),
 }
 PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
 
@@ -94,15 +95,18 @@ LINES = {page: [line for lines, _ in blocks for line in lines] for page, blocks 
 
 
 def parameters():
-    """Return each page that has blocks of a language, marked by the time that it takes."""
+    """Return each page that has blocks of a language, marked by the time that it takes.
+
+    Command lines run each night. Daily, `tests/cli` runs the commands, and a test below checks the
+    options of all lines.
+    """
     for page in PAGES:
         name = page + "-peers" * (page in PEERS)
         if blocks_of(page, "python") or page == "docs/coming_from.md":
-            mark = pytest.mark.long if page in TRAINING else pytest.mark.slow
+            mark = pytest.mark.long if page in NIGHTLY else pytest.mark.slow
             yield pytest.param(page, "python", marks=mark, id=f"{name}-python")
         if LINES[page]:
-            mark = pytest.mark.slow if page == "README.md" else pytest.mark.long
-            yield pytest.param(page, "sh", marks=mark, id=f"{name}-sh")
+            yield pytest.param(page, "sh", marks=pytest.mark.long, id=f"{name}-sh")
 
 
 @pytest.mark.parametrize(("page", "language"), list(parameters()))
@@ -186,7 +190,7 @@ class Shell:
 
 
 def use_short_runs(monkeypatch):
-    """Let runs end after two steps or one epoch."""
+    """Let the runs of commands end after two steps or one epoch."""
     pretrain, finetune = kb.pretrain, kb.finetune_files
 
     def few_steps(*, resume=False, minutes=None, **options):
@@ -202,6 +206,12 @@ def use_small_things(text, monkeypatch):
     if "MirroredStrategy" in text or "--strategy mirrored" in text:
         strategy = make_strategy("mirrored")  # a process must create only one
         monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: strategy)
+    if text == PAGES["README.md"]:
+        finetune = kb.finetune
+        monkeypatch.setattr(kb, "finetune", lambda *given, **o: finetune(*given, epochs=1, **o))
+    if "d2l.train_bert(" in text:
+        train_bert = book.train_bert
+        monkeypatch.setattr(book, "train_bert", lambda *given: train_bert(*given[:-1], 2))
     if "kb.distill(" in text:
         distill = kb.distill  # the teacher of this test has one block
         monkeypatch.setattr(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, load_task, save_pretrained
+from keras_bert_d2l import BERTConfig, BERTModel, load_pretrained, save_pretrained
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
@@ -30,6 +30,7 @@ BATCH = {
     "segments": RNG.integers(0, 2, (SIZE, LENGTH), "int32"),
     "valid_lens": np.array([7, 3, 5, 6], "int32"),
 }
+CHOICES = {name: x.reshape(2, 2, *x.shape[1:]) for name, x in BATCH.items()}
 MULTI = "multi_label_classification"
 TASKS = {  # our class, their class, and labels for both
     "one label": (
@@ -57,28 +58,34 @@ TASKS = {  # our class, their class, and labels for both
         ("BertForQuestionAnswering", None),
         {"start": RNG.integers(0, 3, SIZE), "end": RNG.integers(3, 7, SIZE)},
     ),
+    "choices": (MultipleChoice, ("BertForMultipleChoice", None), np.array([1, 0])),
 }
+WITH_NAMES = {"one label", "several labels", "scores", "tags"}
 
 
 def assert_equal_outputs_and_losses(ours, theirs, labels):
-    mask = np.arange(LENGTH) < BATCH["valid_lens"][:, None]
+    batch = CHOICES if isinstance(ours, MultipleChoice) else BATCH
+    mask = np.arange(LENGTH) < batch["valid_lens"][..., None]
     if isinstance(labels, dict):
         given = {f"{side}_positions": torch.tensor(label) for side, label in labels.items()}
     else:
         given = {"labels": torch.tensor(labels)}
     with torch.no_grad():
         expected = theirs.eval()(
-            input_ids=torch.tensor(BATCH["tokens"]).long(),
-            token_type_ids=torch.tensor(BATCH["segments"]).long(),
+            input_ids=torch.tensor(batch["tokens"]).long(),
+            token_type_ids=torch.tensor(batch["segments"]).long(),
             attention_mask=torch.tensor(mask),
             output_hidden_states=True,
             **given,
         )
-    features = {name: BATCH[name] for name in ("tokens", "segments")}
-    states = ours(**features, attention_mask=mask, return_hidden_states=True)
-    for actual, hidden in zip(states["hidden_states"], expected["hidden_states"], strict=True):
-        np.testing.assert_allclose(actual, hidden.numpy(), rtol=0, atol=1e-5)
-    outputs = states["output"]
+    if batch is CHOICES:
+        outputs = ours(CHOICES)
+    else:
+        features = {name: BATCH[name] for name in ("tokens", "segments")}
+        states = ours(**features, attention_mask=mask, return_hidden_states=True)
+        for actual, hidden in zip(states["hidden_states"], expected["hidden_states"], strict=True):
+            np.testing.assert_allclose(actual, hidden.numpy(), rtol=0, atol=1e-5)
+        outputs = states["output"]
     pairs = (
         [(outputs[side], expected[f"{side}_logits"]) for side in ("start", "end")]
         if isinstance(outputs, dict)
@@ -87,7 +94,7 @@ def assert_equal_outputs_and_losses(ours, theirs, labels):
     for actual, logits in pairs:
         np.testing.assert_allclose(actual, logits.numpy(), rtol=0, atol=1e-5)
     ours.compile(run_eagerly=True)
-    loss = ours.evaluate(BATCH, labels, verbose=0, return_dict=True)["loss"]
+    loss = ours.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
     assert loss == pytest.approx(float(expected["loss"]), abs=1e-5)
 
 
@@ -104,7 +111,7 @@ def test_transformers_loads_our_task_models(name, tmp_path):
     )
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info[kind], kind
-    if name != "answers":
+    if name in WITH_NAMES:
         assert theirs.config.id2label == dict(enumerate(NAMES))
         assert theirs.config.problem_type == problem
     assert_equal_outputs_and_losses(ours, theirs, labels)
@@ -122,7 +129,7 @@ def test_we_load_task_models_of_transformers(name, tmp_path):
         intermediate_size=40,
         max_position_embeddings=12,
         initializer_range=0.2,
-        id2label=dict(enumerate(NAMES if name != "answers" else NAMES[:2])),
+        id2label=dict(enumerate(NAMES if name in WITH_NAMES else NAMES[:2])),
         problem_type=problem,
         classifier_dropout=0.3,
     )
@@ -130,52 +137,7 @@ def test_we_load_task_models_of_transformers(name, tmp_path):
     theirs.save_pretrained(tmp_path)
     ours = load_pretrained(tmp_path).model
     assert type(ours) is type(make(BERTModel.from_bert_config(CONFIG)))
-    if name != "answers":
+    if name in WITH_NAMES:
         assert ours.labels == tuple(NAMES)
         assert ours.task_config()["dropout"] == 0.3
     assert_equal_outputs_and_losses(ours, theirs, labels)
-
-
-CHOICES = {name: x.reshape(2, 2, *x.shape[1:]) for name, x in BATCH.items()}
-
-
-@pytest.mark.parametrize("direction", ["ours", "theirs"])
-def test_multiple_choice_equals_that_of_transformers(direction, tmp_path):
-    if direction == "ours":
-        ours = MultipleChoice(BERTModel.from_bert_config(CONFIG), dropout=0.3)
-        rng = np.random.default_rng(0)
-        for weight in named_weights(ours).values():
-            weight.assign(rng.normal(0.1, 0.2, weight.shape))
-        save_pretrained(ours, tmp_path, format="huggingface")
-        theirs, info = transformers.AutoModelForMultipleChoice.from_pretrained(
-            tmp_path, output_loading_info=True
-        )
-        assert not info["missing_keys"]
-        assert not info["unexpected_keys"]
-        assert theirs.config.classifier_dropout == 0.3
-    else:
-        torch.manual_seed(0)
-        config = transformers.BertConfig(
-            vocab_size=30,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=24,
-            max_position_embeddings=12,
-            initializer_range=0.2,
-        )
-        theirs = transformers.BertForMultipleChoice(config)
-        theirs.save_pretrained(tmp_path)
-        ours = load_task(MultipleChoice, tmp_path).model
-    mask = np.arange(LENGTH) < CHOICES["valid_lens"][..., None]
-    with torch.no_grad():
-        expected = theirs.eval()(
-            input_ids=torch.tensor(CHOICES["tokens"]).long(),
-            token_type_ids=torch.tensor(CHOICES["segments"]).long(),
-            attention_mask=torch.tensor(mask),
-            labels=torch.tensor([1, 0]),
-        )
-    np.testing.assert_allclose(ours(CHOICES), expected["logits"].numpy(), rtol=0, atol=1e-5)
-    ours.compile(run_eagerly=True)
-    loss = ours.evaluate(CHOICES, np.array([1, 0]), verbose=0, return_dict=True)["loss"]
-    assert loss == pytest.approx(float(expected["loss"]), abs=1e-5)
