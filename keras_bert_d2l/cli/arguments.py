@@ -70,7 +70,7 @@ PairedTexts = Annotated[
 ]
 File = Annotated[
     Path | None,
-    Parameter(alias="-f", help="Read the texts from the lines of this UTF-8 file."),
+    Parameter(alias="-f", help="Read the texts from the lines of this UTF-8 file (also .gz, .xz)."),
 ]
 Model = Annotated[
     str,

@@ -15,6 +15,7 @@ from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
 from keras_bert_d2l.tasks.task import AnyTask, tasks, tasks_with
+from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
 STDIN = "<standard input>"  # replaces the argument "-"
 PART = 512  # texts per chunk; results are printed after each chunk
-_OTHER_FORMATS = {  # by their first bytes
-    b"\x1f\x8b": "a gzip file; unpack it with `gunzip -c`",
-    b"PK\x03\x04": "a ZIP archive; unpack it with `unzip -p`",
-    b"\xfd7zXZ": "an xz file; unpack it with `xz -dc`",
-    b"\xff\xfe": "UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`",
-    b"\xfe\xff": "UTF-16; convert it with `iconv -f UTF-16 -t UTF-8`",
-}
 
 
 def read_texts(texts: Sequence[str], file: Path | None) -> list[str]:
@@ -58,10 +52,25 @@ def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
 
 
 def _lines(file: Path | None) -> Iterator[str]:
-    with contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb") as data:
-        for number, line in enumerate(data, 1):
-            text = _decoded(line, f"Line {number} of {_name(file)}")
-            yield (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
+    rest = ""
+    for block in _standard_input() if file is None else read_text(file):
+        *lines, rest = (rest + block).split("\n")
+        yield from (line.rstrip("\r") for line in lines)
+    if rest:
+        yield rest
+
+
+def _standard_input() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Line {number} of standard input must be UTF-8. Received: byte {error.start} is "
+                f"0x{line[error.start]:02x}; convert it, for example with `iconv -f LATIN1 -t "
+                "UTF-8`, or unpack it."
+            ) from error
+        yield text.removeprefix("\ufeff") if number == 1 else text
 
 
 def read_pairs(
@@ -104,24 +113,10 @@ def read_file(file: Path) -> str:
         ValueError: The text is empty or not UTF-8.
         OSError: The file cannot be read.
     """
-    name = _name(file)
-    text = _decoded(file.read_bytes(), name).removeprefix("\ufeff")
+    text = "".join(read_text(file))
     if not text.strip():
-        raise ValueError(f"The input must contain text. Received: {name} is empty.")
+        raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
     return text
-
-
-def _decoded(data: bytes, name: str) -> str:
-    for start, found in _OTHER_FORMATS.items():
-        if data.startswith(start):
-            raise ValueError(f"{name} must be UTF-8 text. Received: {found}.")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name} must be UTF-8. Received: byte {error.start} is 0x{data[error.start]:02x}; "
-            "convert it, for example with `iconv -f LATIN1 -t UTF-8`."
-        ) from error
 
 
 def print_answers(

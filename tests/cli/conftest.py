@@ -24,6 +24,7 @@ SMALL = {
     "batch_size": 2,
     "max_len": 16,
     "held_out": 0.3,
+    "evaluate_every": 2,
     "preset": "tiny",
 }
 

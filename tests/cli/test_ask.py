@@ -2,25 +2,22 @@ import gzip
 import json
 import lzma
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli.commands import ask
+from keras_bert_d2l.cli.commands import ask, predict_texts
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-from keras_bert_d2l.tasks.answer.predictions import answer
-from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
-from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
 from keras_bert_d2l.tasks.embed.predictions import embed, similar
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.tag.predictions import tag
 
 LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
 LONG = "the dog " * 2000
@@ -45,9 +42,6 @@ def tasks(bert, folder):
         "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
         "regress": SequenceRegressor(bert.model),
         "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
-        "nli": SequenceClassifier(bert.model, ["entailment", "contradiction"]),
-        "answer": QuestionAnswerer(bert.model),
-        "choose": MultipleChoice(bert.model),
     }
     for name, model in models.items():
         save_pretrained(model, folder / "tasks" / name)
@@ -64,11 +58,9 @@ def test_embed_writes_the_vectors_of_the_python_function(run, texts, trained, be
     out = run("embed", "--file", texts, "--model", trained, "--out", "made/vectors.npy").stdout
     assert out == "3 vectors with 128 dimensions in made/vectors.npy\n"
     np.testing.assert_array_equal(np.load(folder / "made/vectors.npy"), expected)
-    run("embed", "--file", texts, "--model", trained, "--out", "vectors.jsonl")
-    rows = objects((folder / "vectors.jsonl").read_text())
+    rows = objects(run("embed", *LINES, "--model", trained).stdout)
     assert [row["text"] for row in rows] == LINES
     np.testing.assert_array_equal(np.array([r["vector"] for r in rows], "float32"), expected)
-    assert objects(run("embed", *LINES, "--model", trained).stdout) == rows
 
 
 @pytest.mark.slow
@@ -117,47 +109,23 @@ def test_perplexity_measures_each_text_and_all_texts_together(run, texts, traine
 
 
 @pytest.mark.slow
-def test_grammar_prints_and_writes_the_accuracy_of_each_phenomenon(run, folder, trained, bert):
-    pairs = [{"sentence_good": LINES[0], "sentence_bad": "the the dog hare sees .", "UID": "order"}]
-    (folder / "pairs.jsonl").write_text(json.dumps(pairs[0]))
-    command = ("grammar", "--model", trained, "--data", "pairs.jsonl", "--json", "grammar.json")
-    out = run(*command, "--word-wise").stdout
-    expected = minimal_pairs(bert.model, pairs, word_wise=True)
-    assert re.search(rf"order .*{expected.accuracy:.1%}.*all .*{expected.accuracy:.1%}", out, re.S)
-    assert all(len(line) <= 100 for line in out.splitlines())
-    written = json.loads((folder / "grammar.json").read_text())
-    assert (written["accuracy"], written["by_uid"]) == (expected.accuracy, expected.by_uid)
-    assert (written["word_wise"], written["precision"]) == (True, "float32")
-    assert written["model"] == str(trained)
-
-
-@pytest.mark.slow
-def test_grammar_lists_a_phenomenon_with_the_name_of_the_total(run, folder, trained):
+def test_grammar_prints_the_accuracy_of_each_phenomenon(run, folder, trained, bert):
     good, bad = LINES[0], "the the dog hare sees ."
-    pairs = [("all", good, bad), ("other", good, good), ("other", bad, bad)]
-    (folder / "all.jsonl").write_text(
-        "\n".join(
-            json.dumps({"UID": u, "sentence_good": a, "sentence_bad": b}) for u, a, b in pairs
-        )
-    )
-    lines = run("grammar", "--model", trained, "--data", "all.jsonl").stdout.splitlines()
-    names, accuracies = zip(
-        *(re.findall(r"(all|other) .*?([\d.]+)%", x)[0] for x in lines[3:6]), strict=True
-    )
-    assert names == ("all", "other", "all")
-    # The two ties count as wrong.
-    assert accuracies in {("100.0", "0.0", "33.3"), ("0.0", "0.0", "0.0")}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--data", "-"), "--data must not be -"),
-        (("--data", "pairs.jsonl", "--json", "."), "--json must be a file. Received: the folder"),
-    ],
-)
-def test_grammar_rejects_what_it_cannot_read_or_write_before_it_starts(run, options, message):
-    assert message in run("grammar", *options, exit_code=2).stderr
+    pairs = [("order", good, bad), ("other", good, good), ("other", bad, bad)]
+    columns = ("UID", "sentence_good", "sentence_bad")
+    rows = [dict(zip(columns, pair, strict=True)) for pair in pairs]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    command = ("grammar", "--model", trained, "--data", "pairs.jsonl", "--word-wise")
+    lines = run(*command).stdout.splitlines()
+    expected = minimal_pairs(bert.model, rows, word_wise=True)
+    names, shares = ["order", "other", "(all 3 pairs)"], [*expected.by_uid.values()]
+    assert [line.split(")  ")[1] for line in lines] == names
+    for line, accuracy in zip(lines, [*shares, expected.accuracy], strict=True):
+        assert line.startswith(f"{accuracy:6.1%}  (")
+    [found] = objects(run(*command, "--json").stdout)
+    assert found["by_uid"] == expected.by_uid == {**found["by_uid"], "other": 0}  # ties are wrong
+    assert (found["word_wise"], found["precision"]) == (True, "float32")
+    assert found["model"] == str(trained)
 
 
 @pytest.mark.slow
@@ -188,72 +156,90 @@ def test_classify_accepts_pairs(run, tasks):
     assert row["score"] == pytest.approx(expected.score, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_zero_shot_prints_the_probabilities_of_the_given_labels(run, texts, tasks, error):
-    model = ("--model", tasks / "nli")
-    labels = ("--label", "the dog", "--label", "the owl")
-    expected = zero_shot(ask.load(tasks / "nli").model, LINES, ["the dog", "the owl"])
-    rows = objects(run("zero-shot", *LINES, *labels, *model, "--json").stdout)
-    for row, one in zip(rows, expected, strict=True):
-        assert row["scores"] == pytest.approx(one.scores, abs=1e-5)
-    out = run("zero-shot", "--file", texts, *labels, *model).stdout.splitlines()
-    assert out[0].endswith(f"  {LINES[0]}")
-    assert out[0].startswith(f"{expected[0].label} {expected[0].score:.3f}, ")
-    assert "--template must contain {}" in error(
-        "zero-shot", "a", *labels, *model, "--template", "a"
-    )
+SCORES = {"good": 0.75, "bad": 0.25}
+LABELS = ("--label", "bad", "--label", "good")
+PARIS = kb.FoundAnswer("Paris", 0.5, 0, 5, logit=1.0, null_logit=0.0)
+NOTHING = kb.FoundAnswer("", 0.25, 0, 0, logit=-1.0, null_logit=0.0)
+ADA = kb.Entity("Ada Lovelace", "PER", 0.9, 0, 12)
+ANSWERS = {  # function -> arguments, what it returns, and what the command prints
+    "zero_shot": (
+        ("a film", *LABELS, "--template", "{}?"),
+        kb.Classification("good", 0.75, SCORES, ("good",)),
+        "good 0.750, bad 0.250  a film\n",
+    ),
+    "tag": (
+        ("Ada lived",),
+        [kb.Tag("Ada", "PER", 0.9, 0, 3), kb.Tag("lived", "O", 0.8, 4, 9)],
+        "Ada lived\n    Ada    PER  0.900\n    lived  O    0.800\n",
+    ),
+    "answer": (
+        ("where ?", "Paris .", "--top-k", "2"),
+        [PARIS, NOTHING],
+        "where ?\n    0.500  Paris\n    0.250  (no answer)\n",
+    ),
+    "choose": (
+        ("she opens", "the door", "the sky"),
+        kb.Choice(1, "the sky", 0.75, (0.25, 0.75)),
+        "0.750  2: the sky\n",
+    ),
+}
 
 
-@pytest.mark.slow
-def test_tag_labels_each_word(run, texts, tasks):
-    model = ask.load(tasks / "tag").model
-    expected = tag(model, LINES)
-    out = run("tag", "--file", texts, "--model", tasks / "tag").stdout.splitlines()
-    assert out[0] == LINES[0]
-    assert [line.split()[:2] for line in out[1:7]] == [[t.word, t.label] for t in expected[0]]
-    joined = tag(model, LINES, aggregate="first")
-    options = ("--aggregate", "first", "--json", "--model", tasks / "tag")
-    rows = objects(run("tag", *LINES, *options).stdout)
-    assert [[(x["text"], x["label"]) for x in row["entities"]] for row in rows] == [
-        [(x.text, x.label) for x in found] for found in joined
-    ]
-    out = run("tag", LINES[0], "--aggregate", "first", "--model", tasks / "tag").stdout
-    assert out.startswith(f"{LINES[0]}\n    {joined[0][0].text}  ")
-    rows = objects(run("tag", *LINES, "--json", "--model", tasks / "tag").stdout)
-    assert [[t["label"] for t in row["tags"]] for row in rows] == [
-        [t.label for t in words] for words in expected
-    ]
+@pytest.fixture
+def told(monkeypatch):
+    """Return a function that lets a function return an answer, and the arguments that it gets."""
+    arguments = []
+    model = SimpleNamespace(model=None)
+    monkeypatch.setattr(predict_texts, "load", lambda *_, **__: model)
+
+    def tell(name, answer):
+        def ask(_, *texts, **options):
+            arguments.append((*texts, options))
+            return [answer] * len(texts[0])
+
+        monkeypatch.setattr(kb, name, ask)
+        return arguments
+
+    return tell
 
 
-@pytest.mark.slow
-def test_answer_returns_a_span_of_the_text(run, tasks, folder):
-    model = ask.load(tasks / "answer").model
-    context = " ".join(LINES)
-    [expected] = answer(model, "who sees ?", context)
-    (folder / "page.txt").write_text(context)
-    (folder / "questions.tsv").write_text(f"who sees ?\t{context}\n")
+def in_json(answer):
+    """Return the fields of an answer as they are in JSON."""
+    if isinstance(answer, list):
+        return {"answers" if PARIS in answer else "tags": [vars(one) for one in answer]}
+    return json.loads(json.dumps(vars(answer)))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_printed_as_text_and_as_json(name, run, told):
+    texts, answer, printed = ANSWERS[name]
+    told(name, answer)
+    command = (name.replace("_", "-"), *texts, "--model", "x")
+    assert run(*command).stdout == printed
+    [row] = objects(run(*command, "--json").stdout)
+    expected = in_json(answer)
+    assert {field: row[field] for field in expected} == expected
+
+
+def test_the_entities_of_a_text_are_its_json(run, told):
+    arguments = told("tag", [ADA])
+    [row] = objects(run("tag", "Ada Lovelace", "--aggregate", "first", "-m", "x", "--json").stdout)
+    assert row == {"text": "Ada Lovelace", "entities": [vars(ADA)]}
+    assert arguments == [(["Ada Lovelace"], {"aggregate": "first", "batch_size": 32})]
+
+
+def test_questions_and_texts_come_from_arguments_or_files(run, told, folder):
+    arguments = told("answer", [PARIS])
+    (folder / "page.txt").write_text("Paris .")
+    (folder / "questions.tsv").write_text("where ?\tParis .\n")
     for source in (
-        ("who sees ?", context),
-        ("who sees ?", "--context", "page.txt"),
+        ("where ?", "Paris ."),
+        ("where ?", "--context", "page.txt"),
         ("--file", "questions.tsv"),
     ):
-        out = run("answer", *source, "--model", tasks / "answer").stdout.splitlines()
-        assert out == ["who sees ?", f"    {expected.score:.3f}  {expected.text}"]
-    [row] = objects(
-        run("answer", *source, "--json", "--top-k", 2, "--model", tasks / "answer").stdout
-    )
-    assert row["answers"][0]["text"] == expected.text
-    assert len(row["answers"]) == 2
-
-
-@pytest.mark.slow
-def test_choose_prints_the_best_choice(run, error, tasks):
-    command = ("choose", LINES[0], *LINES[1:], "--model", tasks / "choose")
-    [row] = objects(run(*command, "--json").stdout)
-    assert (row["choice"], row["score"]) == (LINES[1 + row["index"]], max(row["scores"]))
-    line = f"{row['score']:.3f}  {row['index'] + 1}: {row['choice']}\n"
-    assert run(*command).stdout == line
-    assert "at least two choices" in error(*command[:3], "--model", tasks / "choose")
+        run("answer", *source, "--model", "x", "--null-threshold", 2)
+    options = {"top_k": 1, "null_threshold": 2.0, "batch_size": 32}
+    assert arguments == [(["where ?"], ["Paris ."], options)] * 3
 
 
 def test_a_dash_means_standard_input(run, trained, monkeypatch):
@@ -300,7 +286,7 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     for command in ("embed", "perplexity"):
         assert "at most 512 tokens" in error(command, LONG, *bert)
     assert "at most 512 tokens" in error("next-sentence", LONG, "the dog", *bert)
-    assert ".npy or .jsonl" in error("embed", "a", "--out", "vectors.txt", *bert)
+    assert "must end in .npy" in error("embed", "a", "--out", "vectors.txt", *bert)
 
 
 @pytest.mark.slow
@@ -316,26 +302,20 @@ def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, t
     assert "--model" in error("classify", "a")
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (gzip.compress(b"the dog\n", mtime=0), "a gzip file; unpack it with `gunzip -c`"),
-        (b"PK\x03\x04\x14\x00the dog\n", "a ZIP archive"),
-        (lzma.compress(b"the dog\n"), "an xz file"),
-        ("the dog\n".encode("utf-16"), "UTF-16; convert it with `iconv -f UTF-16"),
-    ],
-)
-@pytest.mark.parametrize("option", ["--file", "--context"])
-def test_a_file_in_another_format_is_named_with_its_remedy(error, folder, content, kind, option):
-    (folder / "packed").write_bytes(content)
-    texts = ["who ?"] if option == "--context" else []
-    message = error("answer", *texts, option, "packed", "--model", "nowhere")
-    assert f"must be UTF-8 text. Received: {kind}" in message
+def test_texts_can_be_compressed(run, error, trained, folder):
+    for name, compress in (("texts.gz", gzip.compress), ("texts.xz", lzma.compress)):
+        (folder / name).write_bytes(compress("\n".join(LINES).encode()))
+        rows = objects(run("perplexity", "--file", name, "--json", "--model", trained).stdout)
+        assert [row["text"] for row in rows[:3]] == LINES
+    (folder / "packed").write_bytes(gzip.compress(b"the dog\n", mtime=0))
+    assert "Unpack or convert the file first" in error("embed", "--file", "packed", "-m", trained)
+    told = error("embed", "-", "-m", trained, input=b"the dog\ncaf\xe9\n")
+    assert "Line 2 of standard input must be UTF-8. Received: byte 3 is 0xe9" in told
 
 
-def test_answer_requires_a_text_for_each_question(error, tasks, folder):
+def test_answer_requires_a_text_for_each_question(error, folder):
     (folder / "none.txt").write_text("")
-    command = ("answer", "who ?", "--model", tasks / "answer")
+    command = ("answer", "who ?", "--model", "nowhere")
     assert "Received: 1 text. Add the text that contains the answer" in error(*command)
     assert "'none.txt' is empty" in error(*command, "--context", "none.txt")
 

@@ -55,9 +55,8 @@ COMMANDS = {
     "predict text.txt --model nowhere --out": "text.txt",
     "predict a.txt --context text.txt --model nowhere --out": "text.txt",
     "evaluate --data text.txt --model nowhere --out": "text.txt",
-    "grammar --data text.txt --model nowhere --json": "text.txt",
     "features --file lines.jsonl --model nowhere --out": "lines.jsonl",
-    "embed --file lines.jsonl --model nowhere --out": "lines.jsonl",
+    "embed --file lines.npy --model nowhere --out": "lines.npy",
 }
 PAGES = {
     "data-report nowhere --out": ".html",
@@ -70,7 +69,7 @@ PAGES = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_do_not_replace_their_inputs(here, invoke, command):
-    for name in ("vocab.txt", "lines.jsonl"):
+    for name in ("vocab.txt", "lines.jsonl", "lines.npy"):
         (here / name).write_text("text")
     before = sorted(os.listdir(here))
     result = invoke(*command.split(), COMMANDS[command])
@@ -92,7 +91,7 @@ def test_the_names_of_pages_and_plots_are_checked(here, invoke, command):
 @pytest.mark.parametrize("command", [*COMMANDS, *PAGES])
 def test_outputs_are_checked_before_the_work(here, invoke, command):
     (here / "vocab.txt").write_text("text")
-    suffix = PAGES.get(command, ".jsonl")
+    suffix = PAGES.get(command) or Path(COMMANDS[command]).suffix
     option, out = command.split()[-1], f"text.txt/out{suffix}"
     result = invoke(*command.split(), out)
     assert result.stderr.startswith(f"error: {option} must be in a folder. Received: '{out}', but")

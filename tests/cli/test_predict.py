@@ -10,11 +10,15 @@ from keras_bert_d2l import (
     BERTModel,
     QuestionAnswerer,
     SequenceClassifier,
+    TextEmbedder,
     TokenClassifier,
     Tokenizer,
     Vocab,
     save_pretrained,
 )
+from keras_bert_d2l.cli.commands import predict_files
+from keras_bert_d2l.data.tasks.readers.text_file import read_file
+from keras_bert_d2l.tasks.task import task_named
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
 WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
@@ -22,13 +26,14 @@ WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 
 @pytest.fixture(scope="session")
 def models(folder):
-    """A folder with the untrained models `reviews`, `tags` and `answers`."""
+    """A folder with the untrained models `reviews`, `tags`, `answers` and `vectors`."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
     kinds = {
         "reviews": lambda bert, **given: SequenceClassifier(bert, ["bad", "good"], **given),
         "tags": lambda bert, **given: TokenClassifier(bert, ["NOUN", "VERB", "O", "."], **given),
         "answers": QuestionAnswerer,
+        "vectors": TextEmbedder,
     }
     for name, make in kinds.items():
         tokenizer = Tokenizer(Vocab(WORDS))
@@ -65,18 +70,7 @@ def test_the_context_is_the_complete_text_of_its_file(run, models, monkeypatch):
 
 
 @pytest.mark.slow
-def test_windows_line_endings_are_read(run, models):
-    content = b"a good film\r\na film\r\n"
-    (models / "crlf.txt").write_bytes(content)
-    for result in (
-        run("predict", "crlf.txt", "--model", "reviews"),
-        run("predict", "-", "--model", "reviews", input=content),
-    ):
-        assert [row["text"] for row in rows(result)] == ["a good film", "a film"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["reviews", "tags", "answers"])
+@pytest.mark.parametrize("model", ["reviews", "answers"])
 def test_empty_lines_between_texts_are_reported(run, models, model):
     (models / "gaps.txt").write_text("\nwhat is it\n\n \nwhat is a dog\n\n")
     (models / "short.txt").write_text("it is a dog")
@@ -88,25 +82,22 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
     assert "dropped" not in run("predict", "plain.txt", "--model", model, *context).stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3"])
-def test_a_text_on_standard_input_may_start_with_a_bracket(run, models, text):
-    found = rows(run("predict", "-", "--model", "reviews", input=f"{text}\nit is bad\n"))
-    assert [row["text"] for row in found] == [text, "it is bad"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "text",
+    ("ending", "texts"),
     [
-        '{"text": "a film"}\n{"text": "a dog"}\n',
-        '\ufeff{"text": "a film"}\r\n\r\n{"text": "a dog"}',
-        '[{"text": "a film"}, {"text": "a dog"}]',
-        '[\n  {"text": "a film"},\n  {"text": "a dog"}\n]\n',
-        '{\n"data": [{"text": "a film"}, {"text": "a dog"}]\n}',
+        (".txt", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3", "a\tfilm"]),
+        (".json", ['{"text": "a"}\n{"text": "b"}\n', '\ufeff{"text": "a film"}\r\n']),
+        (".json", ['[{"text": "a film"}]', '[\n  {"text": "a film"}\n]\n', '{\n"data": []}']),
     ],
 )
-def test_objects_on_standard_input_are_read_as_json(run, models, text):
+def test_json_on_standard_input_is_recognized_by_its_beginning(ending, texts):
+    for text in texts:
+        assert predict_files._ending(text.encode(), is_table=False) == ending
+
+
+@pytest.mark.slow
+def test_json_on_standard_input_is_read(run, models):
+    text = '[{"text": "a film"}, {"text": "a dog"}]'
     found = rows(run("predict", "-", "--model", "reviews", input=text))
     assert [row["text"] for row in found] == ["a film", "a dog"]
 
@@ -143,48 +134,36 @@ def test_pairs_from_a_table_without_column_names_are_reported(run, models):
     assert run("predict", "named.tsv", "--model", "reviews").stderr == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "content",
-    [
-        "-DOCSTART- -X- O\n\nthe DT B-NEW\ndog NN B-NEW\n\nit PRP B-NEW\n",  # no tag is known
-        "#begin document (a); part 000\na 0 0 the DT\na 0 1 dog NN *\n\na 0 0 it PRP\n",
-        "the DET\ndog NOUN\nruns VERB\n\nthe NOUN\ndog NEW\nruns VERB\n",  # most tags are known
-        "# id 1\nthe O\ndog NOUN \n\n# id 2\nruns VERB\n",
-        "# text = the dog\n"
-        + WORD_OF_CONLLU.format(1, "the")
-        + WORD_OF_CONLLU.format(2, "dog")
-        + "\n"
-        + WORD_OF_CONLLU.format(1, "it"),
-        "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # the same number of tabs
-    ],
-)
-def test_words_in_columns_are_read_as_words(run, models, content):
-    (models / "columns.txt").write_text(content)
-    for result in (
-        run("predict", "columns.txt", "--model", "tags"),
-        run("predict", "-", "--model", "tags", input=content),
-    ):
-        assert len(rows(result)) == 2
-        assert all("words" in row for row in rows(result))
-        assert result.stderr == ""
+WORDS_IN_COLUMNS = [
+    "-DOCSTART- -X- O\n\nthe DT B-NEW\ndog NN B-NEW\n\nit PRP B-NEW\n",  # no tag is known
+    "#begin document (a); part 000\na 0 0 the DT\na 0 1 dog NN *\n\na 0 0 it PRP\n",
+    "the DET\ndog NOUN\nruns VERB\n\nthe NOUN\ndog NEW\nruns VERB\n",  # most tags are known
+    "# id 1\nthe O\ndog NOUN \n\n# id 2\nruns VERB\n",
+    f"# text = the dog\n{WORD_OF_CONLLU.format(1, 'the')}\n{WORD_OF_CONLLU.format(1, 'it')}",
+    "# id 1\nthe\tNEW\ndog\tNEW\n\nruns\tNEW\n",  # the same number of tabs
+]
+TEXTS = [
+    "the dog runs .\nit runs .\n",  # "." is a tag
+    "the dog\nthe good NOUN\nit is a dog\n",
+    "NOUN\nVERB\n",
+]
+
+
+@pytest.mark.parametrize("content", [*WORDS_IN_COLUMNS, *TEXTS])
+def test_words_in_columns_are_recognized_by_their_tags(write, content):
+    file = read_file(write("words.txt", content))
+    found = task_named("tag").is_table(file, ["NOUN", "VERB", "O", "."])
+    assert found == (content in WORDS_IN_COLUMNS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the dog runs .\nit runs .\n",  # "." is a tag
-        "the dog runs .\n",
-        "the dog\nthe good NOUN\nit is a dog\n",
-        "NOUN\nVERB\n",
-    ],
-)
-def test_texts_to_tag_are_read_line_by_line_with_a_message(run, models, text):
-    told = run("predict", "-", "--model", "tags", input=text)
-    texts = text.splitlines()
-    assert [row["text"] for row in rows(told)] == texts
-    assert f"standard input: read as {len(texts)} text" in told.stderr
+def test_lines_to_tag_are_words_in_columns_or_texts_with_a_message(run, models):
+    words = run("predict", "-", "--model", "tags", input=WORDS_IN_COLUMNS[2])
+    assert [len(row["words"]) for row in rows(words)] == [3, 3]
+    assert words.stderr == ""
+    told = run("predict", "-", "--model", "tags", input=TEXTS[0])
+    assert [row["text"] for row in rows(told)] == TEXTS[0].splitlines()
+    assert "standard input: read as 2 texts" in told.stderr
     assert "specify their column, as in --text 1" in told.stderr
 
 
@@ -201,6 +180,11 @@ def test_tags_are_joined_to_entities(run, error, models):
             assert labels == [(one.text, one.label) for one in entities]
     message = error("predict", "lines.txt", "--model", "reviews", "--aggregate", "first")
     assert "--aggregate requires a TokenClassifier" in message
+
+
+def test_vectors_are_no_predictions(error, models):
+    message = error("predict", "plain.txt", "--model", "vectors")
+    assert "which predicts nothing. Use `keras-bert-d2l embed`" in message
 
 
 def test_lines_are_read_as_words_if_a_column_is_specified(run, models):

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -12,9 +12,6 @@ from keras_bert_d2l.cli.arguments import Flag, Out, help_text
 from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _FAULTS = 1  # exit code
 
@@ -80,30 +77,5 @@ def doctor(
         for reason in found.skipped:
             print(f"Skipped. {reason}", file=sys.stderr)
     else:
-        from rich.console import Console
-
-        console = Console()
-        if found.faults:
-            console.print(_table(found))
-        healthy = ", ".join(one.name for one in found.findings if not one.is_fault)
-        console.print(f"Healthy: {healthy or 'nothing'}.")
-        for reason in found.skipped:
-            console.print(f"Skipped. {reason}", markup=False)
+        print(found)
     return 0 if found.is_healthy else _FAULTS
-
-
-def _table(found: "kb.Diagnosis") -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(show_lines=True)
-    table.add_column("Fault")
-    table.add_column("Number", justify="right")
-    table.add_column("Meaning and remedy")
-    for fault in found.faults:
-        table.add_row(
-            f"[bold]{fault.name}[/]",
-            f"{fault.number:.3g}\n{fault.limits}",
-            f"{escape(f'{fault.meaning} {fault.remedy}')}\n[dim]Number: {fault.measures}.[/]",
-        )
-    return table

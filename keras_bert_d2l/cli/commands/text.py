@@ -1,13 +1,9 @@
 """Commands for raw text: vocabulary, token store and data report."""
 
-import functools
 import itertools
-import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import (
@@ -29,20 +25,7 @@ from keras_bert_d2l.training.pretraining.options import (
     PretrainingOptions,
 )
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from keras_bert_d2l.data.report.measures import Word
-    from keras_bert_d2l.data.store.token_store import TokenStore
-
 _HELD_OUT, _ENOUGH = 20, 100  # every 20th of at least 100 documents is held out
-_SHOWN = 3  # number of examples shown
-_STYLES = {
-    "special": "dim",
-    "masked": "bold white on red",
-    "replaced": "bold black on yellow",
-    "kept": "bold black on green",
-}
 
 
 @takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
@@ -97,7 +80,6 @@ def prepare(
     compat: Literal["google", "huggingface"] = "google",
     workers: PositiveInt = 1,
     deduplicate: Flag = False,
-    beam: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
     """Tokenize text once into a token store, for fast random access by `pretrain`.
 
@@ -113,34 +95,19 @@ def prepare(
         compat: Reference tokenizer whose token ids to reproduce.
         workers: Number of processes; use at most one per CPU core.
         deduplicate: Discard copies of documents.
-        beam: Tokenize on many machines with Apache Beam. The value contains the runner options,
-            such as "--runner=FlinkRunner --flink_master=host:8081". Requires
-            `keras-bert-d2l[beam]`, and all workers need access to the text and the output folder.
     """
-    if beam is not None and workers > 1:
-        raise ValueError(
-            "With --beam, set the number of workers in the runner options, for example "
-            "--direct_num_workers. "
-            f"Received: --workers {workers}; remove it."
-        )
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(vocab), lowercase=lowercase, compat=compat)
     was_there = kb.TokenStore.is_at(out)
-    build: Callable[..., TokenStore] = functools.partial(kb.build_store, workers=workers)
-    if beam is not None:
-        build = functools.partial(kb.build_store_with_beam, pipeline_options=shlex.split(beam))
     with stage("Tokenizing"):
-        store = build(corpus, tokenizer, out, deduplicate=deduplicate)
+        store = kb.build_store(corpus, tokenizer, out, deduplicate=deduplicate, workers=workers)
     with stage("Checking the token store"):
         store.verify()
-    print(f"{'Already complete' if was_there else 'Written'}: {_store_summary(store, out)}")
-
-
-def _store_summary(store: "TokenStore", out: Path) -> str:
-    return (
-        f"{store.num_tokens:,} tokens in {store.num_sentences:,} sentences of "
-        f"{store.num_documents:,} documents, in {url(out) or out}"
-        f"{f'. Discarded duplicates: {store.num_duplicates:,}' if store.num_duplicates else ''}"
+    copies = f". Discarded duplicates: {store.num_duplicates:,}" if store.num_duplicates else ""
+    print(
+        f"{'Already complete' if was_there else 'Written'}: {store.num_tokens:,} tokens in "
+        f"{store.num_sentences:,} sentences of {store.num_documents:,} documents, in "
+        f"{url(out) or out}{copies}"
     )
 
 
@@ -152,7 +119,9 @@ def data_report(
     out: OptionalOut = None,
     **examples: Any,
 ) -> None:
-    """Preview tokenized text as the model sees it: lengths, padding, masks and unknown words.
+    """Describe tokenized text as the model sees it: lengths, padding, masks and unknown words.
+
+    The HTML file also shows masked examples.
 
     For example:
     `keras-bert-d2l data-report stores/books --out report.html --masking whole_word`
@@ -163,7 +132,6 @@ def data_report(
     """
     check_output("out", out, suffixes=[".html"])
     from rich.console import Console
-    from rich.text import Text
 
     from keras_bert_d2l.data.report.report import report_page
     from keras_bert_d2l.data.tasks.peek import grouped_table
@@ -174,28 +142,6 @@ def data_report(
         found = kb.data_report(opened, opened.tokenizer(), **examples)
     if out is not None:
         write_text(out, report_page(found))
-    console = Console()
-    console.print(grouped_table(str(found.store.directory), found.groups().items()))
-    console.print(_legend(), "")
-    for example in found.examples[:_SHOWN]:
-        console.print(Text.assemble(*map(_styled, example.words)), "")
+    Console().print(grouped_table(str(found.store.directory), found.groups().items()))
     if out is not None:
         print(f"Full report: {out}")
-
-
-def _legend() -> "Text":
-    from rich.text import Text
-
-    masked, replaced, kept = ((kind, _STYLES[kind]) for kind in ("masked", "replaced", "kept"))
-    return Text.assemble(
-        "Examples. A token to predict is followed by the original in parentheses. It is ",
-        *(masked, ", ", replaced, " by a random token, or ", kept, "."),
-    )
-
-
-def _styled(word: "Word") -> "Text":
-    from rich.text import Text
-
-    space = " " if word.starts_word else ""
-    text = word.seen if word.kind in ("text", "special") else f"{word.seen}({word.original})"
-    return Text.assemble(space, (text, _STYLES.get(word.kind, "")))

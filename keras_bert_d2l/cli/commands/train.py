@@ -307,20 +307,6 @@ def _find_learning_rate(
 ) -> None:
     with stage("Testing learning rates"):
         found = kb.find_learning_rate(model, batches)
-    print(proposal(found))
+    print(found)
     found.plot(plot)
     print(f"Plot: {plot}")
-
-
-def proposal(found: "kb.RangeTest") -> str:
-    """Return the proposed option and its reason in one line."""
-    first, lowest, rate = found.smoothed[0], found.smoothed[found.best], found.rates[found.best]
-    if found.proposal is None:
-        return (
-            f"No proposal: no learning rate up to {found.rates[-1]:.1g} lowers the loss, "
-            f"{first:.3f}, in so few steps. Keep the default rate, or test a larger --batch-size."
-        )
-    return (
-        f"Proposed: --learning-rate {found.proposal:.1e}. The loss falls from {first:.3f} to "
-        f"{lowest:.3f} at {rate:.1e}; the test ended at {found.rates[-1]:.1e}."
-    )
