@@ -1,7 +1,5 @@
 """Commands for raw text: vocabulary, token store and data report."""
 
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +23,6 @@ from keras_bert_d2l.training.pretraining.options import (
     PretrainingOptions,
 )
 
-_HELD_OUT, _ENOUGH = 20, 100  # every 20th of at least 100 documents is held out
-
 
 @takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
 def vocab(
@@ -40,7 +36,7 @@ def vocab(
 ) -> None:
     """Learn a WordPiece vocabulary from text. The same text always produces the same file.
 
-    With at least 100 documents, every 20th is held out to measure the coverage of the vocabulary.
+    `data-report` shows how well the vocabulary fits.
 
     For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
 
@@ -50,22 +46,10 @@ def vocab(
     corpus = kb.Corpus.open(one_or_many(texts), layout=layout)
     check_output("out", out, inputs=corpus.files)
     print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
-    is_enough = sum(1 for _ in itertools.islice(corpus, _ENOUGH)) == _ENOUGH
-    learned = _part(corpus, held_out=False) if is_enough else corpus
-    found = kb.learn_vocab(learned, vocab_size, lowercase=lowercase)
+    found = kb.learn_vocab(corpus, vocab_size, lowercase=lowercase)
     found.to_file(out)
     reason = ", because the text has no more repeated pieces" if len(found) < vocab_size else ""
     print(f"{len(found):,} tokens in {out}{reason}")
-    measured = _part(corpus, held_out=True) if is_enough else corpus
-    with stage("Measuring its coverage"):
-        coverage = kb.measure_coverage(measured, kb.Tokenizer(found, lowercase=lowercase))
-    print(f"{'Held-out documents' if is_enough else 'Training text'}: {coverage}")
-
-
-def _part(corpus: "kb.Corpus", *, held_out: bool) -> Iterator[list[str]]:
-    for number, document in enumerate(corpus, 1):
-        if (number % _HELD_OUT == 0) == held_out:
-            yield document
 
 
 @takes_options(PretrainingOptions, {"Text": "lowercase layout"})
