@@ -61,7 +61,7 @@ def reviews(files, invoke):
     command = ["finetune", "classify", "--train", "reviews.tsv", "--model", "bert"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(files)
-        small = ("--epochs", 3, "--batch-size", 8, "--learning-rate", 0.03)
+        small = ("--epochs", 5, *SMALL[2:])
         result = invoke(*command, "--run-dir", "runs/reviews", *small)
     assert result.exit_code == 0, result.stderr
     return files / "runs/reviews", result.stdout
@@ -79,7 +79,7 @@ def test_finetune_reports_its_data_and_writes_model_metrics_and_report(reviews):
     assert len(metrics["data"]["dev"]["sha256"]) == 64
     assert metrics["seed"] == 0
     options = yaml.safe_load((run / "run.yaml").read_text())
-    assert (options["task"], options["epochs"]) == ("classify", 3)
+    assert (options["task"], options["epochs"]) == ("classify", 5)
     assert options["train"] == str(run.parents[1] / "reviews.tsv")
     assert "Accuracy" in (run / "report.html").read_text()
     assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
@@ -236,7 +236,7 @@ def test_wrong_options_give_a_one_line_error(error, reviews, task, options, mess
 def test_a_run_of_another_kind_or_with_other_options_is_not_resumed(error, files, reviews):
     assert "--model is missing" in error("finetune", "classify", "--train", "few.tsv", "--peek")
     assert "--run-dir" in error("finetune", "classify", "--train", "few.tsv", "--model", "bert")
-    assert "has --epochs 3" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
+    assert "has --epochs 5" in error("finetune", "--resume", "runs/reviews", "--epochs", 2)
     (files / "pretrained").mkdir()
     for name in ("run.yaml", "config.json"):
         (files / "pretrained" / name).touch()
