@@ -18,10 +18,7 @@ import os
 import pathlib
 import unicodedata
 import warnings
-from collections.abc import Iterator
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.array_files import open_tf1, write_tf1
@@ -37,7 +34,6 @@ from keras_bert_d2l.checkpoints.weights import (
     check_extent,
     expand,
     first_few,
-    named_weights,
     stored_weights,
 )
 from keras_bert_d2l.checks import shown
@@ -46,7 +42,7 @@ from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.types import ConfigDict, PathLike
+from keras_bert_d2l.types import ConfigDict
 
 # Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
 # Column 0 of its logits means "is next".
@@ -71,10 +67,8 @@ _NAMES: Names = {
     "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
 }
 
-# The optimizer state: two slots for every variable, keyed by their names in `BERTAdamW`, and the
-# number of steps.
-SLOTS = {"first_moment": "adam_m", "second_moment": "adam_v"}
-STEP = "global_step"
+# The state of the optimizer: two slots for every variable, and the number of steps.
+_SLOTS, _STEP = ("/adam_m", "/adam_v"), "global_step"
 
 
 def table(config: BERTConfig) -> list[Row]:
@@ -198,11 +192,9 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     vocab = Vocab.from_file(vocab_file) if vocab_file.is_file() else None
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
-    slots = [name for name in arrays.shapes if name.rpartition("/")[2] in SLOTS.values()]
-    weights = arrays.shapes.keys() - {STEP, *slots}
-    state = ", with the state of its optimizer" if slots else ""
+    weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
     return Checkpoint(
-        description=f"google-research/bert, TF1 checkpoint{state}",
+        description="google-research/bert, TF1 checkpoint",
         config=config,
         table=table(config),
         arrays=arrays.select({name: name for name in weights}),
@@ -295,71 +287,3 @@ def _is_lowercase(vocab: Vocab) -> bool:
         plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
         changed += plain != token and not special
     return changed < _LEAST_CASED * len(vocab)
-
-
-def restore_optimizer(path: PathLike, model: BERTModel) -> int:
-    """Restore the optimizer state of a compiled model from one of Google's checkpoints.
-
-    The weights are not changed. If they come from the same checkpoint, training continues as if it
-    had never stopped. Google's optimizer is `BERTAdamW(..., bias_correction=False)`.
-
-    Args:
-        path: The folder or the prefix of the checkpoint.
-        model: A model compiled with `BERTAdamW`.
-
-    Returns:
-        The number of steps that the checkpoint was trained for.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint.
-        ValueError: The checkpoint contains no optimizer state, belongs to a different model, or
-            the model is not compiled with `BERTAdamW`.
-    """
-    arrays = open_tf1(find_prefix(pathlib.Path(path)))
-    has_slots = any(name.endswith(tuple(SLOTS.values())) for name in arrays.shapes)
-    if STEP not in arrays.shapes or not has_slots:
-        raise ValueError(
-            f"{arrays.source!r} contains no optimizer state ({STEP}, and the slots adam_m and "
-            "adam_v for every weight). Use a checkpoint from a training run."
-        )
-    values = []  # everything is read and checked before anything is changed
-    for variable, name, row in _moments(model):
-        expected = row.layout.to_theirs(np.empty(variable.shape)).shape
-        if arrays.shapes.get(name) != expected:
-            raise ValueError(
-                f"{arrays.source!r} belongs to a different model: the slot {name!r} must have the "
-                f"shape {expected}. Found: {arrays.shapes.get(name, 'none')}."
-            )
-        values.append((variable, row.layout.to_ours(arrays.read(name))))
-    for variable, value in values:
-        variable.assign(value)
-    step = int(tf.train.load_variable(os.fspath(arrays.source), STEP))
-    model.optimizer.iterations.assign(step)
-    return step
-
-
-def _moments(model: BERTModel) -> Iterator[tuple[keras.Variable, str, Row]]:
-    """Yield each optimizer moment, its name in a checkpoint and the table row of its weight."""
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        raise ValueError(
-            "The model has no optimizer to restore: call "
-            "`model.compile(BERTAdamW(..., bias_correction=False))` first."
-        )
-    optimizer.build(model.trainable_variables)
-    # Keras names a variable of an optimizer after the weight's path and the variable's purpose.
-    states = {variable.name: variable for variable in optimizer.variables}
-    rows = {row.ours: row for row in table(model.bert_config)}
-    for ours, weight in named_weights(model).items():
-        if not weight.trainable:
-            continue
-        if ours not in rows:
-            raise ValueError(f"The format of google-research/bert has no weight {ours!r}.")
-        for moment, slot in SLOTS.items():
-            name = f"{weight.path.replace('/', '_')}_{moment}"
-            if name not in states:
-                raise ValueError(
-                    "The model must be compiled with BERTAdamW, whose state matches Google's "
-                    f"slots. Received: {optimizer.name!r}, which has no {name!r}."
-                )
-            yield states[name], f"{rows[ours].theirs}/{slot}", rows[ours]
