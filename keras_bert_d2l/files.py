@@ -340,23 +340,31 @@ def _remove(workspace: pathlib.Path, path: pathlib.Path) -> None:
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
     """Yield whether this process could lock a folder. The lock ends with the block."""
+    with contextlib.ExitStack() as closing:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            closing.callback(os.close, descriptor)
+            is_locked = _lock(descriptor, wait=wait)
+        except OSError:  # another process has locked it, or the system cannot open folders
+            is_locked = False
+        yield is_locked
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock an open file or folder, and return whether the system has such locks.
+
+    Raises:
+        BlockingIOError: Another process has locked it, and `wait` is not set.
+    """
     try:
         import fcntl  # not available on Windows
 
-        descriptor = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        yield False
-        return
-    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        os.close(descriptor)
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        os.close(descriptor)
+    except (ImportError, OSError) as error:
+        if isinstance(error, ImportError) or error.errno in _NO_LOCKS:
+            return False
+        raise
+    return True
 
 
 @contextlib.contextmanager
@@ -373,9 +381,7 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
     Raises:
         BlockingIOError: Another process holds the lock, and `wait` is not set.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
+    if os.name == "nt":
         yield
         return
     while True:
@@ -386,13 +392,10 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
             continue
         with lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                _lock(lock.fileno(), wait=wait)
             except BlockingIOError as error:
                 raise BlockingIOError(busy) from error
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-            if path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+            if path.exists() and _is_at(lock.fileno(), path):
                 yield
                 return
 

@@ -284,17 +284,10 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
 
     Raises:
         FileExistsError: It contains another file, or is a file.
-        ValueError: It is the working directory.
     """
-    folder, name = pathlib.Path(path).resolve(), os.fspath(path)
-    suggestion = os.path.join(name, "model")
+    folder, name = pathlib.Path(path), os.fspath(path)
     if url(path) is not None:
         names = {file.partition("/")[0] for file in listing(path)}
-    elif folder == pathlib.Path.cwd():
-        raise ValueError(
-            f"`path` must not be the working directory {name!r}, because saving a {kind} "
-            f"replaces the entire folder. Save it in a subfolder such as {suggestion!r}."
-        )
     elif not folder.exists():
         return
     elif not folder.is_dir():
@@ -306,7 +299,8 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
     if foreign:
         raise FileExistsError(
             f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "
-            f"replaces the entire folder. Save it in a separate folder, such as {suggestion!r}."
+            f"replaces the entire folder. Save it in a separate folder, such as "
+            f"{os.path.join(name, 'model')!r}."
         )
 
 
