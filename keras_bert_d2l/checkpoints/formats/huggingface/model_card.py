@@ -35,39 +35,22 @@ A `{architecture}`, saved by [keras_bert_d2l](https://github.com/keras-bert-d2l/
 | vocabulary | {vocab_size:,} |
 | tokens per text | {max_position_embeddings} |
 {labels}
-## Use
-
-In Keras:
+## Use in Keras
 
 ```python
 import keras_bert_d2l as kb
 
 {in_keras}
 ```
-
-In PyTorch:
-
-```python
-{in_pytorch}
-```
 """
 _IN_KERAS = "model, tokenizer, config = kb.load_pretrained({name})"
-_IN_PYTORCH = """\
-from transformers import {auto_class}, AutoTokenizer
-
-model = {auto_class}.from_pretrained({name})
-tokenizer = AutoTokenizer.from_pretrained({name})"""
 _EMBED_IN_KERAS = """\
 model = kb.load_task(kb.TextEmbedder, {name}).model
 vectors = kb.embed(model, ["a text"])"""
-_EMBED_IN_PYTORCH = """\
-from sentence_transformers import SentenceTransformer
-
-vectors = SentenceTransformer({name}).encode(["a text"])"""
 
 
 def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
-    """Write the model card of a folder.
+    """Write the model card of a folder. The Hub itself shows how to use a model in PyTorch.
 
     Args:
         folder: The folder, whose name becomes the title. If it defines the embedding of a text,
@@ -79,11 +62,7 @@ def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
     named = filter(None, (task.huggingface for task in tasks().values()))
     pipelines = _PIPELINES | {one.architecture: one.pipeline for one in named}
     pipeline = "sentence-similarity" if embeds_texts else pipelines.get(architecture)
-    in_keras, in_pytorch = _IN_KERAS, _IN_PYTORCH
-    if embeds_texts:
-        in_keras, in_pytorch = _EMBED_IN_KERAS, _EMBED_IN_PYTORCH
-    name = json.dumps(f"OWNER/{folder.name}")
-    auto_class = "AutoModel" + architecture.removeprefix("Bert").removeprefix("Model")
+    in_keras = _EMBED_IN_KERAS if embeds_texts else _IN_KERAS
     labels = ", ".join(f"`{label}`" for label in fields.get("label2id", ()))
     text = _CARD.format(
         **{name: value for name, value in fields.items() if not isinstance(value, dict)},
@@ -92,7 +71,6 @@ def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
         pipeline=f"pipeline_tag: {pipeline}\n" if pipeline else "",
         labels=f"\nLabels: {labels}.\n" if labels else "",
         library="sentence-transformers" if embeds_texts else "transformers",
-        in_keras=in_keras.format(name=name),
-        in_pytorch=in_pytorch.format(name=name, auto_class=auto_class),
+        in_keras=in_keras.format(name=json.dumps(f"OWNER/{folder.name}")),
     )
     (folder / CARD_FILE).write_text(text, encoding="utf-8")
