@@ -1,9 +1,11 @@
 """Read files that may be damaged, missing or much too large."""
 
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from keras_bert_d2l.types import PathLike
@@ -11,6 +13,15 @@ from keras_bert_d2l.types import PathLike
 # Largest files that are read as a whole, in bytes. A configuration of 50,000 labels has 5 MB, a
 # SHA256SUMS of 100,000 files 10 MB, and a vocabulary of a million tokens 10 MB.
 MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**25
+
+
+@contextlib.contextmanager
+def naming(path: PathLike, problem: str = "") -> Iterator[None]:
+    """Begin the message of a `ValueError` with the path of a file, and with what is wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)!r}{problem}: {error}") from error
 
 
 def check_file(path: PathLike) -> pathlib.Path:

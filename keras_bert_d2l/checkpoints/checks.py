@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import check_vocab_size
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -52,11 +52,8 @@ def check_head(model: BERTModel, head: str) -> None:
 
 def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) -> None:
     """Raise a `ValueError` unless there is a tokenizer with a vocabulary of the model's size."""
-    if not isinstance(tokenizer, Tokenizer | None):
-        raise ValueError(
-            f"`tokenizer` must be a Tokenizer, such as `load_pretrained(path).tokenizer`. "
-            f"Received: {shown(tokenizer)}."
-        )
+    if tokenizer is not None:
+        check_type("tokenizer", tokenizer, Tokenizer, "Load one with `load_tokenizer(path)`.")
     check_vocab_size(tokenizer, model.bert_config)
 
 

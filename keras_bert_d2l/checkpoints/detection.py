@@ -34,7 +34,7 @@ class WeightSummary(NamedTuple):
     """One array of a checkpoint, as `inspect_checkpoint` reports it.
 
     Attributes:
-        name: Name of the array in the file.
+        name: Name of the array in the file. (Outdated names of Hugging Face are replaced.)
         shape: Shape of the array in the file.
         dtype: Dtype of the array in the file.
         mean: Mean of the array, or NaN if the array contains a NaN.

@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.weights import first_few, named_weights
-from keras_bert_d2l.checks import check_bool, check_integer, check_list, is_integer, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_list, check_that, is_integer
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -204,11 +204,9 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
     check_list("blocks", blocks, "numbers of blocks")
     last = model.bert_config.num_blks
     in_order = [n for n in range(1, last + 1) if n in blocks]
-    if not blocks or not all(map(is_integer, blocks)) or list(blocks) != in_order:
-        raise ValueError(
-            f"`blocks` must be numbers from 1 to {last}, the model's last block, in ascending "
-            f"order. Received: blocks={shown(blocks)}."
-        )
+    is_right = blocks and all(map(is_integer, blocks)) and list(blocks) == in_order
+    expected = f"numbers from 1 to {last}, the model's last block, in ascending order"
+    check_that(bool(is_right), "blocks", expected, blocks)
     return _with_blocks(model, blocks)
 
 

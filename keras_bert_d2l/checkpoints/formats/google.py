@@ -36,7 +36,7 @@ from keras_bert_d2l.checkpoints.weights import (
     first_few,
     stored_weights,
 )
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
@@ -84,10 +84,10 @@ _FIELDS: foreign_config.FieldTable = {
     "type_vocab_size": ("num_segments", 16),
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
-_INITIALIZER_RANGE = 0.02
-# Fields of the multilingual and Chinese models that modeling.py does not read.
+# The field for weights that are missing, and those of the multilingual and Chinese models that
+# modeling.py does not read.
 _IGNORED = """
-    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    initializer_range directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type
 """.split()
 
@@ -117,14 +117,14 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     fields = {
         **foreign_config.their_fields(config, _FIELDS),
         "hidden_act": "relu" if config.activation == "relu" else "gelu",
-        "initializer_range": _INITIALIZER_RANGE,
+        "initializer_range": 0.02,
     }
     foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
     write_json(path, fields, sort_keys=True)
 
 
 def _from_fields(fields: ConfigDict) -> BERTConfig:
-    known = {*_FIELDS, "hidden_act", "initializer_range", *_IGNORED}
+    known = {*_FIELDS, "hidden_act", *_IGNORED}
     unknown = sorted(fields.keys() - known)
     if unknown:
         raise ValueError(
@@ -132,23 +132,12 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
         )
     if "vocab_size" not in fields:
         raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
-    activation = fields.get("hidden_act", "gelu")
-    if str(activation).lower() not in _ACTIVATIONS:
-        raise ValueError(
-            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {shown(activation)}."
-        )
-    spread = fields.get("initializer_range", _INITIALIZER_RANGE)
-    if spread != _INITIALIZER_RANGE:
-        warnings.warn(
-            f"initializer_range={shown(spread)} in {CONFIG_FILE} is ignored: weights missing from "
-            f"the checkpoint are initialized with {_INITIALIZER_RANGE}. Loaded weights are "
-            "unaffected.",
-            stacklevel=4,
-        )
+    activation = str(fields.get("hidden_act", "gelu")).lower()
+    check_choice("hidden_act", activation, tuple(_ACTIVATIONS))
     return BERTConfig.preset(
         "google",
         **foreign_config.our_fields(fields, _FIELDS),
-        activation=_ACTIVATIONS[activation.lower()],
+        activation=_ACTIVATIONS[activation],
     )
 
 

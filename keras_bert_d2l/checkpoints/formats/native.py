@@ -31,12 +31,12 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
-from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.checks import check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import naming, read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -136,14 +136,11 @@ def read_config(
         ValueError: The file is damaged or has a different format version.
     """
     fields = read_json_object(file)
-    try:
+    with naming(file, " is not a valid configuration"):
         del fields["format"]
-        version = fields.pop("format_version", None)
-        if version != FORMAT_VERSION:
-            raise ValueError(
-                f"`format_version` must be {FORMAT_VERSION}. Received: {shown(version)}. A newer "
-                "version of keras_bert_d2l may be able to read it."
-            )
+        version, expected = fields.pop("format_version", None), f"{FORMAT_VERSION}"
+        advice = "A newer version of keras_bert_d2l may read it."
+        check_that(version == FORMAT_VERSION, "format_version", expected, version, advice)
         task = fields.pop("task", None)
         if task is not None:
             task = check_task_fields(task)
@@ -160,5 +157,3 @@ def read_config(
             raise ValueError(f"the field {min(missing)!r} is missing.")
         Normalization((), **options)  # checks the options
         return BERTConfig.from_dict(fields), options, task, embedding
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(file)!r} is not a valid configuration: {error}") from error

@@ -41,7 +41,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, naming, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -191,10 +191,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     program = _program(arrays.shapes) or BOOK
     arguments = _arguments(arrays, num_heads)
     sizes = _sizes(arrays, program.names)
-    try:
+    with naming(arrays.source):
         config = BERTConfig.preset(program.preset, **arguments, **sizes)
-    except ValueError as error:
-        raise ValueError(f"{arrays.source!r}: {error}") from error
     table = weights.expand(config, program.names, program.endings)
     if config.positions == "sinusoidal":
         arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
@@ -338,10 +336,8 @@ def _without_positions(arrays: NamedArrays, name: str) -> NamedArrays:
 
 
 def _read_vocab(file: pathlib.Path) -> Vocab:
-    try:
+    with naming(file, " is not a vocabulary of the book"):
         tokens = read_json(file, MOST_VOCAB_BYTES)
         if not isinstance(tokens, list):
             raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
         return Vocab(tokens)
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(file)!r} is not a vocabulary of the book: {error}") from error

@@ -12,7 +12,7 @@ from typing import cast
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments, TaskFields
 from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import read_json, read_json_object
@@ -127,10 +127,7 @@ def _to_fields(config: BERTConfig) -> ConfigDict:
 def _from_fields(fields: ConfigDict) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
-            raise ValueError(
-                f'`{name}` must be "{expected}". Received: {shown(fields[name])}. Only BERT '
-                "can be loaded."
-            )
+            raise wrong(name, f'"{expected}"', fields[name], "Only BERT can be loaded.")
     # An unknown field is ignored if its value is null, false, zero or empty.
     unknown = {name for name, value in fields.items() if value}
     unknown -= _FIELDS.keys() | _FIXED.keys() | _WITHOUT_EFFECT
@@ -141,11 +138,7 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
             f"{shown(fields[name])}. If it does not affect the outputs, remove it from the file."
         )
     values = foreign_config.our_fields(fields, _FIELDS)
-    activation = values["activation"]
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"`hidden_act` must be one of {tuple(_ACTIVATIONS)}. Received: {shown(activation)}."
-        )
+    activation = check_choice("hidden_act", values["activation"], tuple(_ACTIVATIONS))
     values["activation"] = _ACTIVATIONS[activation]
     return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
 
@@ -239,9 +232,7 @@ def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -
     problem = fields.get("problem_type")
     if problem is None:  # same rule as transformers for a first batch of integer labels
         return _REGRESSION if num_labels == 1 else _SINGLE
-    if problem not in known:
-        raise ValueError(f"`problem_type` must be one of {known}. Received: {shown(problem)}.")
-    return str(problem)
+    return str(check_choice("problem_type", problem, known))
 
 
 def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
@@ -249,22 +240,16 @@ def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
     id2label = fields.get("id2label")
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
-        if (number,) != shape:
-            raise ValueError(
-                f"`num_labels` must match the head, whose bias has the shape {shape}. Received: "
-                f"num_labels={number!r:.80}."
-            )
+        check_that(
+            (number,) == shape, "num_labels", f"that of the head, whose bias is {shape}", number
+        )
         return [f"LABEL_{index}" for index in range(number)]
-    try:
-        labels = [id2label[str(index)] for index in range(len(id2label))]
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            "`id2label` must be an object with a name for each of the ids 0, 1, 2 and so on. "
-            f"Received: {shown(id2label)}."
-        ) from error
-    if not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"`id2label` must contain strings. Received: {shown(id2label)}.")
-    return labels
+    names: ConfigDict = id2label if isinstance(id2label, dict) else {"0": None}
+    labels = [names.get(str(number)) for number in range(len(names))]
+    are_strings = all(isinstance(label, str) for label in labels)
+    expected = "an object with a string for each of the ids 0, 1, 2 and so on"
+    check_that(are_strings, "id2label", expected, id2label)
+    return cast(list[str], labels)
 
 
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
