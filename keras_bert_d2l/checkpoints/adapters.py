@@ -23,18 +23,18 @@ from keras_bert_d2l.checkpoints.array_files import (
     write_safetensors,
 )
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.folder import Weights, table
+from keras_bert_d2l.checkpoints.formats.huggingface.folder import current_names, table
 from keras_bert_d2l.checkpoints.weights import (
     Row,
     first_few,
     named_weights,
     their_shape,
 )
-from keras_bert_d2l.checks import check_integer, check_path, check_positive, shown
+from keras_bert_d2l.checks import check_integer, check_path, check_positive, check_that, shown
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import naming, read_json_object
 from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
 from keras_bert_d2l.types import ConfigDict, PathLike
 
@@ -179,11 +179,11 @@ def _values(model: Model, stored: NamedArrays, rank: int) -> _Values:
     """Read the arrays of an adapter; raise `ValueError` if they do not fit the model."""
     alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
     arrays = stored.select({name.removeprefix(_PREFIX): name for name in stored.shapes})
-    spelled = Weights(arrays).spelled  # a file for a bare `BertModel` omits the prefix "bert."
+    arrays = arrays.select(current_names(arrays))
     adapted, plain = {}, {}
     expected: dict[str, tuple[int, ...]] = {}
     for row, weight in _rows(model):
-        name, shape = spelled(row.theirs), tuple(weight.shape)
+        name, shape = row.theirs, tuple(weight.shape)
         module = name.rpartition(".")[0]
         if row.ours.endswith("/kernel") and module + _A in arrays.shapes:
             adapted[row] = module
@@ -241,15 +241,11 @@ def _name(model: Model, row: Row) -> str:
 def _read_config(file: pathlib.Path) -> ConfigDict:
     """Read PEFT's configuration, with the keys `r` and `lora_alpha`."""
     fields = read_json_object(file)
-    try:
-        if fields.get("peft_type") != "LORA":
-            raise ValueError(
-                f"`peft_type` must be 'LORA'. Received: {shown(fields.get('peft_type'))}."
-            )
+    with naming(file):
+        kind = fields.get("peft_type")
+        check_that(kind == "LORA", "peft_type", "'LORA'", kind)
         check_integer("r", fields.get("r"), 1)
         check_positive("lora_alpha", fields.get("lora_alpha"))
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(file)!r}: {error}") from error
     further = [
         f"{name}={shown(value)}"
         for name, value in fields.items()

@@ -43,6 +43,7 @@ from keras_bert_d2l.checkpoints.weights import (
     SWAPPED,
     SWAPPED_TRANSPOSED,
     TORCH_ENDINGS,
+    TRANSPOSED,
     Names,
     Row,
     check_extent,
@@ -55,13 +56,13 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import naming, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
-MLM_BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+_MLM_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 _DECODER = "cls.predictions.decoder.weight"
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
 _NAMES: Names = {
@@ -80,13 +81,15 @@ _NAMES: Names = {
     "hidden": "bert.pooler.dense",
     "mlm/mlp/dense": "cls.predictions.transform.dense",
     "mlm/mlp/ln": "cls.predictions.transform.LayerNorm",
-    "mlm/mlp/logits": "cls.predictions.decoder",
-    "mlm/bias": MLM_BIAS,
+    "mlm/mlp/logits/kernel": (_DECODER, TRANSPOSED),
+    "mlm/mlp/logits/bias": _MLM_BIAS,
+    "mlm/bias": _MLM_BIAS,
     "nsp/dense/kernel": ("cls.seq_relationship.weight", SWAPPED_TRANSPOSED),
     "nsp/dense/bias": ("cls.seq_relationship.bias", SWAPPED),
 }
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+_IN_BERT = ("embeddings.", "encoder.", "pooler.")
 
 
 def table(config: BERTConfig, task: TaskFields | None) -> list[Row]:
@@ -96,64 +99,25 @@ def table(config: BERTConfig, task: TaskFields | None) -> list[Row]:
     return expand(config, names, TORCH_ENDINGS, parts_of(task))
 
 
-class Weights:
-    """The weights of a folder, under the names that its files use.
+def current_names(stored: NamedArrays) -> dict[str, str]:
+    """Return the name in a file of each array that is a weight, by the name that is written today.
 
-    Old files use `gamma` and `beta` for the weight and bias of a normalization. Files of a bare
-    `BertModel` omit the prefix `bert.`. Some files store a second copy of tied weights.
-
-    Args:
-        stored: The arrays of the files.
-
-    Attributes:
-        arrays: The arrays that are weights of the model, without buffers and duplicates.
+    Old files use `gamma` and `beta` for the weight and bias of a normalization, and may contain
+    constant buffers. Files of a bare `BertModel` omit the prefix `bert.`.
     """
-
-    def __init__(self, stored: NamedArrays) -> None:
-        self._names = stored.shapes
-        self._prefix = "bert." if any(n.startswith("bert.") for n in self._names) else ""
-        # The two biases are equal in transformers unless the head is untied. In that case, only the
-        # decoder bias takes effect.
-        self._bias = DECODER_BIAS if DECODER_BIAS in self._names else MLM_BIAS
-        copies = {self.spelled(name) for name in _BUFFERS}
-        copies |= {MLM_BIAS, DECODER_BIAS} - {self._bias}
-        self.arrays = stored.select({name: name for name in self._names if name not in copies})
-
-    def spelled(self, name: str) -> str:
-        """Return the name that a weight has, or would have, in the files."""
-        if name in (MLM_BIAS, DECODER_BIAS):
-            return self._bias
-        if name.startswith("bert."):
-            name = self._prefix + name.removeprefix("bert.")
-        old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-        old = old.replace("LayerNorm.bias", "LayerNorm.beta")
-        return old if old in self._names else name
-
-    def has(self, beginning: str) -> bool:
-        """Return whether there is a weight whose name starts with this prefix."""
-        return any(name.startswith(self.spelled(beginning)) for name in self._names)
-
-    def discard(self, beginning: str) -> None:
-        """Discard the weights whose names start with this prefix."""
-        prefix = self.spelled(beginning)
-        kept = {name: name for name in self.arrays.shapes if not name.startswith(prefix)}
-        self.arrays = self.arrays.select(kept)
-
-    def discard_tied_copy(self) -> bool:
-        """Discard the kernel of the MLM head if it is a copy of the token embedding.
-
-        Returns:
-            Whether the kernel is a copy or absent.
-        """
-        if _DECODER not in self._names:
-            return True
-        token_embedding = self.spelled(_TOKEN_EMBEDDING)
-        if self._names[_DECODER] != self._names.get(token_embedding) or not np.array_equal(
-            self.arrays.read(_DECODER), self.arrays.read(token_embedding)
-        ):
-            return False
-        self.discard(_DECODER)
-        return True
+    names = {}
+    for stored_name in stored.shapes:
+        name = stored_name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+        if name.startswith(_IN_BERT):
+            name = f"bert.{name}"
+        if name not in _BUFFERS:
+            names[name] = stored_name
+    # In files with both biases of the MLM head, they are equal, or only that of the decoder takes
+    # effect.
+    if _DECODER_BIAS in names:
+        names[_MLM_BIAS] = names.pop(_DECODER_BIAS)
+    return names
 
 
 def open_weights(path: pathlib.Path) -> NamedArrays:
@@ -234,20 +198,27 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         ValueError: A file is damaged, all weights are pickled, the model is not a BERT, or its
             task head is unknown.
     """
-    weights = Weights(open_weights(path))
-    file = path / CONFIG_FILE
+    stored = open_weights(path)
+    names = current_names(stored)
+    arrays, file = stored.select(names), path / CONFIG_FILE
     config = config_from_json(file)
-    check_extent(config, weights.arrays)
-    task = _task(file, weights)
-    has_mlm, has_nsp = weights.has("cls.predictions."), weights.has("cls.seq_relationship.")
-    is_masked_lm = has_mlm and not has_nsp and not weights.has("bert.pooler.")
+    check_extent(config, arrays)
+    with naming(file):
+        task = task_of(read_json_object(file), arrays.shapes, arrays.source)
+    has_mlm, has_nsp, has_pooler = (
+        any(name.startswith(beginning) for name in names)
+        for beginning in ("cls.predictions.", "cls.seq_relationship.", "bert.pooler.")
+    )
     has_no_pooler = task is not None and "hidden" not in parts_of(task)
     if has_no_pooler:  # transformers 3 stored an unused one
-        weights.discard("bert.pooler.")
-    if is_masked_lm or has_no_pooler:
+        names = {name: old for name, old in names.items() if not name.startswith("bert.pooler.")}
+    if has_no_pooler or (has_mlm and not has_nsp and not has_pooler):
         config = dataclasses.replace(config, pooler=False, next_sentence=False)
-    if config.tie_embeddings and not weights.discard_tied_copy():
-        config = _untied(config, file)
+    if config.tie_embeddings and _DECODER in names:
+        if _is_copy_of_embedding(arrays):
+            del names[_DECODER]
+        else:
+            config = _untied(config, file)
     architecture = ARCHITECTURES[has_mlm, has_nsp]
     if task is not None:
         (architecture,) = config_fields(task)["architectures"]
@@ -258,8 +229,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     return Checkpoint(
         description=f"Hugging Face {architecture}",
         config=config,
-        table=[row._replace(theirs=weights.spelled(row.theirs)) for row in table(config, task)],
-        arrays=weights.arrays,
+        table=table(config, task),
+        arrays=stored.select(names),
         vocab=vocab,
         tokenizer_options=tokenizer_options,
         task=task,
@@ -309,8 +280,8 @@ def write(
         )
         fields = config_to_dict(config) | config_fields(task)
     weights = stored_weights(model, table(config, task))
-    if DECODER_BIAS in weights:  # transformers expects the bias of an untied head twice
-        weights[MLM_BIAS] = weights[DECODER_BIAS]
+    if _DECODER in weights:  # transformers expects the bias of an untied head twice
+        weights[_DECODER_BIAS] = weights[_MLM_BIAS]
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
@@ -325,11 +296,10 @@ def write(
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def _task(file: pathlib.Path, weights: Weights) -> TaskFields | None:
-    try:
-        return task_of(read_json_object(file), weights.arrays.shapes, weights.arrays.source)
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(file)!r}: {error}") from error
+def _is_copy_of_embedding(arrays: NamedArrays) -> bool:
+    if arrays.shapes[_DECODER] != arrays.shapes.get(_TOKEN_EMBEDDING):
+        return False
+    return np.array_equal(arrays.read(_DECODER), arrays.read(_TOKEN_EMBEDDING))
 
 
 def _check_expressible(task: TaskFields) -> None:
