@@ -85,12 +85,6 @@ def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_standard_output_gets_the_content_if_it_is_a_pipe():
-    code = "from keras_bert_d2l.files import write_text; write_text('/dev/stdout', 'content')"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (told.stdout, told.stderr) == ("content", "")
-
-
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert read_folder(tmp_path / "pipe", lambda: "read") == "read"
@@ -218,21 +212,6 @@ def test_only_workspaces_of_the_same_name_are_removed(tmp_path):
         (tmp_path / name).mkdir()
     recover(tmp_path / "model")
     assert names(tmp_path) == sorted(mine[1:])
-
-
-def test_a_killed_nested_write_leaves_nothing_beside_the_folder(tmp_path):
-    path = tmp_path / "model"
-    inner = (
-        KILLED_SAVE.partition("with replacing_folder")[0]
-        + """
-with replacing_folder(path) as outer, replacing_folder(outer):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    )
-    subprocess.run([sys.executable, "-c", inner, path, "9", "after"], check=False)
-    assert len(names(tmp_path)) == 1
-    recover(path)
-    assert names(tmp_path) == []
 
 
 def test_a_reader_never_mixes_two_versions_of_a_folder(tmp_path):

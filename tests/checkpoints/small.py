@@ -83,3 +83,18 @@ def edit_weights(folder, edit=dict, name="model.safetensors", metadata=None):
 def drop_weights(folder, *beginnings):
     """Remove the weights whose names start with one of these."""
     edit_weights(folder, lambda old: {k: x for k, x in old.items() if not k.startswith(beginnings)})
+
+
+def shard(folder, num_files=3):
+    """Split the weights of a folder into several files with an index, as transformers does."""
+    whole = folder / "model.safetensors"
+    weights = safetensors.numpy.load_file(whole)
+    whole.unlink()
+    weight_map = {}
+    for number in range(num_files):
+        name = f"model-{number + 1:05}-of-{num_files:05}.safetensors"
+        part = {key: weights[key] for key in sorted(weights)[number::num_files]}
+        safetensors.numpy.save_file(part, folder / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))

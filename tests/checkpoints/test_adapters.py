@@ -20,6 +20,7 @@ from keras_bert_d2l import (
     load_adapter,
     save_adapter,
 )
+from tests.nightly import nightly_except
 
 SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 12, "num_heads": 2, "num_blks": 2, "max_len": 12}
 CONFIG = BERTConfig.preset("huggingface", vocab_size=20, **SIZES)
@@ -85,7 +86,7 @@ def base():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", nightly_except({"pretraining", "classifier"}, KINDS))
 def test_an_adapter_restores_the_model_and_can_be_merged(kind, tmp_path):
     model = with_update(make(kind), ALL if kind == "pretraining" else ("W_q", "ffn/dense1"))
     save_adapter(model, tmp_path / "adapter")

@@ -37,6 +37,7 @@ from tests.checkpoints.small import (
     edit_config,
     randomize,
 )
+from tests.nightly import nightly_except
 
 CONFIG = BERTConfig.preset("huggingface", **SMALL)
 EMBEDDER = {"kind": "TextEmbedder", "pooling": "max", "normalize": True, "long_texts": "cut"}
@@ -68,9 +69,7 @@ def make(name):
 
 def outputs(model):
     result = model(BATCH)
-    return (
-        np.stack([result["start"], result["end"]]) if isinstance(result, dict) else result.numpy()
-    )
+    return np.stack(list(result.values())) if isinstance(result, dict) else result.numpy()
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def editable_task(saved_tasks, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", nightly_except({"several labels", "scores", "vectors"}, MAKERS))
 def test_a_task_is_loaded_with_its_head_and_its_labels(name, saved_tasks, tmp_path, capsys):
     model, folders = make(name), {"native": saved_tasks(name, "native")}
     folders["huggingface"] = saved_tasks(name, "huggingface")
@@ -136,14 +135,14 @@ def test_the_pooler_is_saved_only_if_used_and_pretraining_heads_are_never_saved(
 
 
 def test_the_native_format_keeps_every_architecture(tmp_path):
-    book = BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.1, 12, norm_first=True, final_norm=True)
-    model = TokenClassifier(BERTModel.from_bert_config(book), ["a", "b"])
+    other = BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.1, 12, norm_first=True, final_norm=True)
+    model = TokenClassifier(BERTModel.from_bert_config(other), ["a", "b"])
     save_pretrained(model, tmp_path / "task")
-    loaded = load_pretrained(tmp_path / "task").model
-    assert loaded.bert_config == book
-    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+    assert load_pretrained(tmp_path / "task").config == other
     with pytest.raises(ValueError, match="embedding_norm"):
         save_pretrained(model, tmp_path / "other", format="huggingface")
+    with pytest.raises(ValueError, match="for a task model. Received: 'google'"):
+        convert_checkpoint(tmp_path / "task", tmp_path / "other", "google")
 
 
 def test_a_folder_written_before_a_field_existed_loads_with_its_default(editable_task):
@@ -154,12 +153,6 @@ def test_a_folder_written_before_a_field_existed_loads_with_its_default(editable
     loaded = load_pretrained(folder).model
     assert loaded.long_texts == "cut"
     np.testing.assert_array_equal(outputs(loaded), outputs(make("vectors")))
-
-
-def test_a_task_is_not_converted_to_formats_without_tasks(saved_tasks, tmp_path):
-    for format in ("google", "book"):
-        with pytest.raises(ValueError, match=f"for a task model. Received: '{format}'"):
-            convert_checkpoint(saved_tasks("one label", "native"), tmp_path / "other", format)
 
 
 def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(
@@ -255,10 +248,8 @@ def test_the_default_problem_type_depends_on_the_number_of_labels(name, number, 
     [
         ({"architectures": ["BertForRanking"]}, r"classifier.*BertForRanking"),
         ({"architectures": ["BertForMultipleChoice"]}, r"classifier.weight"),
-        ({"architectures": ["BertForQuestionAnswering"]}, "classifier"),
         ({"architectures": float("nan")}, "classifier.*architectures=nan"),
-        ({"architectures": [["BertForSequenceClassification"]]}, "classifier"),
-        ({"id2label": None, "num_labels": 10**10}, r"`num_labels` must match.*\(2,\).*10000000000"),
+        ({"id2label": None, "num_labels": 10**10}, r"`num_labels` must be.*\(2,\).*10000000000"),
         ({"problem_type": "ranking"}, "`problem_type`"),
         ({"id2label": {"1": "a", "2": "b"}}, "`id2label`"),
         ({"id2label": {"0": "a", "1": 5}}, "`id2label`"),
@@ -282,10 +273,8 @@ def test_a_damaged_hugging_face_task_is_rejected(change, message, editable_task)
         ({"kind": "QuestionAnswerer", "code": "x"}, "'code'"),
         ({**EMBEDDER, "normalize": "no"}, "`normalize`"),
         ({"kind": "TokenClassifier", "labels": "ab", "dropout": 0.1}, "`labels`"),
-        ({"kind": "TokenClassifier", "labels": ["a", "a"], "dropout": 0.1}, "`labels`"),
         ({"kind": "TokenClassifier", "labels": ["a", 2], "dropout": 0.1}, "must be strings"),
         ({"kind": "TokenClassifier", "labels": ["a", "b"], "dropout": 0.1}, r"head/.*\(4, 3\)"),
-        ({"kind": "QuestionAnswerer"}, r"head/"),
         (EMBEDDER, r"contains.*head/"),
     ],
 )
@@ -338,8 +327,6 @@ def test_a_checkpoint_of_a_different_task_or_with_different_labels_is_rejected(s
         load_task(SequenceClassifier, folder, labels=["a", "b"])
     with pytest.raises(ValueError, match=r"`labels` must match the checkpoint.*Received"):
         load_task(TokenClassifier, folder, labels=["N", "V"])
-    same = load_task(TokenClassifier, folder, labels=("B-PER", "I-PER", "O"))
-    assert type(same.model) is TokenClassifier
 
 
 def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tmp_path, capsys):
@@ -358,11 +345,9 @@ def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tm
         load_task(SequenceClassifier, tmp_path / "task", pooling="cls")
 
 
-@pytest.mark.parametrize("kind", [SequenceClassifier, SequenceRegressor, MultipleChoice])
-def test_hugging_face_cannot_store_that_a_head_reads_the_mean(kind, tmp_path):
-    labels = {} if kind is MultipleChoice else {"labels": ["a", "b"]}
-    model = kind(BERTModel.from_bert_config(CONFIG), pooling="mean", **labels)
-    with pytest.raises(ValueError, match=f"the head of a {kind.__name__} reads the pooler"):
+def test_hugging_face_cannot_store_that_a_head_reads_the_mean(models, tmp_path):
+    model = MultipleChoice(models["huggingface"], pooling="mean")
+    with pytest.raises(ValueError, match="the head of a MultipleChoice reads the pooler"):
         save_pretrained(model, tmp_path / "task", format="huggingface")
     assert not (tmp_path / "task").exists()
 

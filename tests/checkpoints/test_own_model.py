@@ -63,12 +63,14 @@ def novels_small():
     return kb.load_pretrained(OWN_MODEL, verbose=False).model
 
 
-def test_its_size_is_that_of_the_model_card(novels_small):
+def test_it_has_the_size_of_the_model_card_and_knows_a_sentence(novels_small):
     assert novels_small.count_params() < 10_000_000
     folder = find_checkpoint(OWN_MODEL)
     assert (folder / "model.safetensors").stat().st_size < 20_000_000
     assert not novels_small.missing_heads
     assert novels_small.tokenizer("She")["tokens"][0, 1] == novels_small.tokenizer.vocab["she"]
+    [best] = kb.fill_mask(novels_small, "She shut the [MASK] behind her.", top_k=1)
+    assert best.token == "door"
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert f"{novels_small.count_params():,} weights" in card
 
@@ -82,7 +84,7 @@ def test_it_prefers_grammatical_sentences(novels_small, data_dir):
     assert 0.62 < kb.minimal_pairs(novels_small, pairs).accuracy < 0.78
 
 
-@pytest.mark.slow
+@pytest.mark.long  # of its quality, a daily test checks one sentence
 def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(novels_small, data_dir, tmp_path):
     name = "Burnett_Garden_1911.txt"
     with tarfile.open(data_dir / "corpus/novels_2.tar.xz") as archive:

@@ -2,12 +2,14 @@
 
 import pytest
 
-from tests.nightly import nightly_except
 from tests.robustness.folders import KINDS
 from tests.robustness.trial import ERROR, FAULTS, Trials
 
-# Mutants of each kind in `make test` and in `make test-all`; `scripts.mutants` runs any number.
-DAILY, NIGHTLY = 4, 16
+# `make test` runs few mutants of the kinds that are written fast, and `make test-all` more of every
+# kind; `scripts.mutants` runs any number.
+DAILY = ("task checkpoint", "huggingface task", "google", "book", "token store", "ONNX")
+CASES = [(kind, 3) for kind in DAILY]
+CASES += [pytest.param(kind, 16, marks=pytest.mark.long) for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +28,7 @@ def original(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", nightly_except({DAILY}, (DAILY, NIGHTLY)))
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "number"), CASES)
 def test_a_damaged_folder_has_the_same_content_or_is_rejected(kind, number, original):
     trials = Trials(kind, original(kind))
     found = [trials.run(str(seed)) for seed in range(number)]

@@ -213,16 +213,9 @@ def test_the_latest_checkpoint_of_tensorflow_is_the_saved_model_in_float32(tmp_p
     ("field", "value"),
     [
         ("activation", "gelu"),
-        ("embedding_norm", False),
         ("layer_norm_epsilon", 1e-5),
-        ("layer_norm", "unbiased"),
-        ("tie_embeddings", False),
         ("mlm_head", "linear"),
-        ("positions", "sinusoidal"),
-        ("norm_first", True),
-        ("mask_from", "tokens"),
         ("pooler", False),
-        ("next_sentence", False),
     ],
 )
 def test_the_field_that_google_cannot_express_is_named(tmp_path, field, value):
@@ -232,10 +225,9 @@ def test_the_field_that_google_cannot_express_is_named(tmp_path, field, value):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["embedding_dropout", "ffn_dropout", "block_dropout"])
-def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(tmp_path, name):
-    config = dataclasses.replace(CONFIG, **{name: 0.3})
-    with pytest.warns(UserWarning, match=f"cannot store {name}=0.3"):
+def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(tmp_path):
+    config = dataclasses.replace(CONFIG, ffn_dropout=0.3)
+    with pytest.warns(UserWarning, match="cannot store ffn_dropout=0.3"):
         config_to_json(config, tmp_path / "bert_config.json")
 
 
@@ -254,9 +246,8 @@ def write_config(path, **fields):
     return path
 
 
-@pytest.mark.parametrize("name", ["tiny", "base", "large", "L-12_H-128"])
-def test_a_configuration_is_read_back(tmp_path, name):
-    config = BERTConfig.preset(name, attention_dropout=0.2)
+def test_a_configuration_is_read_back(tmp_path):
+    config = BERTConfig.preset("L-12_H-128", attention_dropout=0.2)
     config_to_json(config, tmp_path / "bert_config.json")
     assert config_from_json(tmp_path / "bert_config.json") == config
 
@@ -275,20 +266,12 @@ def test_gelu_means_the_tanh_approximation(tmp_path, theirs, ours):
     assert config_from_json(path).activation == ours
 
 
-def test_a_different_initializer_range_causes_a_warning(tmp_path):
-    path = write_config(tmp_path / "c.json", vocab_size=9, initializer_range=0.01)
-    with pytest.warns(UserWarning, match="initializer_range=0.01"):
-        config_from_json(path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"vocab_size": 9, "relative": 1}', "'relative' is unknown"),
         ('{"vocab_size": 9, "hidden_act": "tanh"}', "`hidden_act`.*'tanh'"),
-        ('{"vocab_size": 9, "hidden_act": null}', "`hidden_act`.*None"),
         ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' in the file"),
-        ('{"vocab_size": "9"}', "vocab_size='9'"),
         ('{"hidden_size": 768}', "'vocab_size' is missing"),
         ("[1, 2]", "JSON object"),
         ('{"vocab_size": ', "Expecting value"),
@@ -385,12 +368,9 @@ def test_a_missing_file_is_named(folder, missing, error, message):
     assert google.recognizes(folder)
     with pytest.raises(error, match=message):
         model_of(google.describe(folder))
-
-
-def test_a_prefix_without_its_index_is_named(folder):
-    (folder / INDEX).unlink()
-    with pytest.raises(FileNotFoundError, match="'bert_model.ckpt.index' is missing"):
-        model_of(google.describe(folder / "bert_model.ckpt"))
+    if missing == INDEX:
+        with pytest.raises(FileNotFoundError, match="'bert_model.ckpt.index' is missing"):
+            google.describe(folder / "bert_model.ckpt")
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
