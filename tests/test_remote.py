@@ -119,15 +119,6 @@ def test_a_store_is_built_and_read_in_an_object_store(bucket, tokenizer, tmp_pat
         kb.Corpus.open(address)
 
 
-def test_a_store_does_not_replace_other_files(bucket, tokenizer):
-    put(f"{bucket}/text/a.txt", TEXT)
-    put(f"{bucket}/mine/thesis.txt", "years of work")
-    corpus = kb.Corpus.open(f"{bucket}/text", layout="lines")
-    with pytest.raises(FileExistsError, match=r"thesis\.txt"):
-        kb.build_store(corpus, tokenizer, f"{bucket}/mine")
-    assert remote_names(f"{bucket}/mine") == ["thesis.txt"]
-
-
 def test_a_copy_is_reused_until_the_remote_folder_changes(bucket, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -211,7 +211,7 @@ def test_other_files_and_the_working_directory_are_not_replaced(
     with pytest.raises(FileExistsError, match="is a file. Give the path of a folder"):
         save_pretrained(model, checkpoint / "metrics.jsonl")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileExistsError, match="'.' contains 'checkpoint', which is not part of"):
+    with pytest.raises(ValueError, match="must not be the working directory"):
         save_pretrained(model, ".")
 
 

@@ -69,7 +69,7 @@ def test_it_has_the_size_of_the_model_card_and_knows_a_sentence(novels_small):
     assert (folder / "model.safetensors").stat().st_size < 20_000_000
     assert not novels_small.missing_heads
     assert novels_small.tokenizer("She")["tokens"][0, 1] == novels_small.tokenizer.vocab["she"]
-    [best] = kb.fill_mask(novels_small, "She shut the [MASK] behind her.", top_k=1)
+    [[best]] = kb.fill_mask(novels_small, "She shut the [MASK] behind her.", top_k=1)
     assert best.token == "door"
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert f"{novels_small.count_params():,} weights" in card

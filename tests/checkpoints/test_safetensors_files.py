@@ -41,11 +41,6 @@ def test_every_float_is_read_as_float32_without_loss(dtype, file):
     np.testing.assert_array_equal(value, stored.astype("float32"))
 
 
-def test_an_empty_array_is_read(file):
-    write_safetensors(file, {"a": np.zeros((0, 3), "float32")}, {"format": "keras"})
-    assert open_safetensors([file]).read("a").shape == (0, 3)
-
-
 @pytest.mark.parametrize("dtype", ["int64", "float64", "bool"])
 def test_other_dtypes_are_listed_but_not_read(dtype, file):
     write_safetensors(file, {"ids": ARRAY.astype(dtype), "a": ARRAY}, {"format": "keras"})
@@ -56,26 +51,11 @@ def test_other_dtypes_are_listed_but_not_read(dtype, file):
         tensors.read("ids")
 
 
-def test_a_model_can_be_split_into_several_files(file):
-    other = file.with_name("other.safetensors")
-    write_safetensors(other, {"b": -ARRAY}, {"format": "keras"})
-    tensors = open_safetensors([file, other])
-    assert tensors.source == str(file.parent)
-    assert set(tensors.shapes) == {"a", "b", "scalar"}
-    np.testing.assert_array_equal(tensors.read("a"), ARRAY)
-    np.testing.assert_array_equal(tensors.read("b"), -ARRAY)
-
-
 def test_the_same_name_in_two_files_is_rejected(file):
     other = file.with_name("other.safetensors")
     write_safetensors(other, {"a": ARRAY}, {"format": "keras"})
     with pytest.raises(ValueError, match="model.*and.*other.safetensors' both contain 'a'"):
         open_safetensors([file, other])
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no-such.safetensors"):
-        open_safetensors([tmp_path / "no-such.safetensors"])
 
 
 @pytest.mark.parametrize("kept", [0, 4, 8, 60, -1])

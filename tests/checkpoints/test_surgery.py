@@ -102,18 +102,11 @@ def test_new_tokens_that_are_never_produced_cause_a_warning():
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "message"),
-    [
-        (["cat"], "must be distinct. Received: 'cat'"),
-        (["dog", "dog"], "must be distinct. Received: 'dog'"),
-        ([""], "must not be empty"),
-        ("dog", "Received one string: 'dog'"),
-    ],
-)
-def test_invalid_new_tokens_are_rejected(tokens, message):
-    with pytest.raises(ValueError, match=message):
-        add_tokens(random_model(UNTIED), tokens)
+def test_tokens_that_cannot_be_added_or_dropped_are_rejected():
+    with pytest.raises(ValueError, match="must be distinct. Received: 'cat'"):
+        add_tokens(random_model(UNTIED), ["cat"])
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
+        drop_tokens(random_model(UNTIED), ["dog"])
 
 
 # Dropping tokens
@@ -147,11 +140,6 @@ def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped():
     assert smaller.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 11, 2, 12]]
 
 
-def test_only_tokens_of_the_vocabulary_can_be_dropped():
-    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
-        drop_tokens(random_model(UNTIED), ["dog"])
-
-
 @pytest.mark.parametrize("change", [add_tokens, drop_tokens])
 def test_the_vocabulary_size_must_match_the_model(change):
     with pytest.raises(ValueError, match="must have the 12 tokens"):
@@ -181,12 +169,6 @@ def test_sinusoidal_positions_are_computed_for_the_new_length():
     assert longer.bert_config.max_len == 2 * MAX_LEN
     for old, new in zip(answers(model), answers(longer), strict=True):
         np.testing.assert_array_equal(new, old)
-
-
-@pytest.mark.parametrize("max_len", [0, -3, 2.5])
-def test_a_number_of_positions_that_is_no_positive_integer_is_rejected(max_len):
-    with pytest.raises((ValueError, TypeError), match="max_len"):
-        resize_positions(random_model(UNTIED), max_len)
 
 
 def test_the_dtype_policy_is_kept():

@@ -8,7 +8,7 @@ from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, load_pretrained
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from tests.checkpoints.small import OF_FORMAT, VOCAB, edit_config, edit_weights
+from tests.checkpoints.small import OF_FORMAT, VOCAB, edit_config
 
 IN_A_BLOCK = [
     *(f"attention/W_{letter}/{part}" for letter in "qkvo" for part in ("kernel", "bias")),
@@ -91,10 +91,4 @@ def test_a_missing_weights_file_is_named(editable):
 def test_a_wrong_field_of_the_configuration_is_named(changes, message, editable):
     edit_config(editable, **changes)
     with pytest.raises(ValueError, match=f"(config.json|model.safetensors)' .*{message}"):
-        load_pretrained(editable)
-
-
-def test_unused_weights_are_named(editable):
-    edit_weights(editable, lambda weights: {**weights, "extra": np.zeros(3, "float32")})
-    with pytest.raises(ValueError, match="contains weights.*does not have: extra"):
         load_pretrained(editable)
