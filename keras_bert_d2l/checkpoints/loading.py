@@ -3,12 +3,11 @@
 import os
 import warnings
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
-    TaskArguments,
     describe_task,
     make_task,
     task_fields,
@@ -30,7 +29,7 @@ from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import naming
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import Option, PathLike
 
 HEADS = tuple(HEAD_NAMES.values())
 
@@ -162,7 +161,7 @@ def load_task(
     *,
     verify: bool = True,
     verbose: bool = True,
-    **options: Unpack[TaskArguments],
+    **options: Option,
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 

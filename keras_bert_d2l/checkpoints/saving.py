@@ -5,7 +5,6 @@ from typing import Literal, get_args
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     MODULES_FILE,
     POOLING_FILE,
@@ -16,7 +15,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     write_tokenizer,
 )
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.checks import check_choice, check_type, shown
+from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
 from keras_bert_d2l.files import CHECKSUMS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -24,7 +23,7 @@ from keras_bert_d2l.remote import check_replaceable, writing_folder
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import ConfigDict, PathLike
 
 Format = Literal["native", "huggingface", "google", "book"]
 Dtype = Literal["float32", "bfloat16"]
@@ -182,19 +181,15 @@ def _save(
     tokenizer_options: TokenizerOptions,
     format: str,
     dtype: Dtype = "float32",
-    embedding: TaskArguments | None = None,
+    embedding: ConfigDict | None = None,
 ) -> None:
     check_choice("format", format, get_args(Format))
     check_target(path)
-    if dtype != "float32" and format != "native":
-        raise ValueError(
-            f'`dtype` must be "float32" for the format {format!r}. Received: {dtype!r}.'
-        )
-    if isinstance(model, TaskModel) and format not in _FOR_TASKS:
-        raise ValueError(
-            f"`format` must be one of {_FOR_TASKS} for a task model. Received: {format!r}."
-        )
+    if format != "native":
+        check_that(dtype == "float32", "dtype", f'"float32" for the format {format!r}', dtype)
     if format not in _FOR_TASKS:
+        is_bert = isinstance(model, BERTModel)
+        check_that(is_bert, "format", f"one of {_FOR_TASKS} for a task model", format)
         _check_tokenizer(tokenizer_options, format)
         if tokenizer_options.get("compat") == "huggingface":
             print(
@@ -217,8 +212,6 @@ def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
         "special_tokens": [],
     }
     for name, default in defaults.items():
-        if (value := options.get(name)) not in (None, default):
-            raise ValueError(
-                f"`format` must be one of {_FOR_TASKS} for a tokenizer with {name}="
-                f"{shown(value)}. Received: {format!r}."
-            )
+        value = options.get(name)
+        expected = f"one of {_FOR_TASKS} for a tokenizer with {name}={shown(value)}"
+        check_that(value in (None, default), "format", expected, format)

@@ -141,7 +141,7 @@ def test_the_native_format_keeps_every_architecture(tmp_path):
     assert load_pretrained(tmp_path / "task").config == other
     with pytest.raises(ValueError, match="embedding_norm"):
         save_pretrained(model, tmp_path / "other", format="huggingface")
-    with pytest.raises(ValueError, match="for a task model. Received: 'google'"):
+    with pytest.raises(ValueError, match="for a task model. Received: format='google'"):
         convert_checkpoint(tmp_path / "task", tmp_path / "other", "google")
 
 

@@ -1,7 +1,7 @@
 """The contents of a checkpoint, in the same form for every format, and its task as plain fields."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import BERT_PARTS, Row
@@ -13,23 +13,7 @@ from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
-
-
-class TaskArguments(TypedDict, total=False):
-    """The arguments of the task classes other than `bert`. Each class accepts some of them."""
-
-    labels: Sequence[str]
-    multi_label: bool
-    dropout: float
-    pooling: str
-    normalize: bool
-    long_texts: str
-
-
-class TaskFields(TaskArguments, total=False):
-    """The name of a task class, from `task_kinds`, and its arguments other than `bert`."""
-
-    kind: str
+from keras_bert_d2l.types import ConfigDict
 
 
 class Checkpoint(NamedTuple):
@@ -42,9 +26,10 @@ class Checkpoint(NamedTuple):
         arrays: The weights, which are read on demand.
         vocab: The vocabulary, or `None` if the folder has none.
         tokenizer_options: The options of the tokenizer that uses the vocabulary.
-        task: The task of the model, or `None` for a `BERTModel`.
+        task: The name of the model's task class as `kind`, and its arguments other than `bert`; or
+            `None` for a `BERTModel`.
         unsupported: What the tokenizer of the folder has that ours does not support.
-        embedding: How the folder defines the embedding of a text, or `None`.
+        embedding: The arguments of a `TextEmbedder` with which the folder embeds texts, or `None`.
         name: The path of the checkpoint or its name on the Hub, for messages.
     """
 
@@ -54,30 +39,30 @@ class Checkpoint(NamedTuple):
     arrays: NamedArrays
     vocab: Vocab | None
     tokenizer_options: TokenizerOptions
-    task: TaskFields | None = None
+    task: ConfigDict | None = None
     unsupported: str = ""
-    embedding: TaskArguments | None = None
+    embedding: ConfigDict | None = None
     name: str = ""
 
 
 _OPTIONAL = {"long_texts"}  # folders of this package that were written before it lack it
 
 
-def task_fields(model: BERTModel | TaskModel) -> TaskFields | None:
+def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
     """Return the fields of a task model, or `None` for a `BERTModel`."""
     if not isinstance(model, TaskModel):
         return None
-    return cast(TaskFields, {"kind": type(model).__name__, **model.task_config()})
+    return {"kind": type(model).__name__, **model.task_config()}
 
 
-def embedding_fields(model: BERTModel | TaskModel) -> TaskArguments | None:
+def embedding_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
     """Return how `embed` pools the tokens of a model; `None` for models that do not embed."""
     if isinstance(model, BERTModel):
         model = TextEmbedder(model)
-    return None if model.has_head else cast(TaskArguments, model.task_config())
+    return None if model.has_head else model.task_config()
 
 
-def check_task_fields(fields: object) -> TaskFields:
+def check_task_fields(fields: object) -> ConfigDict:
     """Validate the task fields of a file and return them; raise `ValueError` if they are invalid.
 
     Only the names of the fields and of the labels are checked here. The task class checks the rest.
@@ -95,20 +80,20 @@ def check_task_fields(fields: object) -> TaskFields:
     labels = fields.get("labels", [])
     are_strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     check_that(are_strings, "labels", "a list of strings", labels)
-    return cast(TaskFields, fields)
+    return fields
 
 
-def make_task(bert: BERTModel, fields: TaskFields) -> TaskModel:
+def make_task(bert: BERTModel, fields: ConfigDict) -> TaskModel:
     """Create a task model on top of a BERT.
 
     Raises:
         ValueError: A field is out of range, or the BERT does not support the task.
     """
-    options: Any = {name: value for name, value in fields.items() if name != "kind"}
+    options = {name: value for name, value in fields.items() if name != "kind"}
     return task_kinds()[fields["kind"]](bert, **options)
 
 
-def parts_of(task: TaskFields | None) -> tuple[str, ...]:
+def parts_of(task: ConfigDict | None) -> tuple[str, ...]:
     """Return the possible parts (from `PARTS`) of a task model, or of a `BERTModel` for `None`."""
     if task is None:
         return BERT_PARTS
@@ -118,7 +103,7 @@ def parts_of(task: TaskFields | None) -> tuple[str, ...]:
     return tuple(part for part, is_there in has.items() if is_there)
 
 
-def describe_task(task: TaskFields) -> str:
+def describe_task(task: ConfigDict) -> str:
     """Return a short description of a task, for messages."""
     parts = []
     if "labels" in task:

@@ -23,8 +23,6 @@ from typing import Any
 from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
-    TaskArguments,
-    TaskFields,
     check_task_fields,
     parts_of,
     task_fields,
@@ -39,6 +37,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import naming, read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
 
@@ -95,7 +94,7 @@ def write(
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
     dtype: str = "float32",
-    embedding: TaskArguments | None = None,
+    embedding: ConfigDict | None = None,
 ) -> None:
     """Write the files of a checkpoint to an empty folder, with the weights in a dtype.
 
@@ -119,14 +118,14 @@ def write(
     write_safetensors(folder / WEIGHTS_FILE, stored, {"format": "keras"})
 
 
-def table(config: BERTConfig, task: TaskFields | None = None) -> list[Row]:
+def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row for every weight of an architecture. Files use the same names as models."""
     return [Row(name, name) for name in weight_names(config, parts_of(task))]
 
 
 def read_config(
     file: pathlib.Path,
-) -> tuple[BERTConfig, TokenizerOptions, TaskFields | None, TaskArguments | None]:
+) -> tuple[BERTConfig, TokenizerOptions, ConfigDict | None, ConfigDict | None]:
     """Read the `config.json` of a checkpoint.
 
     Returns: the architecture, the options of the tokenizer, the task and the embedding.

@@ -266,14 +266,9 @@ def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | fl
     """Return `num_heads` and, if the file stores it, `dropout`."""
     found: dict[str, int | float] = {} if num_heads is None else {"num_heads": num_heads}
     for name, kind in _ARGUMENTS.items():
-        try:
-            if name in arrays.metadata:
+        if name in arrays.metadata:
+            with naming(arrays.source, f" has no number as `{name}`"):
                 found[name] = kind(arrays.metadata[name])
-        except ValueError as error:
-            raise ValueError(
-                f"{arrays.source!r}: `{name}` must be one number. Received: "
-                f"{shown(arrays.metadata[name])}."
-            ) from error
     if "num_heads" not in found:
         raise ValueError(
             f"{arrays.source!r} does not record how many attention heads the model has, and this "

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import cast
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
-from keras_bert_d2l.checkpoints.formats.checkpoint import TaskArguments, TaskFields
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
@@ -103,7 +102,7 @@ def config_to_dict(config: BERTConfig) -> ConfigDict:
     return fields
 
 
-def runtime_fields(config: BERTConfig, task: TaskFields | None) -> ConfigDict:
+def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:
     """Return the fields of `config.json` for programs that run a graph instead of building it.
 
     They read the sizes, the labels and the kind of task, so every model has such fields. Models
@@ -145,7 +144,7 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
 
 def task_of(
     fields: ConfigDict, shapes: Mapping[str, tuple[int, ...]], source: str
-) -> TaskFields | None:
+) -> ConfigDict | None:
     """Return the task of a checkpoint, or `None` for a BERT without a task.
 
     Args:
@@ -191,7 +190,7 @@ def task_of(
     if "labels" in kind.fields:
         values["labels"] = _labels(fields, shape)
     named = {name: values[name] for name in kind.fields}
-    return cast(TaskFields, {"kind": kind.__name__, **named})
+    return {"kind": kind.__name__, **named}
 
 
 def _names(task: AnyTask) -> HuggingFace:
@@ -207,7 +206,7 @@ def _names(task: AnyTask) -> HuggingFace:
     return task.huggingface
 
 
-def config_fields(task: TaskFields) -> ConfigDict:
+def config_fields(task: ConfigDict) -> ConfigDict:
     """Return the fields of `config.json` that describe a task."""
     names = _names(task_of_kind(task["kind"]))
     fields: ConfigDict = {"architectures": [names.architecture]}
@@ -223,7 +222,7 @@ def config_fields(task: TaskFields) -> ConfigDict:
     return fields
 
 
-def head_name(task: TaskFields) -> str | None:
+def head_name(task: ConfigDict) -> str | None:
     """Return Hugging Face's name for the head of a task, or `None` for a task without one."""
     return _names(task_of_kind(task["kind"])).head or None
 
@@ -260,7 +259,7 @@ _PREFIX = "pooling_mode_"
 _MODULES = "sentence_transformers.models"
 
 
-def read_pooling(path: pathlib.Path) -> TaskArguments | None:
+def read_pooling(path: pathlib.Path) -> ConfigDict | None:
     """Return the arguments of the `TextEmbedder` that computes the same embedding.
 
     A computation that a `TextEmbedder` does not have is returned under its own name, which
@@ -315,7 +314,7 @@ def _modes(path: pathlib.Path, name: object) -> list[str]:
     return [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
 
 
-def write_pooling(folder: pathlib.Path, width: int, arguments: TaskArguments) -> None:
+def write_pooling(folder: pathlib.Path, width: int, arguments: ConfigDict) -> None:
     """Write the files that define the embedding of a text.
 
     Args:
