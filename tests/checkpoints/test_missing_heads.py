@@ -124,6 +124,7 @@ def test_an_onnx_file_has_no_outputs_of_missing_heads(model, tmp_path):
     assert "pred_positions" not in [tensor.name for tensor in graph.input]
 
 
+@pytest.mark.long  # the test of the ONNX file shows the same
 def test_a_saved_model_has_no_signatures_of_missing_heads(model, tmp_path):
     version = kb.export_saved_model(model, tmp_path / "served")
     signatures = json.loads((version / "model_card.json").read_text())["signatures"]

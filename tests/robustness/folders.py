@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -31,27 +31,18 @@ SIZES = {
 TEXTS = ["the dog sees the hare .", "a cat hears the bird .", "the owl finds a mouse ."]
 
 
-class Content:
-    """Digest of everything that a loaded folder contains."""
-
-    def __init__(self) -> None:
-        self._digest = hashlib.sha256()
-
-    def add(self, *parts: object) -> "Content":
-        for part in parts:
-            if isinstance(part, np.ndarray):
-                # The bytes of an array of strings are addresses.
-                content = repr(part.tolist()).encode() if part.dtype.hasobject else part.tobytes()
-                self._digest.update(f"{part.dtype}{part.shape}".encode() + content)
-            else:
-                self._digest.update(json.dumps(part, sort_keys=True, default=str).encode())
-        return self
-
-    def variables(self, variables: Iterable[keras.Variable]) -> "Content":
-        return self.add(*map(keras.ops.convert_to_numpy, variables))
-
-    def __str__(self) -> str:
-        return self._digest.hexdigest()
+def digest(*parts: object) -> str:
+    """Return the digest of everything that a loaded folder contains."""
+    found = hashlib.sha256()
+    for part in parts:
+        array = keras.ops.convert_to_numpy(part) if isinstance(part, keras.Variable) else part
+        if not isinstance(array, np.ndarray):
+            found.update(json.dumps(array, sort_keys=True, default=str).encode())
+            continue
+        # The bytes of an array of strings are addresses.
+        content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+        found.update(f"{array.dtype}{array.shape}".encode() + content)
+    return found.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +58,7 @@ class Kind:
     """
 
     write: Callable[[Path], object]
-    load: Callable[[Path], Content]
+    load: Callable[[Path], str]
     suffix: str = ""
     errors: tuple[type[Exception], ...] = (ValueError, OSError)
     megabytes: float = 64
@@ -77,44 +68,35 @@ def _tokenizer() -> kb.Tokenizer:
     return kb.Tokenizer(VOCAB)
 
 
-GOOGLE = {
-    "layer_norm_epsilon": 1e-12,
-    "embedding_norm": True,
-    "embedding_dropout": 0.1,
-    "tie_embeddings": True,
-}
-
-
-def _bert(**options: object) -> kb.BERTModel:
+def _bert(preset: str = "d2l") -> kb.BERTModel:
     keras.utils.set_random_seed(1)
-    return kb.BERTModel.from_bert_config(kb.BERTConfig(len(VOCAB), **{**SIZES, **options}))
+    config = kb.BERTConfig.preset(preset, vocab_size=len(VOCAB), **SIZES)
+    return kb.BERTModel.from_bert_config(config)
 
 
-def _classifier(**options: object) -> kb.SequenceClassifier:
-    return kb.SequenceClassifier(_bert(**options), ["good", "bad"], tokenizer=_tokenizer())
+def _classifier(preset: str = "d2l") -> kb.SequenceClassifier:
+    return kb.SequenceClassifier(_bert(preset), ["good", "bad"], tokenizer=_tokenizer())
 
 
 def _checkpoint(
-    format: str,
-    make: Callable[..., kb.BERTModel | kb.SequenceClassifier] = _bert,
-    **options: object,
+    format: str, preset: str, make: Callable[[str], kb.BERTModel | kb.SequenceClassifier] = _bert
 ) -> Kind:
     def write(path: Path) -> None:
-        kb.save_pretrained(make(**options), path, tokenizer=_tokenizer(), format=format)
+        kb.save_pretrained(make(preset), path, tokenizer=_tokenizer(), format=format)
 
     return Kind(write, _load_checkpoint)
 
 
-def _load_checkpoint(path: Path) -> Content:
+def _load_checkpoint(path: Path) -> str:
     model, tokenizer, config = kb.load_pretrained(path)
     task = model.task_config() if isinstance(model, TaskModel) else None
     vocab = tokenizer and [tokenizer.vocab.tokens, tokenizer.options]
-    return Content().add(config.to_dict(), vocab, task).variables(model.weights)
+    return digest(config.to_dict(), vocab, task, *model.weights)
 
 
-def _load_keras_file(path: Path) -> Content:
+def _load_keras_file(path: Path) -> str:
     model = keras.saving.load_model(path)
-    return Content().add(model.bert_config.to_dict()).variables(model.weights)
+    return digest(model.bert_config.to_dict(), *model.weights)
 
 
 def _write_store(path: Path) -> kb.TokenStore:
@@ -124,7 +106,7 @@ def _write_store(path: Path) -> kb.TokenStore:
     return kb.build_store(kb.Corpus.open(text, layout="lines"), _tokenizer(), path)
 
 
-def _load_store(path: Path) -> Content:
+def _load_store(path: Path) -> str:
     """Load a store as `pretrain` does, and read some batches."""
     store = kb.TokenStore.open(path)
     store.verify()
@@ -132,7 +114,7 @@ def _load_store(path: Path) -> Content:
     for number in range(store.num_documents):
         store.document(number)
     arrays = (store.tokens, store.sentence_offsets, store.document_offsets, store.document_hashes)
-    return Content().add(store.tokenizer_options, tokenizer.vocab.tokens, *map(np.array, arrays))
+    return digest(store.tokenizer_options, tokenizer.vocab.tokens, *map(np.array, arrays))
 
 
 def _write_pretraining_run(path: Path) -> None:
@@ -157,23 +139,20 @@ class _RestoredError(Exception):
     """Ends a resumed run before it trains."""
 
 
-def _resumed(resume: Callable[[Path], object], trainer: type) -> Callable[[Path], Content]:
+def _resumed(resume: Callable[[Path], object], trainer: type) -> Callable[[Path], str]:
     """Return a function that restores the state of a run and does not train."""
 
-    def load(path: Path) -> Content:
-        content = Content()
-
+    def load(path: Path) -> str:
         def train(self: Pretraining | Finetuning, *_: object) -> None:
             state = [dataclasses.asdict(self.options), dataclasses.asdict(self.progress)]
-            content.add(*state).variables(self.model.variables)
-            content.variables(self.model.optimizer.variables)
-            raise _RestoredError
+            variables = *self.model.variables, *self.model.optimizer.variables
+            raise _RestoredError(digest(*state, *variables))
 
         with mock.patch.object(trainer, "train", train):
             try:
                 resume(path)
-            except _RestoredError:
-                return content
+            except _RestoredError as restored:
+                return str(restored)
         raise AssertionError("The run was not resumed.")
 
     return load
@@ -187,7 +166,7 @@ def _finetune(path: Path) -> None:
     kb.finetune_files(path, resume=True, verbose=0)
 
 
-def _load_best(path: Path) -> Content:
+def _load_best(path: Path) -> str:
     return _load_checkpoint(find_checkpoint(path))
 
 
@@ -195,34 +174,33 @@ def _write_export(path: Path) -> None:
     kb.export_saved_model(_classifier(), path)
 
 
-def _load_export(path: Path) -> Content:
+def _load_export(path: Path) -> str:
     model = ServedModel(path)
     answers = model.ask("serving_default", {"text": np.array(TEXTS, object)})
-    content = Content().add(model.version, *(answers[name] for name in sorted(answers)))
-    weights = model.model.signatures["serving_default"].variables
-    return content.add(*(weight.numpy() for weight in weights))
+    weights = (weight.numpy() for weight in model.model.signatures["serving_default"].variables)
+    return digest(model.version, *(answers[name] for name in sorted(answers)), *weights)
 
 
 def _write_onnx(path: Path) -> None:
     kb.export_onnx(_classifier(), path)
 
 
-def _load_onnx(path: Path) -> Content:
+def _load_onnx(path: Path) -> str:
     """Check the files as `sha256sum --check` does; ONNX runtimes read them without this package."""
     verify_checksums(path)
     configs = ("config.json", "model_card.json")
     tokenizer = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
     files = (path / name for name in ("model.onnx", *configs, *tokenizer))
-    return Content().add(*(np.frombuffer(file.read_bytes(), np.uint8) for file in files))
+    return digest(*(np.frombuffer(file.read_bytes(), np.uint8) for file in files))
 
 
 KINDS: dict[str, Kind] = {
-    "checkpoint": _checkpoint("native", **GOOGLE),
-    "task checkpoint": _checkpoint("native", _classifier),
-    "huggingface": _checkpoint("huggingface", **GOOGLE),
-    "huggingface task": _checkpoint("huggingface", _classifier, **GOOGLE),
-    "google": _checkpoint("google", **GOOGLE),
-    "book": _checkpoint("book", layer_norm_epsilon=1e-5),
+    "checkpoint": _checkpoint("native", "google"),
+    "task checkpoint": _checkpoint("native", "d2l", _classifier),
+    "huggingface": _checkpoint("huggingface", "huggingface"),
+    "huggingface task": _checkpoint("huggingface", "huggingface", _classifier),
+    "google": _checkpoint("google", "google"),
+    "book": _checkpoint("book", "d2l-torch"),
     # Keras reads this file, and its errors are of various kinds.
     ".keras file": Kind(lambda path: _bert().save(path), _load_keras_file, ".keras", (Exception,)),
     "token store": Kind(_write_store, _load_store),
