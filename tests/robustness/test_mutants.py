@@ -8,7 +8,7 @@ from tests.robustness.trial import ERROR, FAULTS, Trials
 # `make test` runs few mutants of the kinds that are written fast, and `make test-all` more of every
 # kind; `scripts.mutants` runs any number.
 DAILY = ("task checkpoint", "huggingface task", "google", "book", "token store", "ONNX")
-CASES = [(kind, 3) for kind in DAILY]
+CASES = [(kind, 4) for kind in DAILY]
 CASES += [pytest.param(kind, 16, marks=pytest.mark.long) for kind in KINDS]
 
 

@@ -110,6 +110,8 @@ def current_names(stored: NamedArrays) -> dict[str, str]:
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name.startswith(_IN_BERT):
             name = f"bert.{name}"
+        if name in stored.shapes:  # a second array of the same name is not a weight of the model
+            name = stored_name
         if name not in _BUFFERS:
             names[name] = stored_name
     # In files with both biases of the MLM head, they are equal, or only that of the decoder takes
