@@ -12,7 +12,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -168,15 +168,13 @@ def load_adapter(model: Model, path: PathLike) -> None:
         weights[name].assign(value)
 
 
-class _Values(NamedTuple):
-    """The arrays of an adapter in our layout, by our names of the kernels and other weights."""
+def _values(
+    model: Model, stored: NamedArrays, rank: int
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, np.ndarray]]:
+    """Return the arrays of an adapter in our layout; raise `ValueError` if the model does not fit.
 
-    updates: dict[str, tuple[np.ndarray, np.ndarray]]
-    others: dict[str, np.ndarray]
-
-
-def _values(model: Model, stored: NamedArrays, rank: int) -> _Values:
-    """Read the arrays of an adapter; raise `ValueError` if they do not fit the model."""
+    Returns: the two LoRA matrices of each kernel, and the other weights, by our names.
+    """
     alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
     arrays = stored.select({name.removeprefix(_PREFIX): name for name in stored.shapes})
     arrays = arrays.select(current_names(arrays))
@@ -205,13 +203,11 @@ def _values(model: Model, stored: NamedArrays, rank: int) -> _Values:
             "trained on, with the same task."
         )
     read = arrays.read_finite
-    return _Values(
-        {
-            row.ours: (read(name + _A).T, row.layout.to_ours(read(name + _B)))
-            for row, name in adapted.items()
-        },
-        {row.ours: row.layout.to_ours(read(name)) for row, name in plain.items()},
-    )
+    updates = {
+        row.ours: (read(name + _A).T, row.layout.to_ours(read(name + _B)))
+        for row, name in adapted.items()
+    }
+    return updates, {row.ours: row.layout.to_ours(read(name)) for row, name in plain.items()}
 
 
 def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import read_json_object
@@ -72,9 +72,7 @@ def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
     return {theirs: ours[name] for theirs, (name, _) in table.items()}
 
 
-def check_kept(
-    config: BERTConfig, read_back: BERTConfig, program: str, ignored: Collection[str] = ()
-) -> None:
+def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
     """Compare a configuration with the one that is read back from another program's file.
 
     The `initializer` is not compared, because trained weights do not depend on it.
@@ -83,7 +81,6 @@ def check_kept(
         config: The configuration.
         read_back: The configuration that is read from the file.
         program: The name of the other program, for messages.
-        ignored: Fields that are read from the weights instead of the file.
 
     Raises:
         ValueError: The two differ in more than dropout. If they differ only in dropout, which does
@@ -92,7 +89,7 @@ def check_kept(
     ours, theirs = config.to_dict(), read_back.to_dict()
     if config.attention_dropout == config.dropout:
         ours["attention_dropout"] = None
-    lost = [n for n in ours if ours[n] != theirs[n] and n not in ("initializer", *ignored)]
+    lost = [n for n in ours if ours[n] != theirs[n] and n != "initializer"]
     refused = [name for name in lost if name not in _TRAINING_FIELDS]
     if refused:
         raise ValueError(

@@ -23,7 +23,7 @@ def config_of(tmp_path, **fields):
     [
         ({"norm_first": True, "final_norm": True}, "final_norm=True"),
         ({"mlm_head": "linear"}, "mlm_head='linear'"),
-        ({"next_sentence": False}, "next_sentence=False"),
+        ({"next_sentence": False}, "supports only pooler=False"),
     ],
 )
 def test_the_field_that_hugging_face_cannot_express_is_named(fields, named):

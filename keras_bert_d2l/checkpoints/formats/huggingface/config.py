@@ -4,6 +4,7 @@ Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `m
 `configuration_bert.py` and `modeling_bert.py`.
 """
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -88,17 +89,11 @@ def config_to_dict(config: BERTConfig) -> ConfigDict:
         ValueError: Hugging Face's BERT cannot express the architecture. The message names the
             field.
     """
-    if config.pooler != config.next_sentence:
-        raise ValueError(
-            "Hugging Face's BERT for pretraining has a pooler if and only if it has a "
-            f"next-sentence head. Received: pooler={config.pooler}, next_sentence="
-            f"{config.next_sentence}. Choose another format, or build the model with both or "
-            "neither."
-        )
     fields = _to_fields(config)
-    foreign_config.check_kept(
-        config, _from_fields(fields), "Hugging Face", ignored=("pooler", "next_sentence")
-    )
+    # The weights show whether there is a next-sentence head, and only models with it have a pooler.
+    has_both = config.next_sentence
+    read_back = dataclasses.replace(_from_fields(fields), pooler=has_both, next_sentence=has_both)
+    foreign_config.check_kept(config, read_back, "Hugging Face")
     return fields
 
 
