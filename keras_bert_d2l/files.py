@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from keras_bert_d2l.reading import read_small_text, sha256_of
+from keras_bert_d2l.reading import read_small_text, sha256_of, visible_files
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
@@ -118,13 +118,8 @@ def write_checksums(folder: PathLike, names: Sequence[str] | None = None) -> Non
     """Write `SHA256SUMS`, with the SHA-256 of the named or all visible files below a folder."""
     folder = pathlib.Path(folder)
     if names is None:
-        names = sorted(
-            file.relative_to(folder).as_posix()
-            for file in folder.rglob("*")
-            if file.is_file()
-            and file not in (folder / CHECKSUMS, folder / CARD_FILE)
-            and not file.name.startswith(".")
-        )
+        visible = (file.relative_to(folder).as_posix() for file in visible_files(folder))
+        names = [name for name in visible if name not in (CHECKSUMS, CARD_FILE)]
     lines = [f"{sha256_of(folder / name)}  {name}\n" for name in names]
     write_text(folder / CHECKSUMS, "".join(lines))
 
