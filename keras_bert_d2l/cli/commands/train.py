@@ -292,7 +292,7 @@ def _peek(options: TaskRunOptions) -> None:
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
     max_len = row_len(loaded.config, options.task, options.max_len, options.long_texts or "cut")
-    print(kb.peek(train, tokenizer_of(loaded.model), max_len, batch_size=options.batch_size))
+    print(kb.peek(train, tokenizer_of(loaded.model), max_len))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         print(

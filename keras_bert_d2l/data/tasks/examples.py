@@ -120,10 +120,6 @@ class TaskExamples:
         """Whether a row contains two texts; if they are too long, the longer one is truncated."""
         return False
 
-    def size_lines(self) -> list[tuple[str, str]]:
-        """Return what `peek` says about sizes besides the number of examples."""
-        return []
-
     def split_keys(self) -> list[str]:
         """Return the text that decides the part of each example in `split_examples`."""
         first_sequence = getattr(self, self.sequences[0])

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from keras_bert_d2l.checks import check_integer, check_type
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, share
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.tasks.task import AnyTask, task_named
@@ -33,7 +33,6 @@ def peek(
     max_len: int,
     *,
     overlap: int | None = None,
-    batch_size: int = 32,
 ) -> str:
     """Preview examples as the model sees them.
 
@@ -46,7 +45,6 @@ def peek(
         tokenizer: The tokenizer of the model.
         max_len: Maximum number of tokens in a row.
         overlap: For `"answer"`, as in `TaskRows.encode`.
-        batch_size: Batch size for which the padding is reported.
 
     Returns:
         Text as wide as the terminal, in color if the terminal supports it.
@@ -65,7 +63,6 @@ def peek(
     ```
     """
     check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
-    check_integer("batch_size", batch_size, 1)
     task = task_named(examples.task)
     step = -(-len(examples) // _MEASURED)
     measured = examples.subset(range(0, len(examples), step)) if step > 1 else examples
@@ -74,10 +71,10 @@ def peek(
     rows = TaskRows.encode(encoded, tokenizer, max_len=max_len, overlap=overlap)
     source = os.path.basename(examples.source) or "the examples"
     groups: dict[str, _Lines] = {
-        "examples": [("total", f"{len(examples):,}"), *examples.size_lines()],
+        "examples": [("total", f"{len(examples):,}")],
         "columns": [(f"`{role}`", name) for role, name in examples.columns.items()],
         "labels": _labels(task, examples),
-        "tokens": _lengths(measured, rows, max_len, batch_size, len(examples)),
+        "tokens": _lengths(measured, rows, max_len, len(examples)),
         "dropped": _dropped(examples, rows),
     }
     table = grouped_table(source, groups.items())
@@ -129,9 +126,7 @@ def _label_counts(examples: TaskExamples) -> _Lines:
     return lines
 
 
-def _lengths(
-    examples: TaskExamples, rows: TaskRows, max_len: int, batch_size: int, num_all: int
-) -> _Lines:
+def _lengths(examples: TaskExamples, rows: TaskRows, max_len: int, num_all: int) -> _Lines:
     lengths = rows.full_lengths[rows.full_lengths > 0]
     lines: list[tuple[str | Text, str]] = []
     if len(examples) < num_all:
@@ -149,7 +144,6 @@ def _lengths(
     lines.append((truncated, share(rows.num_truncated, len(examples))))
     if rows.is_grouped or task_named(examples.task).splits_long_texts:
         lines.append(("rows", f"{len(rows):,}"))
-    lines.append((f"padding, batch size {batch_size}", f"{rows.padding_share(batch_size):.1%}"))
     return lines
 
 

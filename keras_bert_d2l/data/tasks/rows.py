@@ -153,13 +153,6 @@ class TaskRows:
         """Return one line per reason for examples that are not learned."""
         return [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]
 
-    def padding_share(self, batch_size: int) -> float:
-        """Return the share of padding in the batches of an epoch."""
-        lengths = self.lengths[self._order(batch_size, seed=0, epoch=0)]
-        first = np.arange(0, len(lengths), batch_size * self.rows_together)
-        sizes = np.diff(np.append(first, len(lengths)))
-        return 1 - float(lengths.sum() / (np.maximum.reduceat(lengths, first) * sizes).sum())
-
     def batches(
         self, batch_size: int, *, epoch: int | None = None, seed: int = 0
     ) -> tf.data.Dataset:

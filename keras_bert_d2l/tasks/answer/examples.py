@@ -85,9 +85,6 @@ class QuestionExamples(TaskExamples):
     answers: tuple[tuple[Answer, ...], ...] | None = None
     task: str = "answer"
 
-    def size_lines(self) -> list[tuple[str, str]]:
-        return [("different contexts", f"{len(set(self.contexts)):,}")]
-
     def split_keys(self) -> list[str]:
         """Return the article of each question, or else its context."""
         titles = self.titles or self.contexts

@@ -69,9 +69,6 @@ class WordExamples(TaskExamples):
     def label_values(self) -> list[str]:
         return [label for labels in self.labels or () for label in labels]
 
-    def size_lines(self) -> list[tuple[str, str]]:
-        return [("words", f"{sum(map(len, self.words)):,}")]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lines(TaskExamples):
