@@ -67,9 +67,9 @@ def test_a_prediction_is_the_softmax_at_the_position_of_its_mask(model, tokenize
 
 @pytest.mark.slow
 def test_predictions_do_not_depend_on_the_batch_size(model):
-    texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue", "[MASK]"]
+    texts = ["red [MASK]", "[MASK] blue green [MASK] red", "blue [MASK] blue"]
     alone = [fill_mask(model, text, top_k=9) for text in texts]
-    together = fill_mask(model, texts, top_k=9, batch_size=3)
+    together = fill_mask(model, texts, top_k=9, batch_size=2)
     for one, other in zip(alone, together, strict=True):
         for predictions, again in zip(one, other, strict=True):
             assert again == [

@@ -41,8 +41,7 @@ def test_perplexity_matches_a_plain_loop_over_all_tokens(words_bert, words_token
     for text, count in zip(TEXTS, COUNTS, strict=True):
         mean = plain_loop(words_bert, words_tokenizer, text) / count
         expected.append(Perplexity(pytest.approx(math.exp(-mean), rel=1e-5), count))
-    for batch_size in (3, 32):
-        assert pseudo_perplexity(words_bert, TEXTS, batch_size=batch_size) == expected
+    assert pseudo_perplexity(words_bert, TEXTS, batch_size=3) == expected
     assert pseudo_perplexity(words_bert, TEXTS[1]) == expected[1]
 
 
@@ -84,13 +83,12 @@ PAIRS = [{"sentence_good": a, "sentence_bad": b, "UID": uid} for a, b, uid in SE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("word_wise", [False, True])
-def test_the_scores_are_those_of_a_plain_loop(word_wise, words_bert, words_tokenizer):
+def test_the_scores_are_those_of_a_plain_loop(words_bert, words_tokenizer):
     expected = [
-        [plain_loop(words_bert, words_tokenizer, text, word_wise=word_wise) for text in pair[:2]]
+        [plain_loop(words_bert, words_tokenizer, text, word_wise=True) for text in pair[:2]]
         for pair in SENTENCES
     ]
-    found = minimal_pairs(words_bert, PAIRS, word_wise=word_wise, batch_size=5)
+    found = minimal_pairs(words_bert, PAIRS, word_wise=True, batch_size=5)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
     is_right = [good > bad for good, bad in expected]
     assert found.scores[2, 0] == found.scores[2, 1]  # in different batches
@@ -143,7 +141,7 @@ def test_batches_of_equal_lengths_have_no_padding(words_bert, words_tokenizer, m
     assert sorted(shapes) == [(6, 5 if keras.backend.backend() == "tensorflow" else 8), (6, 8)]
 
 
-def test_wrong_pairs_and_options_are_rejected(words_bert, tmp_path):
+def test_wrong_pairs_are_rejected(words_bert, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "texts.jsonl").write_text('{"sentence_good": "a"}\n')
     (tmp_path / "header.csv").write_text("sentence_good,sentence_bad,UID\n")

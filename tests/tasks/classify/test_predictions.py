@@ -45,12 +45,6 @@ def test_a_text_gets_its_most_likely_label_and_all_probabilities(classifier, wor
         assert one == Classification(one.label, max(one.scores.values()), one.scores, (one.label,))
 
 
-def test_the_second_text_of_a_pair_affects_the_prediction(classifier):
-    found = classify(classifier, ["good cat", "good cat"], ["rug", "bad bad dog"])
-    assert [one.label for one in found] == ["good", "bad"]
-    assert classify(classifier, "good cat", "bad bad dog").label == "bad"
-
-
 def test_long_texts_are_split_into_windows_and_pairs_are_truncated(open_task):
     weights = {("bad", 0): 1.0, ("good", 1): 1.0}
     options = {"labels": ["bad", "good"]}
@@ -132,7 +126,7 @@ def test_metrics_for_two_labels_match_hand_calculation():
     }
 
 
-def test_f1_measures_the_second_of_two_labels_and_is_0_if_it_never_occurs():
+def test_f1_measures_the_second_of_two_labels_and_macro_f1_ignores_labels_that_never_occur():
     assert classification_scores(list("nnn"), list("nnn"), ["n", "p"]) == {
         "accuracy": 1,
         "macro_f1": 1,
@@ -140,12 +134,9 @@ def test_f1_measures_the_second_of_two_labels_and_is_0_if_it_never_occurs():
         "f1": 0,
     }
     assert classification_scores(list("nnn"), list("nnn"), ["p", "n"])["f1"] == 1
-
-
-def test_three_labels_have_no_single_f1_and_labels_that_never_occur_are_ignored():
     scores = classification_scores(list("aabb"), list("aaba"), ["a", "b", "c"])
-    assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)
-    assert set(scores) == {"accuracy", "macro_f1", "matthews"}
+    assert scores["macro_f1"] == pytest.approx((4 / 5 + 2 / 3) / 2)  # without "c"
+    assert "f1" not in scores
 
 
 def test_multi_label_metrics_match_hand_calculation():
@@ -186,7 +177,8 @@ def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
     assert evaluation.confusion.counts.tolist() == [[1, 0], [1, 2]]
 
 
-def test_both_texts_of_a_pair_are_shown(classifier):
+def test_both_texts_of_a_pair_count_and_are_shown(classifier):
+    assert classify(classifier, "good cat", "bad bad dog").label == "bad"
     examples = TextExamples(texts=("cat",), texts_b=("good dog",), labels=("bad",))
     [mistake] = evaluate(classifier, examples).errors
     assert mistake.text == "cat | good dog"
