@@ -6,11 +6,13 @@ Fixtures for a single folder of tests are in the `conftest.py` of that folder.
 import gc
 import importlib.util
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import unittest.mock
 import uuid
 from pathlib import Path
 
@@ -41,6 +43,7 @@ sys.modules["sklearn"] = None
 import keras  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tensorflow.python.eager import context  # noqa: E402
 
 from tests.chromium import browser, find_chromium  # noqa: E402
 from tests.eager import running_eagerly  # noqa: E402
@@ -99,8 +102,14 @@ def page(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def clean_keras():
-    """Seed all generators before each test, and reset global settings after it."""
-    keras.utils.set_random_seed(0)
+    """Seed all generators before each test, and reset global settings after it.
+
+    `tf.random.set_seed` would also discard the kernels of all functions that earlier tests called.
+    TensorFlow takes seconds to prepare them again.
+    """
+    with unittest.mock.patch("tensorflow.random.set_seed"):
+        keras.utils.set_random_seed(0)
+    context.context()._seed, context.context()._rng = 0, random.Random(0)
     yield
     keras.config.set_dtype_policy("float32")
     keras.distribution.set_distribution(None)
