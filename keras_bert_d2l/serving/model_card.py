@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import TypedDict
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.files import verify_checksums, write_json
@@ -12,7 +11,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.audit import read_saved_model
-from keras_bert_d2l.serving.protocol import Specs, interfaces
+from keras_bert_d2l.serving.protocol import JSONObject, Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
@@ -24,18 +23,20 @@ CARD_FILE = "model_card.json"
 _PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
 
 
-class TensorDescription(TypedDict):
-    """A tensor as JSON. A `None` dimension can have any size; a `None` shape allows any rank."""
-
-    dtype: str
-    shape: list[int | None] | None
-
-
-class SignatureDescription(TypedDict):
-    """The tensors of a signature by name."""
-
-    inputs: dict[str, TensorDescription]
-    outputs: dict[str, TensorDescription]
+def model_fields(
+    model: BERTModel | TaskModel, tokenizer: Tokenizer | None, **task_options: object
+) -> dict[str, object]:
+    """Return what the model cards of a SavedModel and of an ONNX file tell about a model."""
+    task = task_fields(model)
+    return {
+        "task": task and {**task, **task_options},
+        "embedding": embedding_fields(model),
+        "config": model.bert_config.to_dict(),
+        "precision": model.dtype_policy.name,
+        "tokenizer": tokenizer and tokenizer.options,
+        "vocabulary": tokenizer
+        and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
+    }
 
 
 def write_model_card(
@@ -62,48 +63,25 @@ def write_model_card(
     Raises:
         FileNotFoundError: `run_dir` is not a run folder.
     """
-    task = task_fields(model)
+    signatures = interfaces(read_saved_model(folder).meta_graphs[0].signature_def)
     card = {
         "name": name,
         "version": version,
-        "task": task and {**task, **task_options},
-        "embedding": embedding_fields(model),
-        "config": model.bert_config.to_dict(),
-        "precision": model.dtype_policy.name,
-        "tokenizer": tokenizer and tokenizer.options,
-        "vocabulary": tokenizer
-        and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
+        **model_fields(model, tokenizer, **task_options),
         "packages": _versions(),
-        "signatures": describe_signatures(folder),
+        "signatures": {
+            name: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
+            for name, one in signatures.items()
+        },
         "training": None if run_dir is None else _training(run_dir),
     }
-    file = folder / CARD_FILE
-    write_json(file, card, ensure_ascii=False, default=os.fspath)
+    write_json(folder / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
 
 
-def describe_signatures(path: PathLike) -> dict[str, SignatureDescription]:
-    """Return the inputs and outputs of a SavedModel's signatures by name.
-
-    Args:
-        path: Folder with a `saved_model.pb`, written by any program.
-
-    Raises:
-        FileNotFoundError: The folder has no `saved_model.pb`.
-        ValueError: The file is damaged.
-    """
-    found = interfaces(read_saved_model(path).meta_graphs[0].signature_def)
+def _tensors(specs: Specs) -> dict[str, JSONObject]:
+    """Describe tensors as JSON. A dimension of `None` can have any size."""
     return {
-        name: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
-        for name, one in found.items()
-    }
-
-
-def _tensors(specs: Specs) -> dict[str, TensorDescription]:
-    return {
-        name: {
-            "dtype": spec.dtype.name,
-            "shape": None if spec.shape.rank is None else spec.shape.as_list(),
-        }
+        name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
         for name, spec in specs.items()
     }
 

@@ -7,7 +7,7 @@ B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, V: 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import keras
 import numpy as np
@@ -15,10 +15,7 @@ import numpy as np
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, Pooling
-from keras_bert_d2l.layers.transformer import (
-    AddNorm,
-    TransformerEncoderBlock,
-)
+from keras_bert_d2l.layers.transformer import AddNorm, TransformerEncoderBlock
 from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.types import Tensor
 
@@ -27,6 +24,8 @@ if TYPE_CHECKING:
 
 TOKENS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"  # int64 inputs (B, T)
 PREDICTED = "pred_positions"  # int64 input (B, P)
+PLACES = ("batch", "length")  # names of the dimensions (B, T)
+Shape: TypeAlias = tuple[str | int, ...]
 
 _FLOAT, _INT64 = 1, 7  # ONNX's numbers for dtypes
 _MASKED_SCORE = -1e6  # as in `masked_softmax` in float32
@@ -45,26 +44,30 @@ class Graph:
     Attributes:
         nodes: The nodes in topological order.
         constants: Arrays by name. Weights have the same names as in checkpoints.
+        inputs: Shapes of the int64 inputs by name. A string names a dynamic dimension.
+        outputs: Shapes of the float32 outputs by name.
     """
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
+        self.inputs: dict[str, Shape] = dict.fromkeys((TOKENS, MASK, SEGMENTS), PLACES)
+        self.outputs: dict[str, Shape] = {}
 
-    def add(
-        self,
-        operator: str,
-        *inputs: str,
-        output: str | None = None,
-        **attributes: str | float | Sequence[int],
-    ) -> str:
-        """Add a node and return the name of its output, which defaults to the node's name."""
+    def add(self, operator: str, *inputs: str, **attributes: str | float | Sequence[int]) -> str:
+        """Add a node and return the name of its output, which is also that of the node."""
         from onnx import helper
 
         name = f"{operator}_{len(self.nodes)}"
-        output = output or name
-        self.nodes.append(helper.make_node(operator, inputs, [output], name, **attributes))  # type: ignore[arg-type]
-        return output
+        self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))  # type: ignore[arg-type]
+        return name
+
+    def output(self, name: str, X: str, *shape: str | int) -> None:
+        """Give a tensor the name of an output of the graph."""
+        from onnx import helper
+
+        self.nodes.append(helper.make_node("Identity", [X], [name], name))
+        self.outputs[name] = shape
 
     def constant(self, value: float | Sequence[int], dtype: str = "float32") -> str:
         """Add a constant that is not a weight and return its name."""
@@ -155,12 +158,13 @@ def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str
     return graph.add("Add", graph.add("Mul", normal, gamma), beta)
 
 
-def predict_masked(graph: Graph, head: MaskLM, X: str, output: str) -> str:
+def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
     """Add the masked-token head, from `(B, T, D)` and the input `(B, P)` to `(B, P, V)`.
 
     The input may be omitted: it has a default without positions, `(1, 0)`, which is expanded.
     """
     graph.constants[PREDICTED] = np.zeros((1, 0), "int64")
+    graph.inputs[PREDICTED] = ("batch", "predictions")
     sizes = graph.add("Shape", TOKENS, end=1), graph.add("Shape", PREDICTED, start=1)
     places = graph.add("Expand", PREDICTED, graph.add("Concat", *sizes, axis=0))
     places = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
@@ -171,10 +175,10 @@ def predict_masked(graph: Graph, head: MaskLM, X: str, output: str) -> str:
         elif not isinstance(layer, keras.layers.Identity):
             X = normalize(graph, layer, X, f"mlm/mlp/{layer.name}")
     if head.token_embedding is None:
-        return graph.add("Identity", X, output=output)
+        return X
     table = graph.weight("encoder/token_embedding/embeddings", head.token_embedding.embeddings)
     X = graph.add("MatMul", X, graph.add("Transpose", table, perm=[1, 0]))
-    return graph.add("Add", X, graph.weight("mlm/bias", head.bias), output=output)
+    return graph.add("Add", X, graph.weight("mlm/bias", head.bias))
 
 
 def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:

@@ -10,7 +10,7 @@ github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backe
 import importlib.metadata
 import os
 import pathlib
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
@@ -24,12 +24,10 @@ from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.model_card import CARD_FILE
+from keras_bert_d2l.serving.model_card import CARD_FILE, model_fields
 from keras_bert_d2l.serving.onnx_graph import (
-    MASK,
+    PLACES,
     PREDICTED,
-    SEGMENTS,
-    TOKENS,
     Graph,
     dense,
     encode,
@@ -48,12 +46,7 @@ if TYPE_CHECKING:
 MODEL_FILE = "model.onnx"
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
-_MAX_BYTES = 2**31 - 1  # maximum size of a protocol buffer
-_MAX_NODES = 2**20  # bytes reserved for the nodes
 _PRODUCER = "keras-bert-d2l"
-_Shape: TypeAlias = tuple[str | int, ...]
-"""The shape of an input or output. A string names a dynamic dimension."""
-_Shapes: TypeAlias = dict[str, _Shape]
 
 
 def export_onnx(
@@ -108,9 +101,8 @@ def export_onnx(
     Raises:
         ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
-        ValueError: The vocabulary does not have the model's size, the model is quantized, or its
-            weights exceed two gigabytes, the limit of an ONNX file; or it splits long texts into
-            windows.
+        ValueError: The vocabulary does not have the model's size, the model is quantized, or it
+            splits long texts into windows.
         OSError: The folder cannot be written.
 
     Example:
@@ -140,19 +132,20 @@ def export_onnx(
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)
-    graph, inputs, outputs = _graph(model)
-    proto = _proto(graph, inputs, outputs, type(model).__name__)
+    graph = _graph(model)
+    proto = _proto(graph, type(model).__name__)
+    shapes = (("int64", graph.inputs), ("float32", graph.outputs))
+    inputs, outputs = (
+        {name: {"dtype": dtype, "shape": list(shape)} for name, shape in found.items()}
+        for dtype, found in shapes
+    )
     card = {
         "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
         "opset": OPSET,
         "int8": int8,
-        "inputs": {name: {"dtype": "int64", "shape": list(x)} for name, x in inputs.items()},
-        "outputs": {name: {"dtype": "float32", "shape": list(x)} for name, x in outputs.items()},
-        "task": task_fields(model),
-        "embedding": embedding_fields(model),
-        "config": model.bert_config.to_dict(),
-        "tokenizer": tokenizer and tokenizer.options,
-        "vocabulary": tokenizer and tokenizer.vocab.fingerprint,
+        "inputs": inputs,
+        "outputs": outputs,
+        **model_fields(model, tokenizer),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / MODEL_FILE, int8)
@@ -198,78 +191,63 @@ def _write_huggingface_files(
         write_pooling(folder, config.num_hiddens, embedding)
 
 
-def _graph(model: BERTModel | TaskModel) -> tuple[Graph, _Shapes, _Shapes]:
-    """Return the graph of a model, its input shapes and its output shapes."""
+def _graph(model: BERTModel | TaskModel) -> Graph:
     config, graph = model.bert_config, Graph()
-    places: _Shape = ("batch", "length")
-    inputs: _Shapes = dict.fromkeys((TOKENS, MASK, SEGMENTS), places)
     encoded = encode(graph, model.encoder)
     if isinstance(model, BERTModel) or not model.has_head:
         embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
-        graph.add("Identity", encoded, output="last_hidden_state")
+        graph.output("last_hidden_state", encoded, *PLACES, config.num_hiddens)
         embedding = pool(graph, embedder.head, encoded, is_token(graph, config.mask_from))
-        graph.add("Identity", embedding, output="sentence_embedding")
-        outputs: _Shapes = {
-            "last_hidden_state": (*places, config.num_hiddens),
-            "sentence_embedding": ("batch", config.num_hiddens),
-        }
+        graph.output("sentence_embedding", embedding, "batch", config.num_hiddens)
         if isinstance(model, BERTModel):
-            outputs |= _add_pretraining_heads(graph, model, encoded)
-            if "mlm_logits" in outputs:
-                inputs[PREDICTED] = ("batch", "predictions")
-        return graph, inputs, outputs
+            _add_pretraining_heads(graph, model, encoded)
+        return graph
     if model.mean is not None:
         encoded = pool(graph, model.mean, encoded, is_token(graph, config.mask_from))
     elif model.hidden is not None:
         encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
     logits = dense(graph, model.head, encoded, "head")
     if model.outputs[1:]:
-        names = tuple(f"{name}_logits" for name in model.outputs)
-        for column, name in enumerate(names):
-            graph.add("Gather", logits, graph.constant(column, "int64"), axis=-1, output=name)
-        return graph, inputs, dict.fromkeys(names, places)
-    graph.add("Identity", logits, output="logits")
-    rows = places if model.gives_tokens else ("batch",)
-    # `MultipleChoice` has no labels, but one score per row.
-    return graph, inputs, {"logits": (*rows, len(getattr(model, "labels", "1")))}
+        for column, name in enumerate(model.outputs):
+            one = graph.add("Gather", logits, graph.constant(column, "int64"), axis=-1)
+            graph.output(f"{name}_logits", one, *PLACES)
+    else:
+        rows = PLACES if model.gives_tokens else PLACES[:1]
+        # `MultipleChoice` has no labels, but one score per row.
+        graph.output("logits", logits, *rows, len(getattr(model, "labels", "1")))
+    return graph
 
 
-def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> _Shapes:
-    """Add the pretraining heads. Return the shapes of their outputs."""
+def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None:
     config, heads = model.bert_config, model.usable_heads
-    outputs: _Shapes = {}
     cls = first_token(graph, encoded)
     if "pooler" in heads:
         cls = dense(graph, heads["pooler"], cls, "hidden")
-        graph.add("Identity", cls, output="pooler_output")
-        outputs["pooler_output"] = ("batch", config.num_hiddens)
+        graph.output("pooler_output", cls, "batch", config.num_hiddens)
     if "mlm" in heads:
-        predict_masked(graph, heads["mlm"], encoded, "mlm_logits")
-        outputs["mlm_logits"] = ("batch", "predictions", config.vocab_size)
+        logits = predict_masked(graph, heads["mlm"], encoded)
+        graph.output("mlm_logits", logits, *graph.inputs[PREDICTED], config.vocab_size)
     if "nsp" in heads:
-        logits = dense(graph, heads["nsp"].dense, cls, "nsp/dense")
-        graph.add("Identity", logits, output="nsp_logits")
-        outputs["nsp_logits"] = ("batch", 2)
-    return outputs
+        graph.output("nsp_logits", dense(graph, heads["nsp"].dense, cls, "nsp/dense"), "batch", 2)
 
 
-def _proto(graph: Graph, inputs: _Shapes, outputs: _Shapes, name: str) -> "ModelProto":
+def _proto(graph: Graph, name: str) -> "ModelProto":
     """Convert a graph to a protocol buffer and validate it."""
     import onnx
     from onnx import TensorProto, helper
 
-    size = sum(value.nbytes for value in graph.constants.values())
-    if size > _MAX_BYTES - _MAX_NODES:
-        raise ValueError(
-            f"An ONNX file is limited to two gigabytes. Received: a model with {size / 1e9:.1f} GB "
-            "of weights. Export a SavedModel instead, which has no size limit."
-        )
     proto = helper.make_model(
         helper.make_graph(
             graph.nodes,
             name,
-            [helper.make_tensor_value_info(k, TensorProto.INT64, v) for k, v in inputs.items()],
-            [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in outputs.items()],
+            [
+                helper.make_tensor_value_info(k, TensorProto.INT64, v)
+                for k, v in graph.inputs.items()
+            ],
+            [
+                helper.make_tensor_value_info(k, TensorProto.FLOAT, v)
+                for k, v in graph.outputs.items()
+            ],
             [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()],
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
