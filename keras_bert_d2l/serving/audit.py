@@ -22,14 +22,12 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
-_RELEASES = ("2.12", "2.20", "2.21")  # in the registry
-SERVERS = ("2.12", "2.20")  # each with TensorFlow and tensorflow-text of the same release
+_RELEASES = frozenset({"2.12", "2.20", "2.21"})  # in the registry
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 # The name of a function, or "" for the main graph, and that of one of its nodes.
 Place: TypeAlias = tuple[str, str]
@@ -79,7 +77,7 @@ class Finding:
         return f"{self.op} ({self.problem}) at {places}" + (f" and {more} more" if more > 0 else "")
 
 
-def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Finding]:
+def audit_saved_model(path: PathLike) -> list[Finding]:
     """Find operations of a SavedModel that are unsupported or access files or the network.
 
     The audit covers the graphs and all functions in their libraries, even functions that no
@@ -93,15 +91,12 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
-        server: Version of TensorFlow Serving, `"2.12"` or `"2.20"`, whose operations are supported.
-            TensorFlow Serving 2.20 has tensorflow-text 2.20, with the trimmers. None: the
-            operations of all releases.
 
     Returns: one finding per operation, sorted by name. Empty if there are none.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
-        ValueError: The file is damaged, or `server` is not in the registry.
+        ValueError: The file is damaged.
 
     Example:
 
@@ -113,9 +108,7 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
     print(kb.audit_saved_model(folder))  # []
     ```
     """
-    if server is not None:
-        check_choice("server", server, SERVERS)
-    return _findings(read_saved_model(path), server)
+    return _findings(read_saved_model(path))
 
 
 def check_saved_model(path: PathLike) -> None:
@@ -149,9 +142,15 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     """
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
+        newest = newest_version(file.parent)
+        hint = (
+            f"of one version, such as {os.fspath(newest)!r}"
+            if newest
+            else "that `keras-bert-d2l export` printed"
+        )
         raise FileNotFoundError(
-            f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. "
-            f"{_version_hint(pathlib.Path(path))}"
+            f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. Pass the "
+            f"folder {hint}."
         )
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
@@ -162,19 +161,16 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     return saved_model
 
 
-def _version_hint(path: pathlib.Path) -> str:
-    versions = [
-        file.parent for file in path.glob(f"*/{GRAPH_FILE}") if file.parent.name.isdecimal()
-    ]
-    if not versions:
-        return "Pass the folder that `keras-bert-d2l export` printed."
-    newest = max(versions, key=lambda version: int(version.name))
-    return f"Pass the folder of one version, such as {os.fspath(newest)!r}."
+def newest_version(path: pathlib.Path) -> pathlib.Path | None:
+    """Return the numbered subfolder of the newest version of a model, if there is one."""
+    graphs = path.glob(f"*/{GRAPH_FILE}")
+    versions = [file.parent for file in graphs if file.parent.name.isdecimal()]
+    return max(versions, key=lambda folder: int(folder.name), default=None)
 
 
-def _findings(saved_model: saved_model_pb2.SavedModel, server: str | None = None) -> list[Finding]:
+def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
-    registry, needed = _registry(), _RELEASES if server is None else (server,)
+    registry = _registry()
     for meta_graph in saved_model.meta_graphs:
         graph, of_saver = meta_graph.graph_def, _Graph(meta_graph).checkpoint_places()
         functions = {function.signature.name for function in graph.library.function}
@@ -182,7 +178,7 @@ def _findings(saved_model: saved_model_pb2.SavedModel, server: str | None = None
             place = f"{function}/{node.name}" if function else node.name
             origin = registry.get(node.op, "no known release")
             found = re.findall(r" (\d+\.\d+)\.", origin)
-            if node.op not in functions and not {*needed} <= {*found}:
+            if node.op not in functions and not _RELEASES <= {*found}:
                 places[node.op, origin].append(place)
             if _accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)

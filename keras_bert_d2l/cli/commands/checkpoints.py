@@ -134,12 +134,7 @@ def export_onnx(
     print(f"Exported {model} to {file}")
 
 
-def audit(
-    path: Path,
-    /,
-    *,
-    server: str | None = None,
-) -> int | None:
+def audit(path: Path, /) -> int | None:
     """List the operations of a SavedModel that are unsupported or access files or the network.
 
     TensorFlow Serving cannot load a model with operations that it does not support. Operations that
@@ -150,9 +145,8 @@ def audit(
 
     Args:
         path: Folder with a `saved_model.pb`, exported by any program.
-        server: Version of TensorFlow Serving: 2.12 or 2.20. [default: operations of all releases]
     """
-    findings = kb.audit_saved_model(path, server=server)
+    findings = kb.audit_saved_model(path)
     for finding in findings:
         print(finding)
     if findings:

@@ -9,7 +9,12 @@ import tensorflow as tf
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.text_inputs import longest_row
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.serving.audit import GRAPH_FILE, check_file_access, read_saved_model
+from keras_bert_d2l.serving.audit import (
+    GRAPH_FILE,
+    check_file_access,
+    newest_version,
+    read_saved_model,
+)
 from keras_bert_d2l.serving.model_card import CARD_FILE
 from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
 from keras_bert_d2l.tasks.task import task_kinds
@@ -43,7 +48,15 @@ class ServedModel:
     """
 
     def __init__(self, path: PathLike, *, verify: bool = True, allow_files: bool = False) -> None:
-        folder = _newest_version(pathlib.Path(path).resolve())
+        folder = pathlib.Path(path).resolve()
+        if not (folder / GRAPH_FILE).is_file():
+            newest = newest_version(folder)
+            if newest is None:
+                raise FileNotFoundError(
+                    f"{os.fspath(path)!r} contains no model version: expected a numbered subfolder "
+                    f"with a {GRAPH_FILE}. Create one with `keras-bert-d2l export`."
+                )
+            folder = newest
         number = folder.name
         self.version = int(number) if number.isdecimal() else 1
         self.name = folder.parent.name if number.isdecimal() else number
@@ -79,21 +92,6 @@ class ServedModel:
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(f"The model rejected the request: {_reason(error)}") from error
         return {name: tensor.numpy() for name, tensor in answer.items()}
-
-
-def _newest_version(path: pathlib.Path) -> pathlib.Path:
-    """Return the folder of the newest version, which may be the path itself."""
-    if (path / GRAPH_FILE).is_file():
-        return path
-    versions = [
-        file.parent for file in path.glob(f"*/{GRAPH_FILE}") if file.parent.name.isdecimal()
-    ]
-    if not versions:
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} contains no model version: expected a numbered subfolder with a "
-            f"{GRAPH_FILE}. Create one with `keras-bert-d2l export`."
-        )
-    return max(versions, key=lambda folder: int(folder.name))
 
 
 def _max_len(folder: pathlib.Path) -> int | None:
