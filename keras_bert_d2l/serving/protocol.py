@@ -265,8 +265,8 @@ def encode(value: object) -> bytes:
             return value.encode("utf-8")
     except (binascii.Error, TypeError, ValueError) as error:
         raise ValueError(
-            "A string must be valid base64, or Unicode without lone surrogates. Received: "
-            f"{reprlib.repr(value)}."
+            "A string must be valid base64, or Unicode without lone surrogates, which UTF-8 cannot "
+            f"encode. Received: {reprlib.repr(value)}."
         ) from error
     shown = reprlib.repr(value)
     raise ValueError(f'Expected a string or {{"b64": "..."}}. Received: {shown}.')

@@ -1,6 +1,9 @@
-"""Small models of each kind and their exported versions."""
+"""Small models of each kind, their exported versions, and a server."""
 
+import contextlib
+import functools
 import json
+import shutil
 
 import keras
 import pytest
@@ -10,6 +13,8 @@ import urllib3
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.saved_model import export_saved_model
+from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
@@ -31,7 +36,9 @@ SMALL = {
     "max_len": MAX_LEN,
 }
 PAIRS = "pairs of any labels"  # name of the pair model in `task_models`
+NAMES = ("demo", "classifier", PAIRS, "regressor", "tagger", "answerer", "embedder")
 HTTP_SECONDS = 60
+MAX_BODY = 2**16
 
 
 @pytest.fixture(scope="session")
@@ -64,22 +71,75 @@ def model(make_model):
 
 
 @pytest.fixture(scope="session")
-def exported(model, tokenizer, tmp_path_factory):
-    """The folder of an exported version."""
-    path = tmp_path_factory.mktemp("saved_models") / "demo"
-    return export_saved_model(model, path, tokenizer=tokenizer, top_k=TOP_K)
+def export(request, tokenizer, tmp_path_factory):
+    """A function that exports the model with one of the `NAMES`, once, and returns its folder."""
+    path = tmp_path_factory.mktemp("saved_models")
+
+    @functools.cache
+    def export(name):
+        is_task = name != "demo"
+        model = request.getfixturevalue("task_models" if is_task else "model")
+        model = model[name] if is_task else model
+        options = {"pairs": name == PAIRS, "top_k": TOP_K}
+        return export_saved_model(model, path / name, tokenizer=tokenizer, **options)
+
+    return export
 
 
 @pytest.fixture(scope="session")
-def served(exported):
-    """A function that calls a signature of the exported model."""
-    loaded = tf.saved_model.load(str(exported))
+def load(export):
+    """A function that loads one of the exports as the local server does."""
+    return functools.cache(lambda name: ServedModel(export(name)))
+
+
+@pytest.fixture(scope="session")
+def exported(export):
+    """The folder of an exported `BERTModel`."""
+    return export("demo")
+
+
+@pytest.fixture(scope="session")
+def served(load):
+    """A function that calls a signature of the exported `BERTModel`."""
+    signatures = load("demo").model.signatures
 
     def ask(signature, **arguments):
         tensors = {name: tf.constant(argument) for name, argument in arguments.items()}
-        return {k: v.numpy() for k, v in loaded.signatures[signature](**tensors).items()}
+        return {k: v.numpy() for k, v in signatures[signature](**tensors).items()}
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def demo_url(load):
+    """The URL of a development server with the exported `BERTModel`, as the model `demo`."""
+    with running(LocalServer(load("demo"), limits=Limits(max_bytes=MAX_BODY))) as url:
+        yield url
+
+
+@pytest.fixture
+def quick_export(exported, monkeypatch):
+    """Let exports contain the graph of `exported`, because tracing and saving one takes seconds."""
+    monkeypatch.setattr(
+        "keras_bert_d2l.serving.saved_model._save",
+        lambda signatures, tokenizer, folder: shutil.copy(exported / "saved_model.pb", folder),
+    )
+
+
+@contextlib.contextmanager
+def functions_run_eagerly():
+    """Run signatures eagerly, because tracing one takes seconds."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def eager_functions():
+    with functions_run_eagerly():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -116,17 +176,10 @@ def task_models(make_model, tokenizer):
     return models
 
 
-@pytest.fixture(scope="session")
-def task_folders(task_models, tmp_path_factory):
-    """The exported version folder of each of the `task_models`."""
-    path = tmp_path_factory.mktemp("saved_models")
-    return {
-        name: export_saved_model(model, path / name, pairs=name == PAIRS, top_k=TOP_K)
-        for name, model in task_models.items()
+def example(**strings):
+    """Return a serialized `tf.train.Example` with strings of bytes."""
+    feature = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        for name, value in strings.items()
     }
-
-
-@pytest.fixture(scope="session")
-def task_exports(task_folders):
-    """The exports of the `task_models`, loaded as the local server does."""
-    return {name: ServedModel(folder) for name, folder in task_folders.items()}
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()

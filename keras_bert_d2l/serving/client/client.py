@@ -4,7 +4,7 @@ B: rows in a request, D: hidden width, k: predictions per mask.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, cast, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     Arrays,
     Interface,
+    encode,
     find_interface,
     to_arrays,
 )
@@ -117,10 +118,6 @@ class ServingClient:
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
-
-    def status(self) -> dict[int, str]:
-        """Return the state of each version on the server, such as `{1: "AVAILABLE"}`."""
-        return self._transport.status()
 
     def metadata(self) -> Metadata:
         """Return the served version and the inputs and outputs of its signatures."""
@@ -286,17 +283,14 @@ class ServingClient:
 
         Returns: a `Choice`. For lists, a list of them.
         """
-        is_single = isinstance(texts, str)
-        rows = {"text": [texts], "choices": [choices]} if is_single else {"text": texts}
-        found = cast(list[Choice], self._objects(CHOICES, {"choices": choices, **rows}))
-        return found[0] if is_single else found
+        return self._objects(CHOICES, {"text": texts, "choices": choices})
 
     def _objects(
         self, reader: Reader[Row], inputs: Mapping[str, object], signature: str = DEFAULT_SIGNATURE
     ) -> Row | list[Row]:
-        """Return one object per row, or a single object if the inputs are single strings."""
+        """Return one object per row, or a single object if the first input is a single string."""
         reader.check(self._interface(signature).outputs, signature)
-        is_single = all(isinstance(value, str) for value in inputs.values())
+        is_single = isinstance(next(iter(inputs.values())), str)
         rows = {name: [value] for name, value in inputs.items()} if is_single else inputs
         found = [one for batch in self._batches(rows, signature) for one in reader.read(batch)]
         return found[0] if is_single else found
@@ -339,24 +333,19 @@ def _encode(value: object) -> bytes:
             f"A text must not contain NUL characters. Received: {shown(value)}. Pass binary data "
             "as bytes."
         )
-    try:
-        return value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            "A text must not contain lone surrogates, which UTF-8 cannot encode. Received: "
-            f"{shown(value)}. Replace them with `text.encode('utf-8', 'replace')`."
-        ) from error
+    return encode(value)
 
 
 def _num_rows(arrays: Arrays) -> int:
-    sizes = {name: array.shape[0] if array.ndim else None for name, array in arrays.items()}
-    if len(set(sizes.values())) != 1 or None in sizes.values():
-        received = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ValueError(f"All inputs must have the same number of rows. Received: {received}.")
-    num_rows = next(iter(sizes.values()))
-    if not num_rows:
-        raise ValueError("The inputs must have at least one row. Received: empty lists.")
-    return int(num_rows)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sizes = {shape[:1] for shape in shapes.values()}
+    if len(sizes) != 1 or not sizes.isdisjoint({(), (0,)}):
+        received = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(
+            f"All inputs must have the same number of rows, at least one. Received: {received}."
+        )
+    [(num_rows,)] = sizes
+    return num_rows
 
 
 def _decoded(array: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from keras_bert_d2l.serving.client.transport import (
     TIMED_OUT,
     UNAVAILABLE,
     Metadata,
-    check_outputs,
     failure,
 )
 from keras_bert_d2l.serving.protocol import Arrays, Specs, interfaces
@@ -21,9 +20,7 @@ try:
     import grpc
     from tensorflow_serving.apis import (
         get_model_metadata_pb2,
-        get_model_status_pb2,
         model_pb2,
-        model_service_pb2_grpc,
         predict_pb2,
         prediction_service_pb2_grpc,
     )
@@ -63,13 +60,6 @@ class GRPC:
         limits = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
         self._channel = grpc.insecure_channel(url, [(limit, _NO_LIMIT) for limit in limits])
         self._prediction = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
-
-    def status(self) -> dict[int, str]:
-        request = get_model_status_pb2.GetModelStatusRequest(model_spec=self._spec())
-        response = self._call(self._models.GetModelStatus, request)
-        states = get_model_status_pb2.ModelVersionStatus.State
-        return {one.version: states.Name(one.state) for one in response.model_version_status}
 
     def metadata(self) -> Metadata:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
@@ -88,7 +78,11 @@ class GRPC:
             inputs={name: tf.make_tensor_proto(array) for name, array in inputs.items()},
         )
         response = self._call(self._prediction.Predict, request)
-        check_outputs(response.outputs, outputs)
+        if set(response.outputs) != set(outputs):
+            raise RuntimeError(
+                f"The server did not return the expected outputs: {', '.join(outputs)}. It may "
+                "have loaded a different version since the last request. Try again."
+            )
         return {name: tf.make_ndarray(response.outputs[name]) for name in outputs}
 
     def close(self) -> None:

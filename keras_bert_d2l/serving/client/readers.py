@@ -1,10 +1,10 @@
 """Convert the output arrays of a signature to the Python objects that `inference` returns.
 
-B: texts in a batch, C: labels, M: maximum number of masks per text, W: maximum number of words
-per text, k: predictions per mask.
+M: maximum number of masks per text.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -44,13 +44,14 @@ class Reader(NamedTuple, Generic[Row]):
 
     Attributes:
         needs: The outputs to read.
-        read: Converts the outputs for a batch to one object per row.
-        one_of: The signature must also have one of these outputs, unless the tuple is empty.
+        convert: Converts the outputs for one text, as lists, to an object.
+        one_of: The signature must also have one of these outputs, unless the tuple is empty. It is
+            read as well.
         none_of: Outputs of other tasks whose signatures also have all outputs in `needs`.
     """
 
     needs: tuple[str, ...]
-    read: Callable[[Arrays], list[Row]]
+    convert: Callable[..., Row]
     one_of: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
 
@@ -73,75 +74,50 @@ class Reader(NamedTuple, Generic[Row]):
             "for this task."
         )
 
-
-def _vectors(answer: Arrays) -> list[np.ndarray]:
-    return list(answer["embedding"])
-
-
-def _next_sentence_scores(answer: Arrays) -> list[float]:
-    return answer["nsp"][:, 1].tolist()  # column 1 means "is next"
+    def read(self, answer: Arrays) -> list[Row]:
+        """Return one object per text."""
+        names = (*self.needs, *(name for name in self.one_of if name in answer))
+        rows = zip(*(answer[name].tolist() for name in names), strict=True)
+        return [self.convert(*row) for row in rows]
 
 
-def _masks(answer: Arrays) -> list[list[list[Prediction]]]:
-    """Return k predictions for each text and each of its masks."""
-    rows = zip(*(answer[name].tolist() for name in MASKS.needs), strict=True)
+def _masks(places: list[int], *outputs: list) -> list[list[Prediction]]:
+    # Rows are padded to M masks with position 0, which is [CLS].
     return [
-        # Rows are padded to M masks with position 0, which is [CLS].
-        [
-            [Prediction(*one) for one in zip(*mask, strict=True)]
-            for place, *mask in zip(places, *masks, strict=True)
-            if place
-        ]
-        for places, *masks in rows
+        [Prediction(*one) for one in zip(*mask, strict=True)]
+        for place, *mask in zip(places, *outputs, strict=True)
+        if place
     ]
 
 
-def _classifications(answer: Arrays) -> list[Classification]:
-    names, scores = answer["labels"].tolist(), answer["scores"].tolist()
-    best = answer["scores"].argmax(axis=1).tolist()
-    # Only multi-label models return `is_label`.
-    chosen = answer["is_label"].tolist() if "is_label" in answer else [None] * len(best)
-    return [
-        Classification(
-            label=row[top],
-            score=of_row[top],
-            scores=dict(zip(row, of_row, strict=True)),
-            labels=(row[top],)
-            if flags is None
-            else tuple(name for name, flag in zip(row, flags, strict=True) if flag),
-        )
-        for row, of_row, top, flags in zip(names, scores, best, chosen, strict=True)
-    ]
+def _classification(
+    names: list[str], scores: list[float], chosen: str | list[bool]
+) -> Classification:
+    best = int(np.argmax(scores))
+    # Only multi-label models return a flag for each label.
+    labels = [chosen] if isinstance(chosen, str) else itertools.compress(names, chosen)
+    of_label = dict(zip(names, scores, strict=True))
+    return Classification(names[best], scores[best], of_label, tuple(labels))
 
 
-def _regressions(answer: Arrays) -> list[Regression]:
-    rows = zip(answer["labels"].tolist(), answer["scores"].tolist(), strict=True)
-    return [Regression(scores[0], dict(zip(names, scores, strict=True))) for names, scores in rows]
+def _tags(*outputs: list) -> list[Tag]:
+    words = (Tag(*word) for word in zip(*outputs, strict=True))
+    return [tag for tag in words if tag.end]  # rows are padded with zeros
 
 
-def _tags(answer: Arrays) -> list[list[Tag]]:
-    """Return the tags of the words of each text."""
-    rows = zip(*(answer[name].tolist() for name in TAGS.needs), strict=True)
-    words = [[Tag(*word) for word in zip(*row, strict=True)] for row in rows]
-    return [[tag for tag in row if tag.end] for row in words]  # rows are padded with zeros
-
-
-def _choices(answer: Arrays) -> list[Choice]:
-    rows = zip(*(answer[name].tolist() for name in CHOICES.needs), strict=True)
-    return [Choice(index, choice, score, tuple(scores)) for index, choice, score, scores in rows]
-
-
-def _answers(answer: Arrays) -> list[ServedAnswer]:
-    rows = zip(*(answer[name].tolist() for name in ANSWERS.needs), strict=True)
-    return [ServedAnswer(*row) for row in rows]
-
-
-VECTORS = Reader(("embedding",), _vectors)
-NEXT_SENTENCE_SCORES = Reader(("nsp",), _next_sentence_scores)
+VECTORS = Reader(("embedding",), lambda vector: np.array(vector, np.float32))
+NEXT_SENTENCE_SCORES = Reader(("nsp",), lambda scores: float(scores[1]))  # 1 means "is next"
 MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
 # Classifiers, regressors and taggers all return labels and scores.
-CLASSIFICATIONS = Reader(("labels", "scores"), _classifications, one_of=("label", "is_label"))
-REGRESSIONS = Reader(("labels", "scores"), _regressions, none_of=("label", "is_label", "words"))
+CLASSIFICATIONS = Reader(("labels", "scores"), _classification, one_of=("label", "is_label"))
+REGRESSIONS = Reader(
+    ("labels", "scores"),
+    lambda names, scores: Regression(scores[0], dict(zip(names, scores, strict=True))),
+    none_of=("label", "is_label", "words"),
+)
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)
-CHOICES = Reader(("index", "choice", "score", "scores"), _choices)
-ANSWERS = Reader(("answer", "score", "start", "end", "null_score"), _answers)
+CHOICES = Reader(
+    ("index", "choice", "score", "scores"),
+    lambda index, choice, score, scores: Choice(index, choice, score, tuple(scores)),
+)
+ANSWERS = Reader(("answer", "score", "start", "end", "null_score"), ServedAnswer)

@@ -7,7 +7,7 @@ such model or version), `ValueError` (the server rejects the request), otherwise
 import contextlib
 import json
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -42,9 +42,6 @@ class Metadata(NamedTuple):
 
 class Transport(Protocol):
     """A connection to a model server."""
-
-    def status(self) -> dict[int, str]:
-        """Return the state of each version, such as `"AVAILABLE"`."""
 
     def metadata(self) -> Metadata:
         """Return the served version and its signatures."""
@@ -84,15 +81,6 @@ def failure(status: int, url: str, reason: object, code: str | None = None) -> E
     return RuntimeError(f"The server failed, or is not a model server. {what}")
 
 
-def check_outputs(answer: object, outputs: Specs) -> None:
-    """Raise `RuntimeError` if a response does not have the outputs of its signature."""
-    if not isinstance(answer, Iterable) or set(answer) != set(outputs):
-        raise RuntimeError(
-            f"The server did not return the expected outputs: {', '.join(outputs)}. It may have "
-            "loaded a different version since the last request. Try again."
-        )
-
-
 class Rest:
     """JSON over HTTP, usually on port 8501. Implements `Transport`.
 
@@ -110,11 +98,6 @@ class Rest:
         of_version = "" if version is None else f"/versions/{version}"
         self._url = f"{self._server}/v1/models/{urllib.parse.quote(model, safe='')}{of_version}"
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
-
-    def status(self) -> dict[int, str]:
-        document = self._ask("GET", "")
-        with self._reading():
-            return {int(one["version"]): one["state"] for one in document["model_version_status"]}
 
     def metadata(self) -> Metadata:
         document = self._ask("GET", "/metadata")
@@ -136,7 +119,6 @@ class Rest:
             answer = document["outputs"]
             if len(outputs) == 1:  # a single output has no name
                 answer = dict.fromkeys(outputs, answer)
-            check_outputs(answer, outputs)
             return {name: to_array(answer[name], spec, encode) for name, spec in outputs.items()}
 
     def close(self) -> None:

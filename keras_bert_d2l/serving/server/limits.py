@@ -21,14 +21,12 @@ class Limits(NamedTuple):
         max_tokens: Maximum number of tokens, including padding.
         max_outputs: Maximum number of numbers and strings in the response.
         max_bytes: Maximum size of the body in bytes.
-        read_seconds: Maximum number of seconds to send the head of a request, and then its body.
     """
 
     max_rows: int = 1024
     max_tokens: int = 2**15
     max_outputs: int = 2**24
     max_bytes: int = 16 * 2**20
-    read_seconds: float = 30.0
 
     def check_rows(self, columns: Mapping[str, object], specs: "Specs") -> None:
         """Raise `TooLargeError` if there are too many rows, before they are converted.

@@ -4,20 +4,17 @@ Use it to try out a model or to test clients, not in production: it does not bat
 no metrics. Source of the routes: tensorflow.org/tfx/serving/api_rest.
 """
 
-import asyncio
 import contextlib
-import functools
 import json
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import anyio
-import h11
 import uvicorn
 from google.protobuf import json_format
 from starlette.applications import Starlette
@@ -25,7 +22,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.serving.protocol import (
@@ -135,16 +131,11 @@ class LocalServer:
 
     async def _body(self, request: Request) -> bytes:
         body, size, most = [], 0, self.limits.max_bytes
-        try:
-            async with asyncio.timeout(self.limits.read_seconds):
-                # Always read to the end: a client that is still sending would miss the response.
-                async for part in request.stream():
-                    size += len(part)
-                    if size <= most:
-                        body.append(part)
-        except TimeoutError as error:
-            message = f"The body did not arrive within {self.limits.read_seconds:g} seconds."
-            raise HTTPException(408, message, {"Connection": "close"}) from error
+        # Always read to the end: a client that is still sending would miss the response.
+        async for part in request.stream():
+            size += len(part)
+            if size <= most:
+                body.append(part)
         if size > most:
             raise HTTPException(413, f"The body must not exceed {most} bytes. Received: {size}.")
         return b"".join(body)
@@ -272,7 +263,6 @@ def url_of(found: socket.socket) -> str:
 def _uvicorn(server: LocalServer) -> uvicorn.Server:
     config = uvicorn.Config(
         server.app(),
-        http=functools.partial(_Protocol, server.limits.read_seconds),  # type: ignore[arg-type]
         log_config=None,  # uvicorn's default would close the log handlers of this process
         log_level="warning",
         ws="none",
@@ -282,43 +272,9 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-class _Protocol(H11Protocol):
-    """HTTP connection that is closed if the head of a request does not arrive in time."""
-
-    def __init__(self, read_seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self._read_seconds = read_seconds
-        self._closing: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(asyncio.Transport, transport))
-        self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._stop_waiting()
-        elif self._closing is None:
-            self._wait_for_head()
-
-    def _wait_for_head(self) -> None:
-        self._closing = self.loop.call_later(self._read_seconds, self.transport.close)
-
-    def _stop_waiting(self) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-            self._closing = None
-
-
-def _json(
-    document: object, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
+def _json(document: object, status: int = 200) -> Response:
     # Starlette's JSONResponse rejects NaN and Infinity, which TensorFlow Serving writes.
-    return Response(json.dumps(document), status, headers, media_type="application/json")
+    return Response(json.dumps(document), status, media_type="application/json")
 
 
 async def _malformed(request: Request) -> Response:
@@ -332,7 +288,7 @@ def _malformation(request: Request) -> HTTPException:
 async def _error_response(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException():
-            return _json({"error": error.detail}, error.status_code, error.headers)
+            return _json({"error": error.detail}, error.status_code)
         case TooLargeError():
             return _json({"error": str(error)}, 413)
         case ClientDisconnect() | ValueError():

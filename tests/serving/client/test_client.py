@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import dataclasses
-import random
 
 import grpc
 import numpy as np
@@ -11,40 +10,31 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
 
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
-from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.served_model import ServedModel
+from keras_bert_d2l.serving.client.transport import Metadata
+from keras_bert_d2l.serving.protocol import Interface
+from keras_bert_d2l.serving.signatures.signature import TextOptions
+from keras_bert_d2l.serving.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.predictions import tag
+from tests.serving.conftest import PAIRS, TOP_K, example
 
 TOLERANCE = 1e-5
-PAIRS = "pairs of any labels"
-NUM_HOSTILE = 250  # requests per transport
 SECONDS = 60
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
-EXAMPLES = [
-    tf.train.Example(
-        features=tf.train.Features(
-            feature={"text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))}
-        )
-    ).SerializeToString()
-    for text in TEXTS
-]
 REQUESTS = {
     "embed": {"text": TEXTS},
     "fill_mask": {"text": TEXTS},
     "nsp": {"text": TEXTS, "text_b": TEXTS[::-1]},
     "serving_default": {"text": TEXTS},
-    "tf_example": {"examples": EXAMPLES},
+    "tf_example": {"examples": [example(text=text.encode()) for text in TEXTS]},
     "tokens": {
         "tokens": [[1, 4, 2], [1, 2, 0], [1, 5, 2]],
         "segments": [[0, 0, 0], [0, 1, 0], [0, 0, 1]],
@@ -84,19 +74,10 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: {spec.name} {number}")
 
 
-class Models(model_service_pb2_grpc.ModelServiceServicer):
-    def GetModelStatus(self, request, context):
-        states = get_model_status_pb2.ModelVersionStatus
-        response = get_model_status_pb2.GetModelStatusResponse()
-        response.model_version_status.add(version=1, state=states.AVAILABLE)
-        return response
-
-
 @contextlib.contextmanager
 def running_grpc(model):
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Prediction(model), server)
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(Models(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     yield f"127.0.0.1:{port}"
@@ -104,10 +85,9 @@ def running_grpc(model):
 
 
 @pytest.fixture(scope="module")
-def urls(exported):
-    model = ServedModel(exported)
-    with running(LocalServer(model)) as rest, running_grpc(model) as grpc_:
-        yield {"rest": rest, "grpc": grpc_}
+def urls(load, demo_url):
+    with running_grpc(load("demo")) as grpc_url:
+        yield {"rest": demo_url, "grpc": grpc_url}
 
 
 @pytest.fixture(scope="module", params=["rest", "grpc"])
@@ -167,42 +147,65 @@ def test_a_split_request_gets_the_same_outputs(connect, answers):
             assert_same(client.predict(inputs, signature), answers[signature])
 
 
-@pytest.mark.long
-def test_every_task_matches_the_functions_in_inference(task_models, task_exports):
-    """Uses REST, with one client per task and the same texts."""
-    ask = {
-        "classifier": lambda client, bert: (client.classify(TEXTS), classify(bert, TEXTS)),
-        PAIRS: lambda client, bert: (
-            client.classify(TEXTS, TEXTS[::-1]),
-            classify(bert, TEXTS, TEXTS[::-1]),
-        ),
-        "regressor": lambda client, bert: (client.regress(TEXTS), regress(bert, TEXTS)),
-        "tagger": lambda client, bert: (
-            [*client.tag(TEXTS[:2]), client.tag(TEXTS[1], aggregate="first")],
-            [*tag(bert, TEXTS[:2]), tag(bert, TEXTS[1], aggregate="first")],
-        ),
-        "answerer": lambda client, bert: (
-            client.answer(["red", "blue"], TEXTS[2:4]),
-            [best[0] for best in answer(bert, ["red", "blue"], TEXTS[2:4])],
-        ),
-        "embedder": lambda client, bert: (
-            client.embed(TEXTS),
-            bert(bert.tokenizer(TEXTS, max_len=24)).numpy(),
-        ),
-    }
-    for name, model in task_exports.items():
-        server = LocalServer(model, "demo")
-        with running(server) as url, ServingClient(url, "demo", batch_size=2) as client:
-            given, right = ask[name](client, task_models[name])
-            for one, other in zip(given, right, strict=True):
-                assert_alike(one, other)
-            for other in ask.keys() - {name}:
-                message = "Received: a model whose signature returns"
-                if other == "embedder":
-                    message = "must be one of serving_default, tf_example, tokens. Received: 'em"
-                if {name, other} != {"classifier", PAIRS}:
-                    with pytest.raises(ValueError, match=message):
-                        ask[other](client, task_models[other])
+class InProcess:
+    """A transport to a model that is not exported, which takes several times as long."""
+
+    def __init__(self, model, pairs):
+        options = TextOptions(pairs, TOP_K, None)
+        self.signatures = model_signatures(model, model.tokenizer, options)
+
+    def metadata(self):
+        found = {}
+        for name, (function, specs, example_) in self.signatures.items():
+            outputs = function(*map(tf.constant, example_))
+            found[name] = Interface({spec.name: spec for spec in specs}, outputs)
+        return Metadata(1, found)
+
+    def predict(self, signature, inputs, outputs):
+        function, specs, _ = self.signatures[signature]
+        outputs = function(*(tf.constant(inputs[spec.name], spec.dtype) for spec in specs))
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    def close(self):
+        pass
+
+
+TASKS = {
+    "classifier": lambda client, model: (client.classify(TEXTS), classify(model, TEXTS)),
+    PAIRS: lambda client, model: (
+        client.classify(TEXTS, TEXTS[::-1]),
+        classify(model, TEXTS, TEXTS[::-1]),
+    ),
+    "regressor": lambda client, model: (client.regress(TEXTS), regress(model, TEXTS)),
+    "tagger": lambda client, model: (
+        [*client.tag(TEXTS[:2]), client.tag(TEXTS[1], aggregate="first")],
+        [*tag(model, TEXTS[:2]), tag(model, TEXTS[1], aggregate="first")],
+    ),
+    "answerer": lambda client, model: (
+        client.answer(["red", "blue"], TEXTS[2:4]),
+        [best for [best] in answer(model, ["red", "blue"], TEXTS[2:4])],
+    ),
+    "embedder": lambda client, model: (
+        client.embed(TEXTS),
+        model(model.tokenizer(TEXTS, max_len=24)).numpy(),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager_functions")
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_matches_the_functions_in_inference(name, task_models, monkeypatch):
+    with ServingClient("http://localhost:1", "demo", batch_size=2) as client:
+        monkeypatch.setattr(client, "_transport", InProcess(task_models[name], name == PAIRS))
+        assert_alike(*map(list, TASKS[name](client, task_models[name])))
+        for other in TASKS.keys() - {name}:
+            message = "Received: a model whose signature returns"
+            if other == "embedder":
+                message = "must be one of serving_default, tf_example, tokens. Received: 'em"
+            if {name, other} != {"classifier", PAIRS}:
+                with pytest.raises(ValueError, match=message):
+                    TASKS[other](client, task_models[other])
 
 
 def assert_alike(one, other):
@@ -222,12 +225,6 @@ def assert_alike(one, other):
         assert one == other
     else:
         assert one == pytest.approx(other, abs=TOLERANCE)
-
-
-def test_a_model_for_a_different_task_is_rejected(client):
-    for ask in (client.classify, client.regress, client.tag):
-        with pytest.raises(ValueError, match="The signature 'serving_default' must return"):
-            ask("red")
 
 
 @pytest.mark.slow
@@ -265,8 +262,7 @@ def test_arrays_tensors_and_bytes_are_accepted_like_lists(client):
     assert client.embed([b"\xff\0"]).shape == (1, right.shape[1])
 
 
-def test_status_and_metadata_describe_the_server(client, exported):
-    assert client.status() == {1: "AVAILABLE"}
+def test_metadata_describes_the_server(client):
     metadata = client.metadata()
     assert metadata.version == 1
     assert metadata.signatures["embed"].inputs == {"text": tf.TensorSpec([None], tf.string, "text")}
@@ -278,13 +274,9 @@ def test_status_and_metadata_describe_the_server(client, exported):
     [
         ("embed", {"text": ["red", "\ud800"]}, "lone surrogates"),
         ("embed", {"text": ["red\0"]}, "NUL"),
-        ("embed", {"text": []}, "must have at least one row"),
-        ("embed", {"text": "red"}, "shape"),
-        ("embed", {"text": [["red"]]}, "shape"),
-        ("embed", {"text": [["red"], "blue"]}, "equal lengths"),
+        ("embed", {"text": []}, "the same number of rows, at least one"),
+        ("embed", {"text": "red"}, "`text` must have the dtype string and the shape"),
         ("embed", {"text": [1]}, "must be str or bytes"),
-        ("embed", {"text": [None]}, "must be str or bytes"),
-        ("embed", {"text": None}, "shape"),
         ("embed", {"texts": ["red"]}, "must be: text. Received: texts"),
         ("embed", {}, "Received: none"),
         ("embed", ["red"], "must be a dictionary with the keys text"),
@@ -296,26 +288,6 @@ def test_status_and_metadata_describe_the_server(client, exported):
 def test_invalid_inputs_are_reported_before_sending(unasked, signature, inputs, message):
     with pytest.raises(ValueError, match=message):
         unasked.predict(inputs, signature)
-
-
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        [[1.0]],
-        [[True]],
-        [["1"]],
-        [[2**31]],
-        [[10**30]],
-        [[float("nan")]],
-        [1],
-        [[1], [1, 2]],
-        [[[1]]],
-    ],
-)
-def test_numbers_of_the_wrong_dtype_or_rank_are_rejected(unasked, tokens):
-    row = {"segments": [[0]], "valid_lens": [1], "pred_positions": [[0]]}
-    with pytest.raises(ValueError, match="`tokens` must have the dtype int32 and the shape"):
-        unasked.predict({"tokens": tokens, **row}, "tokens")
 
 
 def test_server_errors_are_raised(connect, client):
@@ -345,63 +317,3 @@ def test_invalid_arguments_are_rejected(arguments, message):
     arguments = {"url": "http://localhost:1", "model": "demo", **arguments}
     with pytest.raises(ValueError, match=message):
         ServingClient(**arguments)
-
-
-@pytest.mark.slow
-def test_hostile_values_get_a_valid_response_or_a_clear_error(connect):
-    """Afterwards, a normal request still returns the same outputs as before."""
-    draw = random.Random(0)
-    refusals, num_answered = [], 0
-    with connect() as client:
-        before = client.embed("red")
-        for _ in range(NUM_HOSTILE):
-            try:
-                answer = client.predict(*hostile(draw))
-            except ValueError as error:
-                refusals.append(str(error))
-            else:
-                floats = [x for x in answer.values() if x.dtype == np.float32]
-                assert all(np.isfinite(array).all() for array in floats)
-                num_answered += 1
-        big = client.predict({"text": ["red " * 2**18, "[MASK]" * 10_000]}, "fill_mask")
-        assert big["truncated"].all()
-        np.testing.assert_array_equal(client.embed("red"), before)
-    print(f"{num_answered} accepted, {len(refusals)} rejected")
-    assert all(10 < len(refusal) < 1500 for refusal in refusals)
-    assert NUM_HOSTILE // 5 < num_answered < NUM_HOSTILE * 4 // 5
-
-
-def hostile(draw):
-    signature = draw.choice("embed fill_mask nsp tokens tf_example serving_default".split())
-    if signature == "tokens":
-        width = draw.choice([0, 1, 2, 5, 30])
-        value = draw.choice([0, 1, 5, -1, 10**6, 2**31, 1.5, True, "1", None])
-        rows = [[value] * width] * draw.choice([0, 1, 2])
-        lengths, places = [draw.choice([0, 1, width, -1, 99])] * len(rows), [[0]] * len(rows)
-        names = ("tokens", "segments", "valid_lens", "pred_positions")
-        zeros = [[0] * width] * len(rows)
-        return dict(zip(names, (rows, zeros, lengths, places), strict=True)), signature
-    names = {"nsp": ["text", "text_b"], "tf_example": ["examples"]}.get(signature, ["text"])
-    size = draw.choice([0, 1, 1, 2])
-    inputs = {name: [draw.choice(VALUES)] * size for name in names if draw.random() < 0.95}
-    return inputs, signature
-
-
-VALUES = [
-    "",
-    " ",
-    "\0",
-    "[MASK]",
-    "[MASK] " * 100,
-    "[CLS][SEP][PAD]",
-    "\u202e\u200d\ufeff\uffff",
-    "日本" * 300,
-    "a\u0300" * 500,
-    "red \ud800",
-    b"\xff\xfe\0",
-    b"\n\x00",
-    None,
-    1,
-    {"b64": "/w=="},
-    ["red"],
-]

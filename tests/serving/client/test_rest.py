@@ -23,7 +23,7 @@ def test_a_missing_or_unresponsive_server_is_reported(transport):
         )
         nobody = ServingClient(absent_url, "demo", transport=transport)
         with nobody, pytest.raises(ConnectionError, match="keras-bert-d2l serve"):
-            nobody.status()
+            nobody.metadata()
         late = ServingClient(silent_url, "demo", transport=transport, timeout=0.2)
         with late, pytest.raises(TimeoutError, match="timeout of 0.2 s"):
             late.embed("red")

@@ -1,8 +1,6 @@
 """Tests of requests that are too large or too slow, with a model that costs nothing."""
 
 import json
-import socket
-import time
 
 import pytest
 import tensorflow as tf
@@ -11,7 +9,7 @@ from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
 
-LIMITS = Limits(max_rows=8, max_tokens=64, max_outputs=30, max_bytes=4000, read_seconds=0.5)
+LIMITS = Limits(max_rows=8, max_tokens=64, max_outputs=30, max_bytes=4000)
 MAX_LEN = 16
 
 
@@ -59,14 +57,11 @@ def test_a_request_with_too_many_rows_is_rejected(url, http):
 
 
 def test_a_request_with_too_many_tokens_is_rejected(url, http):
-    url, kind = url
-    expected = {
-        "ours": [200, 413],  # 4 and 5 rows of at most 16 tokens
-        "question answering": [200, 413],  # about 50 and 65 tokens in total
-        "other": [200, 413],
-    }[kind]
-    few, many = (["x" * 50] * 4, ["x" * 52] * 5)
-    assert [ask(http, url, "lengths", texts)[0] for texts in (few, many)] == expected
+    url, _ = url
+    # 4 and 5 rows of at most 16 tokens, or about 50 and 65 tokens in total
+    few, many = ["x" * 50] * 4, ["x" * 52] * 5
+    assert ask(http, url, "lengths", few)[0] == 200
+    assert ask(http, url, "lengths", many)[0] == 413
     status, answer = ask(http, url, "copies", [[0.0] * 13] * 5)
     assert status == 413
     assert "at most 64 tokens. Received: up to 65" in answer["error"]
@@ -85,36 +80,6 @@ def test_a_response_with_too_many_values_is_rejected(url, http):
     status, answer = ask(http, url, "copies", [[0.0] * 16] * 2)
     assert status == 413
     assert "A response may have at most 30 values. Received: 32" in answer["error"]
-
-
-def test_a_client_that_sends_too_slowly_is_disconnected(url, http):
-    url, _ = url
-    host, port = url.removeprefix("http://").split("/")[0].split(":")
-    head = b"POST /v1/models/demo:predict HTTP/1.1\r\nHost: x\r\n"
-    sent = {
-        b"": b"",  # nothing
-        head: b"",  # no end of the head
-        head + b"Content-Length: 100\r\n\r\n{": b"HTTP/1.1 408",  # no end of the body
-    }
-    connections = {}
-    for data in sent:
-        connections[data] = socket.create_connection((host, int(port)), timeout=10)
-        connections[data].sendall(data)
-    second = connections[head]  # an earlier request does not matter
-    second.sendall(b"\r\n")
-    answer = b""
-    while not answer.endswith(b"}"):
-        answer += second.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 400")
-    second.sendall(head)
-    started = time.monotonic()
-    assert ask(http, url, "lengths", ["a"])[0] == 200  # others are served meanwhile
-    for data, connection in connections.items():
-        with connection:
-            received = b"".join(iter(lambda: connection.recv(4096), b""))  # noqa: B023
-        assert received.startswith(sent[data])
-        assert bool(received) == bool(sent[data])
-    assert time.monotonic() - started < 30 * LIMITS.read_seconds
 
 
 def test_a_body_that_is_too_large_is_rejected(url, http):

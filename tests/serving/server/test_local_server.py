@@ -6,16 +6,11 @@ import signal
 import socket
 import threading
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from keras_bert_d2l.serving.server.limits import Limits
-from keras_bert_d2l.serving.server.local_server import LocalServer, listen, running, serve
-from keras_bert_d2l.serving.server.served_model import ServedModel
+from keras_bert_d2l.serving.server.local_server import listen, serve
+from tests.serving.conftest import MAX_BODY
 
-TOLERANCE = 1e-5
-MAX_BODY = 2**16
 REQUESTS = {
     "serving_default": {"text": ["red [MASK]", "", "Ünïcödé 日本 🙂"]},
     "fill_mask": {"text": ["[MASK] blue [MASK]ish green", "red " * 40]},
@@ -30,63 +25,51 @@ REQUESTS = {
 
 
 @pytest.fixture(scope="module")
-def url(exported):
-    server = LocalServer(ServedModel(exported.parent), limits=Limits(max_bytes=MAX_BODY))
-    with running(server) as url:
-        yield f"{url}/v1/models/demo"
+def url(demo_url):
+    return f"{demo_url}/v1/models/demo"
 
 
-def as_array(values, like):
-    if like.dtype != object:
-        return np.array(values, like.dtype).reshape(like.shape)
-    flat = np.array(values, object).reshape(-1)
-    return np.array([value.encode() for value in flat], object).reshape(like.shape)
+@pytest.fixture(scope="module")
+def predict(url, http):
+    """A function that returns the response to a request, which must succeed."""
+
+    def predict(signature, place="", **body):
+        status, answer = http(f"{url}{place}:predict", {"signature_name": signature, **body})
+        assert status == 200, answer
+        return answer
+
+    return predict
 
 
-def assert_same(given, right):
-    assert given.keys() == right.keys()
-    for name, array in right.items():
-        values = as_array(given[name], array)
-        if array.dtype == np.float32:
-            np.testing.assert_allclose(values, array, rtol=0, atol=TOLERANCE)
-        else:
-            np.testing.assert_array_equal(values, array)
+def as_rows(columns):
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 @pytest.mark.slow
-def test_row_and_column_requests_match_the_model(url, http, served):
+def test_rows_and_columns_get_the_same_outputs(predict):
     for signature, columns in REQUESTS.items():
-        right = served(signature, **columns)
-        body = {"signature_name": signature, "inputs": columns}
-        assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        body = {"signature_name": signature, "instances": rows}
-        answers = http(f"{url}:predict", body)[1]["predictions"]
-        assert_same({name: [row[name] for row in answers] for name in right}, right)
+        outputs = predict(signature, inputs=columns)["outputs"]
+        rows = predict(signature, instances=as_rows(columns))["predictions"]
+        assert len(rows) == len(next(iter(columns.values())))
+        assert rows == as_rows(outputs)
 
 
 @pytest.mark.slow
-def test_empty_requests_get_empty_responses(url, http, served):
-    right = served("fill_mask", text=tf.constant([], tf.string))
-    body = {"signature_name": "fill_mask", "inputs": {"text": []}}
-    assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
+def test_empty_requests_get_empty_responses(url, http, predict):
+    outputs = predict("fill_mask", inputs={"text": []})["outputs"]
+    names = ("ids", "positions", "scores", "tokens", "truncated")
+    assert outputs == {name: [] for name in names}
     assert http(f"{url}:predict", {"signature_name": "fill_mask", "instances": []})[0] == 400
 
 
 @pytest.mark.slow
-def test_the_name_of_a_single_input_is_optional(url, http, served):
-    right = served("embed", text=[b"red", b"blue"])
-    body = {"signature_name": "embed", "inputs": ["red", {"b64": "Ymx1ZQ=="}]}
-    assert_same(http(f"{url}:predict", body)[1]["outputs"], right)
-    body = {"signature_name": "embed", "instances": ["red", {"b64": "Ymx1ZQ=="}]}
-    rows = http(f"{url}:predict", body)[1]["predictions"]
-    assert_same({name: [row[name] for row in rows] for name in right}, right)
-
-
-@pytest.mark.slow
-def test_the_default_signature_is_serving_default(url, http, served):
-    answer = http(f"{url}/versions/1:predict", {"inputs": {"text": ["red"]}})[1]
-    assert_same(answer["outputs"], served("serving_default", text=[b"red"]))
+def test_names_of_a_single_input_and_of_the_default_signature_are_optional(predict):
+    right = predict("embed", inputs={"text": ["red", "blue"]})
+    unnamed = ["red", {"b64": "Ymx1ZQ=="}]
+    assert predict("embed", inputs=unnamed) == right
+    assert predict("embed", instances=unnamed)["predictions"] == as_rows(right["outputs"])
+    right = predict("serving_default", inputs={"text": ["red"]})
+    assert predict("", "/versions/1", inputs={"text": ["red"]}) == right
 
 
 def test_status_and_metadata_have_tensorflow_servings_format(url, http):
@@ -143,15 +126,12 @@ def test_the_error_contains_the_message_of_the_model(url, http):
 
 
 @pytest.mark.slow
-def test_concurrent_requests_get_the_right_outputs(url, http, served):
+def test_concurrent_requests_get_the_right_outputs(predict):
     texts = [f"red {'green ' * number}[MASK]" for number in range(8)]
-    asked = [{"signature_name": "fill_mask", "inputs": [text]} for text in texts] * 10
-    right = [served("fill_mask", text=[text.encode()]) for text in texts]
+    right = [predict("fill_mask", inputs=[text]) for text in texts]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda body: http(f"{url}:predict", body), asked))
-    for number, (status, answer) in enumerate(answers):
-        assert status == 200
-        assert_same(answer["outputs"], right[number % len(texts)])
+        answers = list(pool.map(lambda text: predict("fill_mask", inputs=[text]), texts * 5))
+    assert answers == right * 5
 
 
 @pytest.mark.slow
