@@ -52,7 +52,7 @@ test-all: $(PEERS)/installed ## run every test, with all libraries; for each nig
 	@if command -v python3.11 >/dev/null; then $(MAKE) test-served; fi
 
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
-	$(VENV)/bin/python -m pytest tests/serving/loaders/test_peers.py
+	$(VENV)/bin/python -m pytest tests/serving/loaders -k tensorflow_2_12
 
 docs: $(VENV)/installed ## build the documentation site in site/, strictly and without a network
 	$(VENV)/bin/zensical build --clean --strict

@@ -15,7 +15,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.audit import check_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
-from keras_bert_d2l.serving.signatures.signature import PREDICT, Signature, TextOptions
+from keras_bert_d2l.serving.signatures.signature import Signature, TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -23,7 +23,6 @@ from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 from keras_bert_d2l.types import PathLike
 
 _VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
-_FINGERPRINT_FILE = "fingerprint.pb"
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -61,8 +60,7 @@ def export_saved_model(
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tf_example`, except for `MultipleChoice`: serialized `tf.train.Example`s with the strings of
-      `serving_default` -> the same outputs, or those that the server's `Classify` and `Regress`
-      methods require;
+      `serving_default` -> the same outputs;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits.
 
@@ -132,7 +130,6 @@ def export_saved_model(
     name = folder.resolve().parent.name
     with _os_errors(folder), replacing_folder(folder) as temporary:
         _save(signatures, tokenizer, temporary)
-        _set_methods(temporary, signatures)
         check_saved_model(temporary)
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
@@ -190,18 +187,6 @@ def _save(
     default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     traced.setdefault(default, next(iter(traced.values())))
     tf.saved_model.save(saved, os.fspath(folder), signatures=traced)
-
-
-def _set_methods(folder: pathlib.Path, signatures: Mapping[str, Signature]) -> None:
-    """Set the method of each signature that also supports `Classify` or `Regress`."""
-    methods = {name: one.method for name, one in signatures.items() if one.method != PREDICT}
-    if methods:
-        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(os.fspath(folder))
-        for name, method in methods.items():
-            updater.replace_method_name(name, method)
-        updater.save()
-        # The fingerprint file is optional and no longer matches the updated graph.
-        (folder / _FINGERPRINT_FILE).unlink(missing_ok=True)
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:

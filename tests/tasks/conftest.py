@@ -11,7 +11,14 @@ from tests.inference.conftest import (  # noqa: F401
     words_bert,
     words_tokenizer,
 )
-from tests.serving.conftest import PAIRS, TOP_K, make_model, task_models, tokenizer  # noqa: F401
+from tests.serving.conftest import (  # noqa: F401
+    PAIRS,
+    TOP_K,
+    functions_run_eagerly,
+    make_model,
+    task_models,
+    tokenizer,
+)
 
 THRESHOLD = -9.2  # above which about half of the questions of test_signature have no answer
 
@@ -20,7 +27,7 @@ THRESHOLD = -9.2  # above which about half of the questions of test_signature ha
 def ask_signature(task_models):  # noqa: F811
     """A function that calls a signature of one of the `task_models` with lists of strings.
 
-    Exporting and loading the models takes several times as long; tests/serving does.
+    The models are not exported, and run eagerly; tests/serving has exported models.
     """
     found = {}
 
@@ -30,7 +37,8 @@ def ask_signature(task_models):  # noqa: F811
             options = TextOptions(name == PAIRS, TOP_K, threshold)
             found[name] = model_signatures(model, model.tokenizer, options)
         function = found[name][signature].function
-        outputs = function(*(tf.constant(strings, tf.string) for strings in arguments.values()))
+        with functions_run_eagerly():
+            outputs = function(*(tf.constant(strings, tf.string) for strings in arguments.values()))
         return {key: tensor.numpy() for key, tensor in outputs.items()}
 
     return ask

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_bert_d2l.tasks.tag.predictions import tag
-from tests.nightly import nightly_except
 from tests.serving.conftest import PAIRS
 
 pytestmark = pytest.mark.slow
@@ -20,7 +18,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", nightly_except({"answerer", "tagger", "classifier"}, INPUTS))
+@pytest.mark.parametrize("name", INPUTS)
 def test_no_text_produces_nan_or_infinity(name, ask_signature):
     hostile = ["", "\0", "[MASK]" * 9, "\ufffd", "é" * 300, "red " * 300, " \n\t", "\u202e😀"]
     strings = [*(text.encode() for text in hostile), b"\xff\xfe red", b"\xed\xa0\x80"]
@@ -54,12 +52,3 @@ def test_only_the_start_of_a_megabyte_of_text_is_read(ask_signature):
     assert answers.pop("truncated").tolist() == [True, True]
     for array in answers.values():
         np.testing.assert_array_equal(array[0], array[1])
-
-
-def test_pairs_need_both_texts(ask_signature):
-    error = tf.errors.InvalidArgumentError
-    with pytest.raises(error, match="same number of texts, one pair per row"):
-        ask_signature(PAIRS, text=["red", "green"], text_b=["blue"])
-    empty = tf.train.Example().SerializeToString()
-    with pytest.raises(error, match="Feature: text(_b)? .* is required"):
-        ask_signature(PAIRS, "tf_example", inputs=[empty])

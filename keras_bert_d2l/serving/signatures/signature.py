@@ -14,17 +14,12 @@ from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.text.tokenizer.framing import require
 
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
 TEXT_B = tf.TensorSpec((None,), tf.string, name="text_b")
 QUESTION = tf.TensorSpec((None,), tf.string, name="question")
 CHOICES = tf.TensorSpec((None, None), tf.string, name="choices")
 CONTEXT = tf.TensorSpec((None,), tf.string, name="context")
-
-PREDICT = tf.saved_model.PREDICT_METHOD_NAME
-CLASSIFY = tf.saved_model.CLASSIFY_METHOD_NAME
-REGRESS = tf.saved_model.REGRESS_METHOD_NAME
 
 _BATCH = (
     tf.TensorSpec((None, None), tf.int32, name="tokens"),
@@ -46,13 +41,11 @@ class Signature(NamedTuple):
         function: Takes tensors and returns named tensors.
         specs: Names, dtypes and shapes of its inputs.
         example: One small array per input, for warming up a server.
-        method: TensorFlow Serving method that can call it in addition to `Predict`.
     """
 
     function: Callable[..., Answer]
     specs: tuple[tf.TensorSpec, ...]
     example: tuple[np.ndarray, ...]
-    method: str = PREDICT
 
 
 class TextOptions(NamedTuple):
@@ -143,54 +136,16 @@ class ServedModel:
         )
 
         def run(*features: tf.Tensor) -> Answer:
-            # Without the checks, a GPU returns zeros for invalid ids.
-            with tf.control_dependencies(self._checks(*features)):
+            graph = tf.compat.v1.get_default_graph()
+            num_operations = len(graph.get_operations())
+            names = (spec.name for spec in specs)
+            self.model.check_batch(dict(zip(names, features, strict=True)))
+            added = graph.get_operations()[num_operations:]
+            # The model runs after the checks. Otherwise, a GPU would return zeros for invalid ids.
+            with tf.control_dependencies([one for one in added if one.type == "Assert"]):
                 return self(*map(tf.identity, features))
 
         return {"tokens": Signature(run, specs, example[: len(specs)])}
-
-    def _checks(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor,
-        valid_lens: tf.Tensor,
-        pred_positions: tf.Tensor | None = None,
-    ) -> list[tf.Operation]:
-        """Return assertions that the features have the right shapes and values."""
-        config, most = self.model.bert_config, self.model.max_row_len
-        num_rows, length = tf.unstack(tf.shape(tokens))
-        num_segments = config.num_segments - config.first_segment_id
-        checks = [
-            (length <= most, f"`tokens` must have at most {most} columns."),
-            (tf.shape(segments) == tf.shape(tokens), "`segments` must have the shape of `tokens`."),
-            (tf.size(valid_lens) == num_rows, "`valid_lens` must have one number per row."),
-            (_are_below(tokens, config.vocab_size), _from_0_to("tokens", config.vocab_size)),
-            (_are_below(segments, num_segments), _from_0_to("segments", num_segments)),
-            (
-                _are_below(valid_lens - 1, length),
-                "`valid_lens` must be from 1 to the number of columns of `tokens`.",
-            ),
-        ]
-        if pred_positions is not None:
-            checks += [
-                (
-                    tf.shape(pred_positions)[0] == num_rows,
-                    "`pred_positions` must have as many rows as `tokens`.",
-                ),
-                (
-                    _are_below(pred_positions, length),
-                    "`pred_positions` must be positions in `tokens`, from 0.",
-                ),
-            ]
-        return [assertion for check in checks for assertion in require(*check)]
-
-
-def _are_below(values: tf.Tensor, limit: int | tf.Tensor) -> tf.Tensor:
-    return (values >= 0) & (values < limit)
-
-
-def _from_0_to(name: str, limit: int) -> str:
-    return f"`{name}` must be from 0 to {limit - 1}."
 
 
 def _pretraining_outputs(

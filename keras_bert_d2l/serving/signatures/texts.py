@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import (
-    PREDICT,
     TEXT,
     Answer,
     ServedModel,
@@ -173,11 +172,9 @@ class TextSignatures:
 
     Attributes:
         specs: String inputs of `answer`.
-        method: TensorFlow Serving method for the model in addition to `Predict`.
     """
 
     specs: tuple[tf.TensorSpec, ...] = (TEXT,)
-    method: str = PREDICT
 
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         self.run = run
@@ -189,10 +186,6 @@ class TextSignatures:
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the outputs of `serving_default` for strings, each `(B,)`."""
         return self.embed(*texts)
-
-    def for_method(self, answer: Answer) -> Answer:
-        """Convert the outputs to the names and shapes that `method` requires."""
-        return answer
 
     def embed(self, text: tf.Tensor) -> Answer:
         """Return one vector per text.
@@ -227,19 +220,16 @@ class TextSignatures:
 
         def answer_examples(examples: tf.Tensor) -> Answer:
             parsed = tf.io.parse_example(examples, features)
-            return self.for_method(answer(*(parsed[spec.name] for spec in self.specs)))
+            return answer(*(parsed[spec.name] for spec in self.specs))
 
-        # `Classify` and `Regress` require a specific name for their only input.
-        name = "examples" if self.method == PREDICT else tf.saved_model.CLASSIFY_INPUTS
         value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[self._example]))
         example = tf.train.Example(
             features=tf.train.Features(feature=dict.fromkeys(features, value))
         )
         return Signature(
             answer_examples,
-            (tf.TensorSpec((None,), tf.string, name=name),),
+            (tf.TensorSpec((None,), tf.string, name="examples"),),
             (_bytes_array(example.SerializeToString()),),
-            self.method,
         )
 
     @property

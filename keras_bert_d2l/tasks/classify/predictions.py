@@ -29,7 +29,6 @@ from keras_bert_d2l.inference.evaluation import (
     row_options,
 )
 from keras_bert_d2l.serving.signatures.signature import (
-    CLASSIFY,
     TEXT,
     TEXT_B,
     Answer,
@@ -244,8 +243,6 @@ class LabeledSignatures(TextSignatures):
 class ClassifierSignatures(LabeledSignatures):
     """Signatures of a `SequenceClassifier`; arguments as for `LabeledSignatures`."""
 
-    method = CLASSIFY
-
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the labels of texts.
 
@@ -270,6 +267,3 @@ class ClassifierSignatures(LabeledSignatures):
             "score": tf.gather(scores, best, batch_dims=1),
             "id": best,
         }
-
-    def for_method(self, answer: Answer) -> Answer:
-        return {"classes": answer["labels"], "scores": answer["scores"]}

@@ -25,13 +25,7 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import (
-    PREDICT,
-    REGRESS,
-    Answer,
-    ServedModel,
-    TextOptions,
-)
+from keras_bert_d2l.serving.signatures.signature import Answer
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.predictions import LabeledSignatures
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
@@ -151,11 +145,6 @@ def evaluate_scores(
 class RegressorSignatures(LabeledSignatures):
     """Signatures of a `SequenceRegressor`; arguments as for `LabeledSignatures`."""
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
-        super().__init__(run, tokenizer, options)
-        # `Regress` supports only one score per text.
-        self.method = REGRESS if len(run.model.labels) == 1 else PREDICT
-
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the scores of texts.
 
@@ -167,6 +156,3 @@ class RegressorSignatures(LabeledSignatures):
         """
         answer, logits = self.labels_and_logits(*texts)
         return {**answer, "scores": logits}
-
-    def for_method(self, answer: Answer) -> Answer:
-        return answer if self.method == PREDICT else {"outputs": answer["scores"][:, 0]}

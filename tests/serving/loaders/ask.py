@@ -1,13 +1,13 @@
 """Run SavedModels in a process without this package.
 
-python ask.py QUESTIONS ANSWERS [NUM_THREADS]
+python ask.py QUESTIONS ANSWERS
 
-QUESTIONS: JSON that maps each model name to its "folder", "requests" and "repeats". A request is
-[signature, {input: [dtype, shape, flat values]}]; strings store each byte as a character from 0 to
-255. ANSWERS: an .npz with the outputs named "loader/model/request/output", where the loader is
-"eager" (tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). The threads send
-"repeats" requests to each model, and the outputs for the same request must be equal. This program
-also runs under old releases of TensorFlow.
+QUESTIONS: JSON that maps each model name to its "folder", "loaders" and "requests". A loader is
+"eager" (tf.saved_model.load) or "graph" (tf.compat.v1.saved_model.loader). A request is [signature,
+{input: [dtype, shape, flat values]}]; strings store each byte as a character from 0 to 255.
+ANSWERS: an .npz with the outputs named "loader/model/request/output". With the eager loader,
+threads repeat the requests, and the outputs for the same request must be equal. This program also
+runs under old releases of TensorFlow.
 """
 
 import concurrent.futures
@@ -19,9 +19,12 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  # registers its ops
 
 SAME = 1e-6
+NUM_THREADS, NUM_REQUESTS = 8, 50
 
 
-def main(questions_file, answers_file, num_threads="1"):
+def main(questions_file, answers_file):
+    # The graph optimizer takes longer than all requests. The other tests use it.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with open(questions_file, encoding="utf-8") as file:
         questions = json.load(file)
     arrays = {}
@@ -30,11 +33,8 @@ def main(questions_file, answers_file, num_threads="1"):
             (signature, {name: array(*values) for name, values in inputs.items()})
             for signature, inputs in question["requests"]
         ]
-        ask = eager(question["folder"])
-        answers = {"eager": [ask(*request) for request in requests]}
-        ask_in_threads(ask, requests, answers["eager"], int(num_threads), question["repeats"])
-        answers["graph"] = graph(question["folder"], requests)
-        for loader, outputs in answers.items():
+        for loader in question["loaders"]:
+            outputs = {"eager": eager, "graph": graph}[loader](question["folder"], requests)
             for number, answer in enumerate(outputs):
                 for output, value in answer.items():
                     value = value.astype("S") if value.dtype == object else value
@@ -49,20 +49,20 @@ def array(dtype, shape, values):
     return np.array(values, object if dtype == "string" else dtype).reshape(shape)
 
 
-def eager(folder):
+def eager(folder, requests):
     model = tf.saved_model.load(folder)
 
     def ask(signature, inputs):
         tensors = {name: tf.constant(value) for name, value in inputs.items()}
-        answer = ask.model.signatures[signature](**tensors)
+        answer = model.signatures[signature](**tensors)
         return {name: tensor.numpy() for name, tensor in answer.items()}
 
-    ask.model = model  # keeps its variables alive
-    return ask
+    outputs = [ask(*request) for request in requests]
+    ask_in_threads(ask, requests, outputs)
+    return outputs
 
 
 def graph(folder, requests):
-    # Disable the graph optimizer, which takes longer than all requests. "eager" uses it.
     options = tf.compat.v1.ConfigProto()
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), tf.compat.v1.Session(config=options) as session:
@@ -76,7 +76,7 @@ def ask_session(session, meta_graph, signature, inputs):
     return session.run({name: info.name for name, info in names.outputs.items()}, feeds)
 
 
-def ask_in_threads(ask, requests, expected, num_threads, num_requests):
+def ask_in_threads(ask, requests, expected):
     def ask_again(number):
         number %= len(requests)
         answer = ask(*requests[number])
@@ -87,8 +87,8 @@ def ask_in_threads(ask, requests, expected, num_threads, num_requests):
             else:
                 np.testing.assert_array_equal(value, expected[number][name])
 
-    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        for _ in pool.map(ask_again, range(num_requests)):
+    with concurrent.futures.ThreadPoolExecutor(NUM_THREADS) as pool:
+        for _ in pool.map(ask_again, range(NUM_REQUESTS)):
             pass
 
 

@@ -1,8 +1,16 @@
 """Tests of exported models in programs that do not use this package.
 
-`pytest tests/serving/loaders -s` prints the table of differences.
+Each program gives the outputs of `ServedModel`, which other tests compare with those of the models.
+The tests with TensorFlow 2.12.1, whose tensorflow-text many servers have, need an environment with
+Python 3.11 or older:
+
+    python3.11 -m venv .venv-tf212
+    .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
 """
 
+import functools
+import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -12,49 +20,129 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.audit import read_saved_model
+from tests.serving.conftest import NAMES, example
 
 HERE = pathlib.Path(__file__).parent
+TF212_VARIABLE = "KERAS_BERT_D2L_TF212"
 DTYPES = {tf.float32.as_datatype_enum: np.float32, tf.int32.as_datatype_enum: np.int32}
 OPS = ("_fast_wordpiece_tokenizer.so", "_normalize_ops.so")  # op libraries of tensorflow-text
 BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
+TOLERANCE = 1e-5
+LOADERS = ("eager", "graph")
+EVERY = dict.fromkeys(NAMES, LOADERS)
+DAILY = {"demo": ["graph"], "answerer": ["eager"]}
+TEXTS = (
+    "red [MASK]",
+    "",
+    "[MASK] blue [MASK]ish green",
+    "Reddish, green",
+    "Ünïcödé 日本 🙂\tblue [SEP] \x7f",
+    "red green " * 12 + "[MASK]",
+)
+ROWS = {
+    "tokens": np.arange(18, dtype=np.int32).reshape(6, 3) % 9,
+    "segments": np.arange(18, dtype=np.int32).reshape(6, 3) % 2,
+    "valid_lens": np.int32([1, 2, 3, 3, 2, 1]),
+    "pred_positions": np.zeros((6, 2), np.int32),
+}
+
+
+@pytest.fixture(scope="session")
+def asked(load):
+    """A function that returns requests to a model and their outputs: (signature, inputs, outputs).
+
+    The requests are to every signature, with several batch sizes.
+    """
+
+    @functools.cache
+    def asked(name):
+        model = load(name)
+        return [(*request, model.ask(*request)) for request in requests(model.interfaces)]
+
+    return asked
+
+
+def requests(interfaces):
+    for size in (len(TEXTS), 1, 0):
+        text = np.array([text.encode() for text in TEXTS[:size]], object)
+        for signature, (specs, _) in interfaces.items():
+            names = interfaces["serving_default"].inputs if signature == "tf_example" else specs
+            strings = dict(zip(names, (text, text[::-1]), strict=False))
+            if signature == "tokens":
+                yield signature, {name: ROWS[name][:size] for name in specs}
+            elif signature == "tf_example":
+                rows = [example(**dict(zip(names, row))) for row in zip(*strings.values())]  # noqa: B905
+                yield signature, dict.fromkeys(specs, np.array(rows, object))
+            else:
+                yield signature, strings
+
+
+@pytest.fixture
+def ask_tensorflow(asked, export, tmp_path):
+    """A function that asks models in a process with TensorFlow alone, and compares the outputs."""
+
+    def ask_tensorflow(python, loaders):
+        questions = {
+            name: {
+                "folder": str(export(name)),
+                "loaders": loaders[name],
+                "requests": [
+                    [signature, {name: as_json(array) for name, array in inputs.items()}]
+                    for signature, inputs, _ in asked(name)
+                ],
+            }
+            for name in loaders
+        }
+        (tmp_path / "questions.json").write_text(json.dumps(questions), encoding="utf-8")
+        run([python, HERE / "ask.py", "questions.json", "answers.npz"], cwd=tmp_path)
+        arrays = dict(np.load(tmp_path / "answers.npz"))
+        for name in loaders:
+            for loader in loaders[name]:
+                for number, (*_, expected) in enumerate(asked(name)):
+                    prefix = f"{loader}/{name}/{number}/"
+                    given = {key: arrays[prefix + key] for key in expected}
+                    assert_equal(given, expected, prefix)
+
+    return ask_tensorflow
 
 
 @pytest.mark.slow
-def test_plain_tensorflow_matches_the_models(
-    served_models, questions_file, assert_answers, tmp_path
-):
-    """Uses the eager loader (requests from 8 threads) and graph mode."""
-    answers = tmp_path / "answers.npz"
-    run([sys.executable, HERE / "ask.py", questions_file, answers, "8"], cwd=tmp_path)
-    arrays = dict(np.load(answers))
-    for name, served in served_models.items():
-        for loader in ("eager", "graph"):
-            given = by_request(arrays, f"{loader}/{name}", len(served.requests))
-            assert_answers(name, given, loader)
+@pytest.mark.parametrize("loaders", [DAILY, pytest.param(EVERY, marks=pytest.mark.long)])
+def test_plain_tensorflow_gives_the_same_outputs(loaders, ask_tensorflow):
+    ask_tensorflow(sys.executable, loaders)
 
 
 @pytest.mark.long
-def test_a_c_program_matches_the_models(served_models, assert_answers, client):
-    arguments, names = [], []
-    for name, (folder, requests, _) in served_models.items():
-        signatures = read_saved_model(folder).meta_graphs[0].signature_def
-        arguments += ["model", folder]
-        for signature, inputs in requests:
-            infos = signatures[signature]
+def test_tensorflow_2_12_gives_the_same_outputs(ask_tensorflow):
+    default = HERE.parents[2] / ".venv-tf212" / "bin" / "python"
+    python = pathlib.Path(os.environ.get(TF212_VARIABLE, default))
+    if not python.exists():
+        pytest.skip(f"needs a Python with TensorFlow 2.12.1 in .venv-tf212 or {TF212_VARIABLE}")
+    version = (
+        "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
+    )
+    assert run([python, "-c", version]) == "2.12.1 2.12.1\n"
+    ask_tensorflow(python, EVERY)
+
+
+@pytest.mark.long
+def test_a_c_program_gives_the_same_outputs(load, export, asked, client):
+    arguments, expected = [], []
+    for name in NAMES:
+        arguments += ["model", export(name)]
+        for signature, inputs, outputs in asked(name):
+            infos = load(name).definitions[signature]
             arguments.append("ask")
             for key, array in inputs.items():
                 arguments += ["in", infos.inputs[key].name, *as_arguments(array)]
-            names.append((name, sorted(infos.outputs)))
-            for key in sorted(infos.outputs):
+            for key in outputs:
                 arguments += ["out", infos.outputs[key].name]
+            expected.append(outputs)
     lines = client(*arguments).splitlines()
     printed = iter(zip(lines[::2], lines[1::2], strict=True))
-    answers = {name: [] for name in served_models}
-    for name, outputs in names:
-        answers[name].append({key: as_array(*next(printed)) for key in outputs})
-    for name, given in answers.items():
-        assert_answers(name, given, "C")
+    for number, outputs in enumerate(expected):
+        given = {key: as_array(*next(printed)) for key in outputs}
+        assert_equal(given, outputs, f"request {number}")
 
 
 @pytest.fixture
@@ -75,26 +163,33 @@ def client(tmp_path):
     if shutil.which("ld.gold"):
         compile_.append("-fuse-ld=gold")  # links four times faster
     run(compile_)
-
-    def ask(*arguments):
-        return run([program, *(word for op in ops for word in ("lib", op)), *arguments])
-
-    return ask
+    return lambda *words: run([program, *(word for op in ops for word in ("lib", op)), *words])
 
 
 def run(command, cwd=None):
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    # Another release of TensorFlow must not import this package or its dependencies.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def by_request(arrays, prefix, num_requests):
-    answers = [{} for _ in range(num_requests)]
-    for key, array in arrays.items():
-        if key.startswith(f"{prefix}/"):
-            number, output = key.removeprefix(f"{prefix}/").split("/")
-            answers[int(number)][output] = array
-    return answers
+def assert_equal(given, expected, where):
+    for name, array in expected.items():
+        assert given[name].shape == array.shape, (where, name)
+        if array.dtype == np.float32:
+            np.testing.assert_allclose(given[name], array, TOLERANCE, TOLERANCE, err_msg=where)
+        else:
+            np.testing.assert_array_equal(given[name], array, f"{where} {name}")
+
+
+def as_json(array):
+    values = array.ravel().tolist()
+    if array.dtype != object:
+        return [array.dtype.name, array.shape, values]
+    return ["string", array.shape, [value.decode("latin-1") for value in values]]
 
 
 def as_arguments(array):
