@@ -147,7 +147,9 @@ def test_a_line_of_ten_million_bytes_is_split_and_complete(write):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layout", "separator"), [("lines", " "), ("prose", "\n")])
+@pytest.mark.parametrize(
+    ("layout", "separator"), [("lines", " "), pytest.param("prose", "\n", marks=pytest.mark.long)]
+)
 def test_memory_does_not_grow_with_the_file(write, layout, separator):
     sentence = "This is one of a great many sentences." + separator
     path = write("text.txt.gz", gzip.compress(sentence.encode() * (4_000_000 // len(sentence)), 1))

@@ -335,7 +335,7 @@ def test_a_graph_gives_the_same_result_with_ops_of_stock_tf_serving(service):
     assert not {op for op in ops if op.startswith("TFText>") or op == "PyFunc"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_batches_of_a_dataset_have_the_known_length(tokenizer):
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, TEXTS_B)).batch(3)
     mapped = dataset.map(lambda a, b: tokenizer(a, b, max_len=8))
