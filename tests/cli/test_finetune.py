@@ -85,13 +85,12 @@ def test_finetune_reports_its_data_and_writes_model_metrics_and_report(reviews):
     assert f"Best epoch: {metrics['best_epoch']}, accuracy 1.0000" in out
 
 
-def test_evaluate_prints_metrics_and_writes_them(run, error, reviews, files):
-    out = run(
-        "evaluate", "--model", "runs/reviews", "--data", "reviews.tsv", "--out", "e.json"
-    ).stdout
+def test_evaluate_prints_metrics_as_a_table_and_as_json(run, error, reviews, files):
+    evaluate = ("evaluate", "--model", "runs/reviews", "--data", "reviews.tsv")
+    out = run(*evaluate).stdout
     assert "accuracy" in out
     assert "1.0000" in out
-    written = json.loads((files / "e.json").read_text())
+    written = json.loads(run(*evaluate, "--json").stdout)
     assert (written["task"], written["examples"]) == ("classify", 48)
     assert written["metrics"]["accuracy"] == 1.0
     assert written["dropped"] == {"empty text": 1}

@@ -54,7 +54,6 @@ COMMANDS = {
     "vocab text.txt --out": "text.txt",
     "predict text.txt --model nowhere --out": "text.txt",
     "predict a.txt --context text.txt --model nowhere --out": "text.txt",
-    "evaluate --data text.txt --model nowhere --out": "text.txt",
     "features --file lines.jsonl --model nowhere --out": "lines.jsonl",
     "embed --file lines.npy --model nowhere --out": "lines.npy",
 }

@@ -33,7 +33,7 @@ from keras_bert_d2l.cli.input_output import (
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
-from keras_bert_d2l.files import replacing_file, write_json
+from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.progress import parts, stage, without_bar
 from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.text_files import bare_suffix
@@ -186,7 +186,6 @@ def evaluate(
     model: TaskModel,
     batch_size: BatchSize = 32,
     null_threshold: float | None = None,
-    out: OptionalOut = None,
     json: Json = False,
     max_len: int | None = None,
     **columns: Any,
@@ -196,15 +195,13 @@ def evaluate(
     For example:
 
     - `keras-bert-d2l evaluate --model runs/reviews --data test.tsv`
-    - `keras-bert-d2l evaluate --model runs/pos --data test.conllu --label UPOS --out pos.json`
+    - `keras-bert-d2l evaluate --model runs/pos --data test.conllu --label UPOS`
 
     Args:
         data: Labeled examples, in any format that `finetune` reads.
         null_threshold: Count a question as unanswered when the no-answer score beats the best
             answer by more than this. [default: the best threshold for these examples]
-        out: Also write metrics and errors to this JSON file.
     """
-    check_output("out", out, inputs=[data])
     trained, task = load_task(model)
     check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
@@ -242,6 +239,3 @@ def evaluate(
         print(json_format.dumps(facts))
     else:
         kb.print_evaluation(found)
-    if out is not None:
-        write_json(out, facts)
-        print(f"Written to {out}", file=sys.stderr if json else sys.stdout)
