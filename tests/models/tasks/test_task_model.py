@@ -149,9 +149,7 @@ def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", nightly_except({"SequenceClassifier", "QuestionAnswerer", "TextEmbedder"}, TASKS)
-)
+@pytest.mark.parametrize("kind", nightly_except({"SequenceClassifier", "QuestionAnswerer"}, TASKS))
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(kind=kind), make_labels(kind)
     compile_eagerly(model)
@@ -543,7 +541,7 @@ def test_texts_of_another_form_are_rejected(classifier, texts):
         classifier.checked_texts(texts)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_advice_on_labels_of_a_dataset_with_several_labels_per_text_works(tokenizer):
     model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
     compile_eagerly(model)

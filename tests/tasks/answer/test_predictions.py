@@ -92,7 +92,7 @@ def test_a_score_is_the_probability_among_the_20_best_answers(random_reader):
     assert [one.score for one in found] == pytest.approx(best / best.sum(), abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_answers_do_not_depend_on_the_batch_size(random_reader):
     alone = [
         answer(random_reader, *pair, top_k=2) for pair in zip(QUESTIONS, CONTEXTS, strict=True)
