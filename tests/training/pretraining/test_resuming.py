@@ -120,7 +120,7 @@ def test_a_killed_run_resumes_exactly(finished, tmp_path):
     assert_same_run(run, resume(run), finished.run, finished.result.metrics)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a fine-tuning run does the same every day
 def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(finished, text, options, tmp_path):
     run = tmp_path / "my run"
     with pytest.raises(TrainingInterrupted, match=r"step 5 of 7.*pretrain --resume '.*my run'"):

@@ -270,7 +270,7 @@ def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_la
 
 
 @in_memory
-def test_fine_tuning_resumes_exactly_from_a_url(address, tmp_path, on_another_machine):
+def test_fine_tuning_resumes_exactly_from_a_url(address, eager, tmp_path, on_another_machine):
     given = {"epochs": 2, "learning_rate": 2e-2, "verbose": 0}
     whole = kb.finetune(make_model(), of_epoch, DEV, tmp_path / "whole", **given)
     stop = AfterSteps(1, press_ctrl_c)
