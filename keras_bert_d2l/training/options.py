@@ -183,7 +183,8 @@ class OptionRecord:
         """
         name, options = os.fspath(path), cls.read_yaml(path)
         missing = [field.name for field in dataclasses.fields(cls) if field.name not in options]
-        moved = {one: given[one] for one in _OF_MACHINE if given.get(one) is not None}
+        moved = {one: cls.normal_form(one, given.get(one)) for one in _OF_MACHINE}
+        moved = {one: value for one, value in moved.items() if value is not None}
         # An unchanged file may be older than an option, which then has its default.
         if missing and not os.path.exists(os.path.join(os.path.dirname(name), CHECKSUMS)):
             raise ValueError(
