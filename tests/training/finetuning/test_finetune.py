@@ -136,12 +136,13 @@ def in_batches_of_four(epoch):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["eagerly", pytest.param("in a graph", marks=pytest.mark.long)])
 def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **OPTIONS)
-    options = {**OPTIONS, "callbacks": [PressCtrlC(5)]}
-    with pytest.raises(TrainingInterrupted, match="epoch 2 of 3 after step 2 of 4; the state is"):
+    given = {**OPTIONS, "epochs": 2}
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **given)
+    options = {**given, "callbacks": [PressCtrlC(5)]}
+    with pytest.raises(TrainingInterrupted, match="epoch 2 of 2 after step 2 of 4; the state is"):
         finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **OPTIONS)
+    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
     for file in (
         "metrics.json",
         "metrics.jsonl",
@@ -150,12 +151,12 @@ def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
         "last/training_state.json",  # includes the points of the learning curve
     ):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
-    changed = {**OPTIONS, "learning_rate": 1.0}
+    changed = {**given, "learning_rate": 1.0}
     message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
     with pytest.raises(ValueError, match=message):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
     with pytest.raises(FileExistsError, match="resume=True"):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **OPTIONS)
+        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **given)
 
 
 @pytest.mark.long
@@ -212,19 +213,13 @@ def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
 
-@pytest.mark.slow
-def test_patience_ends_a_run_that_stops_improving(tmp_path):
-    options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_error"}
-    errors = iter([3.0, 2.0, 1.0, 1.5, 0.5])
-    _, metrics = finetune(
-        make_model(),
-        of_epoch,
-        DEV,
-        tmp_path / "run",
-        score=lambda model: {"error": next(errors)},
-        **options,
-    )
-    assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
+def test_patience_ends_a_run_that_stops_improving():
+    state, is_over = FinetuningProgress(monitor="val_error"), []
+    for error in (3.0, 2.0, 2.5, 1.0):
+        state.add_epoch({"val_error": error})
+        is_over.append(state.is_over(epochs=5, patience=1))
+    assert is_over == [False, False, True, False]
+    assert [state.is_over(epochs, patience=None) for epochs in (4, 5)] == [True, False]
 
 
 @pytest.mark.slow
