@@ -11,7 +11,6 @@ import PIL.Image
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.report.report import report_page
-from keras_bert_d2l.inspection.doctor.evidence import of_options, of_run
 from tests.chromium import Page, browser, find_chromium
 
 PICTURES = pathlib.Path(__file__).parents[1] / "docs/pictures"
@@ -40,8 +39,6 @@ def main(text: str) -> None:
         kb.compare_runs([folder / run for run in RUNS], folder / "comparison.html")
         store = stored(text, folder / "modern", folder / "store")
         (folder / "data.html").write_text(report_page(kb.data_report(store, store.tokenizer())))
-        start = of_options(of_run(folder / "adamw").options)
-        kb.find_learning_rate(start.model, start.batches).plot(PICTURES / "rates.svg")
         with browser(chromium, folder / "profile") as page:
             page.look(width=WIDTH)
             page.open(folder / "playground.html")

@@ -1,19 +1,17 @@
-"""`find_learning_rate`: the learning rate range test of Smith 2017, and its plot."""
+"""`find_learning_rate`: the learning rate range test of Smith 2017."""
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_positive, check_type
-from keras_bert_d2l.files import write_text
 from keras_bert_d2l.models.features import BatchModel
-from keras_bert_d2l.pages import fill
-from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
+from keras_bert_d2l.types import ConfigDict, Tensor
 
 _FIRST = 5  # steps whose mean loss is the initial loss
 _DIVERGED = 1.5  # times the initial loss
@@ -21,13 +19,11 @@ _FELL = 0.98  # times the initial loss; above that, the loss has not fallen
 _LEARNED = 0.01  # times the initial loss; there is nothing left to learn
 _NEIGHBORS = 4  # on both sides, over which losses are averaged
 _MARGIN = 5  # between the rate of the lowest loss, which is about to diverge, and the proposal
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 700, 40, 360  # edges of the plot in an image of 720 x 410
-_NUM_LINES = 6
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class RangeTest:
-    """Result of `find_learning_rate`. A notebook shows its plot.
+    """Result of `find_learning_rate`.
 
     Attributes:
         rates: The learning rate of each step, ascending.
@@ -39,7 +35,7 @@ class RangeTest:
     import keras_bert_d2l as kb
 
     found = kb.RangeTest(rates=(1e-4, 1e-3, 1e-2), losses=(5.0, 4.0, 9.0))
-    found.plot("rates.svg")
+    print(found.proposal)
     ```
     """
 
@@ -78,38 +74,6 @@ class RangeTest:
             f"{self.smoothed[0]:.3f} to {self.smoothed[self.best]:.3f} at "
             f"{self.rates[self.best]:.2g}, the test ended at {self.rates[-1]:.2g}"
         )
-
-    def _repr_html_(self) -> str:
-        """Return the plot: losses over rates on a logarithmic axis, and the proposed rate."""
-        lowest, highest = math.log10(self.rates[0]), math.log10(self.rates[-1])
-        least, most = min(self.losses), max(*self.smoothed, self.losses[0])
-
-        def x(rate: float) -> float:
-            share = (math.log10(rate) - lowest) / ((highest - lowest) or 1)
-            return round(_LEFT + share * (_RIGHT - _LEFT), 1)
-
-        def y(loss: float) -> float:
-            share = min(1.0, (loss - least) / ((most - least) or 1))
-            return round(_BOTTOM - share * (_BOTTOM - _TOP), 1)
-
-        def line(values: Sequence[float]) -> str:
-            points = zip(self.rates, values, strict=True)
-            return " ".join(f"{x(rate)},{y(value)}" for rate, value in points)
-
-        decades = [10.0**n for n in range(math.ceil(lowest), math.floor(highest) + 1)]
-        proposal = self.proposal
-        return fill(
-            "inspection/learning_rate.svg.jinja",
-            columns=[(x(rate), f"{rate:.0e}") for rate in decades],
-            lines=[(y(loss), f"{loss:.3g}") for loss in np.linspace(least, most, _NUM_LINES)],
-            losses=line(self.losses),
-            smoothed=line(self.smoothed),
-            proposal=proposal and (x(max(proposal, self.rates[0])), f"{proposal:.2g}"),
-        )
-
-    def plot(self, path: PathLike) -> None:
-        """Write the plot of the losses as an SVG file."""
-        write_text(path, self._repr_html_())
 
 
 def find_learning_rate(

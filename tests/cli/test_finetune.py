@@ -272,8 +272,6 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
 @pytest.mark.long
 def test_lr_find_proposes_a_rate_and_creates_no_run(run, files):
     data = ("finetune", "classify", "--train", "reviews.tsv", "--model", "bert")
-    out = run(*data, *SMALL[:4], "--lr-find", "rates.svg").stdout
+    out = run(*data, *SMALL[:4], "--lr-find").stdout
     assert "RangeTest: learning rate " in out
-    assert out.endswith("Plot: rates.svg\n")
-    assert (files / "rates.svg").read_text().startswith("<svg")
     assert not (files / "run.yaml").exists()

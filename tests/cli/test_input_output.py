@@ -61,8 +61,6 @@ PAGES = {
     "data-report nowhere --out": ".html",
     "compare nowhere --out": ".html",
     "playground --model nowhere --out": ".html",
-    "pretrain nowhere --lr-find": ".svg",
-    "finetune classify --train nowhere --model nowhere --lr-find": ".svg",
 }
 
 

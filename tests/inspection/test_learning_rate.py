@@ -1,5 +1,4 @@
 import math
-from xml.etree import ElementTree
 
 import keras
 import numpy as np
@@ -98,22 +97,6 @@ def test_the_test_ends_when_the_loss_diverges():
     )
     assert len(found.losses) < 30
     assert all(map(math.isfinite, found.losses))
-
-
-def test_the_plot_is_an_svg_with_a_point_for_every_loss(tmp_path):
-    found = RangeTest(RATES, tuple(9 - math.exp(-((n - 7) ** 2) / 20) for n in range(15)))
-    found.plot(tmp_path / "rates.svg")
-    root = ElementTree.parse(tmp_path / "rates.svg").getroot()
-    space = root.tag.removesuffix("svg")
-    lines = root.iter(f"{space}polyline")
-    losses, smoothed = (line.get("points").split() for line in lines)
-    assert len(losses) == len(smoothed) == 15
-    x, y = zip(*(map(float, point.split(",")) for point in losses), strict=True)
-    assert (x[0], x[-1]) == (60, 700)
-    np.testing.assert_allclose(np.diff(x), 640 / 14, atol=0.11)
-    assert max(y) == y[7] == 360  # the lowest loss
-    texts = [text.text for text in root.iter(f"{space}text")]
-    assert "proposed: 2e-06" in texts
 
 
 def test_wrong_arguments_are_reported():

@@ -20,7 +20,7 @@ from keras_bert_d2l.cli.arguments import (
     panel,
     takes_options,
 )
-from keras_bert_d2l.cli.input_output import check_output, load
+from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.task import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -58,11 +58,11 @@ Config = Annotated[
     ),
 ]
 LrFind = Annotated[
-    Path | None,
+    bool,
     Parameter(
         help="Test learning rates instead of training: up to 100 steps with rising rates. Print "
-        "the proposed rate and write the plot to this SVG file.",
-        converter=nonempty_path,
+        "the proposed rate.",
+        negative="",
         group=panel("Run"),
     ),
 ]
@@ -110,7 +110,7 @@ def pretrain(
     run_dir: RunDir = None,
     resume: Resume = None,
     config: Config = None,
-    lr_find: LrFind = None,
+    lr_find: LrFind = False,
     **options: Option,
 ) -> None:
     """Pretrain a BERT on masked-token and next-sentence prediction.
@@ -123,7 +123,7 @@ def pretrain(
     For example:
 
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine --steps 20000`
-    - `keras-bert-d2l pretrain my_text/ --lr-find rates.svg`
+    - `keras-bert-d2l pretrain my_text/ --lr-find`
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/hour --minutes 60 --short-steps 0.5`
     - `keras-bert-d2l pretrain my_store/ --run-dir runs/mine --masking whole_word`
     - `keras-bert-d2l pretrain "news/*.txt.gz" --run-dir runs/news --init runs/mine`
@@ -147,7 +147,7 @@ def pretrain(
         given["corpus"] = one_or_many(list(texts))
     given |= options
     folder = _run_folder(run_dir, resume, lr_find=lr_find)
-    if lr_find is None:
+    if not lr_find:
         kb.pretrain(run_dir=folder, resume=resume is not None, **given)
         return
     from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
@@ -156,7 +156,7 @@ def pretrain(
 
     settings = PretrainingOptions.from_dict(with_store_options(given))
     trainer = make_trainer(settings.corpus, RunFolder(folder), settings, Printer("auto"))
-    _find_learning_rate(trainer.model, trainer.batches(causal=True), lr_find)
+    _find_learning_rate(trainer.model, trainer.batches(causal=True))
 
 
 def _tasks_in_words() -> str:
@@ -190,7 +190,7 @@ def finetune(
     resume: Resume = None,
     config: Config = None,
     peek: Flag = False,
-    lr_find: LrFind = None,
+    lr_find: LrFind = False,
     class_weight: Annotated[
         tuple[str, ...],
         Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
@@ -214,7 +214,7 @@ def finetune(
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
     - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
-    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --lr-find rates.svg`
+    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --lr-find`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:
@@ -231,7 +231,7 @@ def finetune(
     if peek:
         _peek(TaskRunOptions.from_dict(given))
         return
-    if lr_find is None:
+    if not lr_find:
         kb.finetune_files(folder, resume=resume is not None, **given)
         return
     from keras_bert_d2l.training.finetuning.data import batches_of
@@ -240,11 +240,11 @@ def finetune(
     from keras_bert_d2l.training.run.run_folder import RunFolder
 
     trainer = make_trainer(RunFolder(folder), TaskRunOptions.from_dict(given), Printer("auto"))
-    _find_learning_rate(trainer.model, batches_of(trainer.data.train, 0), lr_find)
+    _find_learning_rate(trainer.model, batches_of(trainer.data.train, 0))
 
 
 def _run_folder(
-    run_dir: Path | None, resume: Path | None, *, lr_find: Path | None, peek: bool = False
+    run_dir: Path | None, resume: Path | None, *, lr_find: bool, peek: bool = False
 ) -> Path:
     """Return the folder of the run. If nothing is trained, no folder is made for it."""
     for option, value in (("--peek", peek), ("--lr-find", lr_find)):
@@ -253,7 +253,6 @@ def _run_folder(
                 f"{option} does not train, so it has no run to resume. Received: --resume "
                 f"{resume}; remove one of them."
             )
-    check_output("lr_find", lr_find, suffixes=[".svg"])
     if peek or lr_find:
         return Path()
     if run_dir is not None and resume is not None:
@@ -303,10 +302,8 @@ def _peek(options: TaskRunOptions) -> None:
 
 
 def _find_learning_rate(
-    model: "kb.BERTModel | kb.SequenceClassifier", batches: Iterable[Tensor], plot: Path
+    model: "kb.BERTModel | kb.SequenceClassifier", batches: Iterable[Tensor]
 ) -> None:
     with stage("Testing learning rates"):
         found = kb.find_learning_rate(model, batches)
     print(found)
-    found.plot(plot)
-    print(f"Plot: {plot}")
