@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab
 from keras_bert_d2l.checks import check_integer, check_that, check_type
-from keras_bert_d2l.data.pretraining.packing import Repacking
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
@@ -151,8 +150,7 @@ def train_bert(
 ) -> None:
     r"""Pretrain a model for a number of steps, and print both losses and the speed.
 
-    The training step is compiled and uses the package's losses. It runs on packed rows without most
-    of the padding of the batch, which changes neither loss. A progress bar replaces the book's
+    The training step is compiled and uses the package's losses. A progress bar replaces the book's
     plot. At the end, the mean losses over all steps and the number of sentence pairs per second are
     printed. The speed excludes the first step, which includes compilation. The MLM loss is
     weighted, so it is not comparable with the loss of the book's PyTorch edition, which counts
@@ -197,14 +195,12 @@ def train_bert(
     _check_vocab_size(vocab_size, net.bert_config.vocab_size)
     net.compile(optimizer=optimizer or keras.optimizers.Adam(1e-4))
     bar = keras.utils.Progbar(num_steps)  # shows running means
-    losses, seconds, pairs, repacking = [], 0.0, 0, None
+    losses, seconds, pairs = [], 0.0, 0
     for step, batch in enumerate(itertools.islice(_epochs(train_iter), num_steps)):
         start = time.perf_counter()
-        if repacking is None:
-            length = batch[0].shape[1]
-            repacking = Repacking(max(length, min(2 * length, net.bert_config.max_len)))
+        # The JAX backend does not accept TensorFlow's tensors.
         arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, to_keras_batch(*batch))
-        logs = net.train_on_batch(*repacking(*arrays), return_dict=True)
+        logs = net.train_on_batch(*arrays, return_dict=True)
         losses.append((logs["mlm_cross_entropy"], logs["nsp_cross_entropy"]))
         if step > 0 or num_steps == 1:
             pairs += int(batch[0].shape[0])

@@ -1,4 +1,4 @@
-"""Assign examples to rows, and write their token ids. `Repacking` packs batches of the book.
+"""Assign examples to rows, and write their token ids.
 
 There are three row layouts. A "padded" row contains one example and padding. A "packed" row
 contains several examples, numbered so that a model can keep them separate. A "bucketed" row
@@ -7,7 +7,6 @@ contains one example; the rows of a batch have similar lengths and are padded to
 R: rows, T: tokens per row, E: maximum number of examples per row.
 """
 
-import math
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -18,10 +17,7 @@ from keras_bert_d2l.text.vocab import Vocab
 
 Rows: TypeAlias = Literal["padded", "packed", "bucketed"]
 ROWS = get_args(Rows)
-Arrays: TypeAlias = dict[str, np.ndarray]
 LENGTH_STEP = 8  # the length of a bucketed row is a multiple of this
-_MAX_EXAMPLES = 8  # E in a repacked batch
-_SPARE = 1.06  # repacked rows and predictions to allocate, relative to the first batch
 _PACKED_TOGETHER = 1 << 12  # examples packed as a group; larger groups hardly fill rows better
 
 
@@ -244,111 +240,3 @@ def _join(stored: np.ndarray, examples: Examples, order: np.ndarray, vocab: Voca
     begin = text_begin[first_text]
     ids[begin] = vocab.cls_id
     return _Joined(ids, begin, end[last_text] > start[last_text], example, nth, sizes)
-
-
-class Repacking:
-    """Puts several examples of a padded batch into each row; the losses stay the same.
-
-    All batches get the shapes that the first one needs, and a little more, because a training step
-    is compiled for each shape. A batch that needs even more gets larger shapes.
-
-    B examples, one per row before; R rows after, with T tokens and at most E examples each; P
-    predictions in the batch.
-
-    Args:
-        max_len: T, at least the length of the padded rows.
-
-    Example:
-
-    ```python
-    import numpy as np
-    from keras_bert_d2l.data.pretraining.packing import Repacking
-
-    features = {"tokens": np.array([[1, 7, 2, 0], [1, 8, 9, 2], [1, 2, 0, 0]])}
-    features |= {"segments": np.zeros((3, 4), "int32"), "valid_lens": np.array([3, 4, 2])}
-    features |= {"pred_positions": np.array([[1, 0], [1, 2], [0, 0]])}
-    weights = {"mlm": np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), "nsp": np.ones(3)}
-    labels = {"mlm": np.array([[5, 0], [6, 7], [0, 0]]), "nsp": np.array([1, 0, 1])}
-    packed, labels, weights = Repacking(max_len=8)(features, labels, weights)
-    assert packed["flat_positions"].shape == (1, 4)
-    ```
-    """
-
-    def __init__(self, max_len: int) -> None:
-        self.max_len = max_len
-        self._sizes = (0, 0)  # R and P
-
-    def __call__(
-        self, features: Arrays, labels: Arrays, weights: Arrays
-    ) -> tuple[Arrays, Arrays, Arrays]:
-        """Pack a batch.
-
-        Args:
-            features: `tokens` and `segments`, int `(B, T)`; `valid_lens`, int `(B,)`; and
-                `pred_positions`, int `(B, P)`.
-            labels: `mlm`, int `(B, P)`; and `nsp`, int `(B,)`.
-            weights: `mlm`, float `(B, P)`, 0 for padding; and `nsp`, float `(B,)`.
-
-        Returns:
-            A batch like those of `pretraining_dataset(rows="packed")`, except that
-            `flat_positions` `(1, P)` counts the positions of the predictions over all rows; see
-            `MaskLM`.
-        """
-        random = np.random.default_rng(0)  # the order of the rows does not matter
-        lengths = features["valid_lens"]
-        order, splits = pack(
-            lengths, max_len=self.max_len, max_examples=_MAX_EXAMPLES, random=random
-        )
-        lengths, starts = lengths[order], splits[:-1]
-        row = np.repeat(np.arange(len(starts)), np.diff(splits))  # of each example
-        number = np.arange(len(order)) - starts[row]  # of each example in its row
-        begin = np.cumsum(lengths) - lengths
-        begin -= begin[starts][row]  # of each example in its row
-
-        real_tokens = np.arange(features["tokens"].shape[1]) < lengths[:, None]
-        example, position = np.nonzero(real_tokens)
-        predicting, slot = np.nonzero(weights["mlm"][order])
-        num_rows, num_predictions = self._allocate(len(starts), len(slot))
-
-        def by_token(values: np.ndarray) -> np.ndarray:
-            table = np.zeros((num_rows, self.max_len), np.int32)
-            table[row[example], begin[example] + position] = values
-            return table
-
-        def by_example(values: np.ndarray) -> np.ndarray:
-            table = np.zeros((num_rows, _MAX_EXAMPLES), values.dtype)
-            table[row, number] = values
-            return table
-
-        def by_prediction(values: np.ndarray) -> np.ndarray:
-            return np.pad(values, (0, num_predictions - len(values)))[np.newaxis]
-
-        def predicted(values: np.ndarray) -> np.ndarray:
-            return values[order][predicting, slot]
-
-        row_begin = row * self.max_len + begin
-        packed = {
-            "tokens": by_token(features["tokens"][order][real_tokens]),
-            "segments": by_token(features["segments"][order][real_tokens]),
-            "valid_lens": np.maximum(np.bincount(row, lengths, num_rows), 1).astype(np.int32),
-            "flat_positions": by_prediction(
-                predicted(features["pred_positions"]) + row_begin[predicting]
-            ),
-            "example_ids": by_token(number[example] + 1),
-            "position_ids": by_token(position),
-            "cls_positions": by_example(begin),
-        }
-        labels, weights = (
-            {"mlm": by_prediction(predicted(x["mlm"])), "nsp": by_example(x["nsp"][order])}
-            for x in (labels, weights)
-        )
-        return packed, labels, weights
-
-    def _allocate(self, num_rows: int, num_predictions: int) -> tuple[int, int]:
-        """Return R and P, which leave room for larger batches."""
-        rows, predictions = self._sizes
-        if num_rows > rows or num_predictions > predictions:
-            rows = max(rows, math.ceil(num_rows * _SPARE))
-            predictions = max(predictions, math.ceil(num_predictions * _SPARE))
-            self._sizes = rows, predictions
-        return self._sizes
