@@ -119,7 +119,6 @@ from .inspection.learning_rate import (
 )
 from .pages import Page as Page
 from .inspection.playground import playground as playground
-from .training.report.report import compare_runs as compare_runs
 from .training.report.report import run_report as run_report
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder

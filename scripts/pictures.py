@@ -1,6 +1,6 @@
 """Take the pictures of the documentation, with Chromium: `python -m scripts.pictures TEXT`.
 
-TEXT is a text for two short runs of `pretrain`, whose pages are shown. The runs take a few minutes.
+TEXT is a text for a short run of `pretrain`, whose pages are shown. The run takes a few minutes.
 """
 
 import pathlib
@@ -18,9 +18,14 @@ TEXTS = [
     "she looked out of the window .",
     "he opened the door and went in .",
 ]
-RUNS = {  # options of the two runs
-    "adamw": {"learning_rate": 2e-3},
-    "modern": {"learning_rate": 2e-3, "recipe": "modern"},
+RUN = {  # options
+    "preset": "tiny",
+    "recipe": "modern",
+    "vocab_size": 4000,
+    "max_len": 32,
+    "learning_rate": 2e-3,
+    "steps": 300,
+    "evaluate_every": 30,
 }
 WIDTH, HEIGHT, COLORS = 1000, 900, 256
 
@@ -33,10 +38,7 @@ def main(text: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         kb.playground("novels-small", folder / "playground.html", texts=TEXTS)
-        for run, options in RUNS.items():
-            sizes = {"preset": "tiny", "vocab_size": 4000, "max_len": 32, "steps": 300}
-            kb.pretrain(text, folder / run, evaluate_every=30, **sizes, **options)
-        kb.compare_runs([folder / run for run in RUNS], folder / "comparison.html")
+        kb.pretrain(text, folder / "modern", **RUN)
         store = stored(text, folder / "modern", folder / "store")
         (folder / "data.html").write_text(report_page(kb.data_report(store, store.tokenizer())))
         with browser(chromium, folder / "profile") as page:
@@ -46,8 +48,6 @@ def main(text: str) -> None:
             take(page, "playground")
             page.open(folder / "modern/report.html")
             take(page, "report", HEIGHT)
-            page.open(folder / "comparison.html")
-            take(page, "comparison", HEIGHT)
             page.send("Page.navigate", url=(folder / "data.html").as_uri())
             page.wait("document.readyState == 'complete' && document.querySelector('section')")
             page.run("document.querySelector('h1').nextElementSibling.textContent = 'stores/mine'")

@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[Callable[..., int | None], ...]] = {
     "Text": (text.vocab, text.prepare, text.data_report),
     "Train": (
         *(train.quickstart, train.pretrain, launch.launch, train.finetune),
-        *(distill.distill, distill.distill_static, runs.compare, runs.doctor),
+        *(distill.distill, distill.distill_static, runs.report, runs.doctor),
     ),
     "Ask": (
         *(ask.fill_mask, ask.next_sentence, ask.perplexity, ask.grammar),

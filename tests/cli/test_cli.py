@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 import typing
@@ -152,15 +151,12 @@ def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
     assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
 
 
-def test_compare_writes_a_page_about_one_run_or_several(run, error, trained, folder):
-    assert run("compare", trained).stdout == f"Report of {trained.name}: comparison.html\n"
-    assert (folder / "comparison.html").read_text() == (trained / "report.html").read_text()
-    shutil.copytree(trained, folder / "copy")
-    out = run("compare", trained, "copy", "--out", "made/page.html").stdout
-    assert out == "Comparison of 2 runs: made/page.html\n"
-    assert "<h2>Options that differ</h2>" in (folder / "made/page.html").read_text()
-    assert "RUN is missing" in error("compare")
-    assert "without metrics in 'metrics.jsonl'" in error("compare", "made")
+def test_report_writes_the_page_of_the_run_folder(run, error, trained, folder):
+    out = run("report", trained, "--out", "made/page.html").stdout
+    assert out == f"Report of {trained.name}: made/page.html\n"
+    assert (folder / "made/page.html").read_text() == (trained / "report.html").read_text()
+    assert "RUN is missing" in error("report", "--out", "page.html")
+    assert "without metrics in 'metrics.jsonl'" in error("report", "made", "--out", "page.html")
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ COMMANDS = {
 }
 PAGES = {
     "data-report nowhere --out": ".html",
-    "compare nowhere --out": ".html",
+    "report nowhere --out": ".html",
     "playground --model nowhere --out": ".html",
 }
 

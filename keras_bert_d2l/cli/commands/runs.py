@@ -1,4 +1,4 @@
-"""Commands that examine runs: `compare` and `doctor`."""
+"""Commands that examine runs: `report` and `doctor`."""
 
 import contextlib
 import sys
@@ -16,29 +16,20 @@ from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 _FAULTS = 1  # exit code
 
 
-def compare(
-    *runs: Annotated[
-        Path, Parameter(name="RUN", help="Folders or URLs of runs of `pretrain` or `finetune`.")
-    ],
-    out: Out = Path("comparison.html"),
-) -> None:
-    """Compare runs in one HTML page: overlaid curves, options that differ, metrics.
+def report(run: Path, /, *, out: Out) -> None:
+    """Write the HTML report of a run: curves, predictions, errors, options, data, machine.
 
-    For a single run, write the report that is also in its folder, `report.html`.
+    `pretrain` and `finetune` keep the same page in the run folder, as `report.html`. TensorBoard
+    shows the curves of several runs together: `tensorboard --logdir runs`.
 
-    For example:
-
-    - `keras-bert-d2l compare runs/first runs/second --out page.html`
-    - `keras-bert-d2l compare runs/first`
+    For example: `keras-bert-d2l report runs/mine --out page.html`
 
     Args:
+        run: Folder or URL of a run of `pretrain` or `finetune`.
         out: Output file.
     """
-    if not runs:
-        raise ValueError("RUN is missing: specify the folders of the runs to compare.")
     check_output("out", out, suffixes=[".html"])
-    page = kb.compare_runs(runs, out) if len(runs) > 1 else kb.run_report(runs[0], out)
-    print(f"{page.title}: {out}")
+    print(f"{kb.run_report(run, out).title}: {out}")
 
 
 def doctor(

@@ -1,1 +1,1 @@
-"""Pages about runs: the report of one, and the comparison of several."""
+"""The report of a run."""

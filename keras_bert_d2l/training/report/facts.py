@@ -1,11 +1,11 @@
-"""What the report of runs says about them in words, numbers and curves, read from their folders."""
+"""What the report of a run says in words, numbers and curves, read from its folder."""
 
 import datetime
 import math
 import os
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from keras_bert_d2l.files import url
@@ -35,7 +35,7 @@ _TITLES = {  # in the order of the charts; other metrics come after the accuraci
 Pairs: TypeAlias = list[tuple[str, str]]
 _MAX_COLUMNS = 7  # evaluations whose sample predictions are shown
 _MAX_LABELS = 12
-# Options that tell runs apart, under the names that the report gives them.
+# The most important options, under the names that the report gives them.
 _OPTIONS = {
     "pretrain": {
         "corpus": "Text",
@@ -65,26 +65,20 @@ _SHARED_OPTIONS = {
 }
 
 
-def charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the charts of runs of the same kind: one for each metric that any of them has."""
-    curves = [_curves(run) for run in runs]
-    names = sorted({name for one in curves for name in one}, key=_order)
+def charts(run: Run) -> list[dict[str, Any]]:
+    """Return the charts of a run, one for each metric."""
+    curves = _curves(run)
     return [
         {
             "title": title(name),
-            "unit": runs[0].unit,
+            "unit": run.unit,
             "startsAtZero": not name.endswith(("loss", "entropy", "norm")),
             "series": [
-                {
-                    "run": number,
-                    "isHeldOut": kind == HELD_OUT,
-                    "points": spread(points, _MAX_POINTS),
-                }
-                for number, one in enumerate(curves)
-                for kind, points in sorted(one.get(name, {}).items(), reverse=True)
+                {"isHeldOut": kind == HELD_OUT, "points": spread(points, _MAX_POINTS)}
+                for kind, points in sorted(curves[name].items(), reverse=True)
             ],
         }
-        for name in names
+        for name in sorted(curves, key=_order)
     ]
 
 
@@ -219,7 +213,8 @@ def starts(run: Run) -> list[dict[str, Any]]:
 
 def commands(run: Run) -> Pairs:
     """Return how to continue, to repeat and to use the run."""
-    name = shlex.quote(url(run.folder.name) or os.path.abspath(run.folder))
+    address = url(run.folder.name)
+    name = shlex.quote(address or os.path.abspath(run.folder))
     command = f"keras-bert-d2l {run.command}"
     use = "fill-mask 'a [MASK] in your text'" if run.command == "pretrain" else "predict FILE"
     if run.folder.options_file.is_file():
@@ -232,11 +227,11 @@ def commands(run: Run) -> Pairs:
         ]
     else:
         again = [("Continue the run in Python, if it was stopped:", "finetune(..., resume=True)")]
-    return [
-        *again,
-        ("Use its best checkpoint:", f"keras-bert-d2l {use} --model {name}"),
-        ("Compare it with other runs:", f"keras-bert-d2l compare {name} OTHER_RUN --out page.html"),
-    ]
+    found = [*again, ("Use its best checkpoint:", f"keras-bert-d2l {use} --model {name}")]
+    if address is None:
+        beside = shlex.quote(os.path.dirname(os.path.abspath(run.folder)))
+        found.append(("Show the curves of all runs beside it:", f"tensorboard --logdir {beside}"))
+    return found
 
 
 def _of_total(run: Run) -> str:

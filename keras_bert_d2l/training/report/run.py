@@ -87,14 +87,6 @@ class Run:
         best = self.state.get("best_step")
         return steps.index(best) if best in steps else 0
 
-    @property
-    def held_out(self) -> str:
-        """What identifies the data of its evaluations, as far as it is known."""
-        settings = self.state.get("settings", {})
-        if self.command == "finetune":
-            return str(settings.get("data", [])[1:])
-        return str([settings.get("text"), *map(self.options.get, ("held_out", "max_len", "seed"))])
-
     def evaluation(self, index: int) -> Mapping[str, Any]:
         """Return the record of an evaluation, which is empty in a run of an earlier version."""
         return self.evaluations.get(int(self.metrics[index]["step"]), {})

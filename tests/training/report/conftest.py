@@ -47,7 +47,7 @@ def pretraining_run(tmp_path):
             {"step": step, "time": 1000.0 + step, "samples": [samples]} for step, *_ in losses
         ]
         write_lines(run / "report.jsonl", [start, *records])
-        state = {"step": 1000, "best_step": 500, "settings": {"text": options["corpus"]}}
+        state = {"step": 1000, "best_step": 500}
         (run / "last/training_state.json").write_text(json.dumps(state))
         return run
 
@@ -92,6 +92,6 @@ def finetuning_run(tmp_path):
             *({"step": step, "time": 5.0 + step, **seen} for step in (10, 20)),
         ],
     )
-    state = {"step": 20, "points": [[0.5, 0.8], [1.0, 0.6], [2.0, 0.4]], "settings": {"data": "ab"}}
+    state = {"step": 20, "points": [[0.5, 0.8], [1.0, 0.6], [2.0, 0.4]]}
     (run / "last/training_state.json").write_text(json.dumps(state))
     return run

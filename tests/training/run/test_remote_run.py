@@ -299,8 +299,6 @@ def test_commands_read_a_run_at_its_url(
     fs, name = remote.file_system(f"{address}/report.html")
     for page in (kb.run_report(address).html, fs.cat_file(name).decode()):
         assert f"pretrain --resume {address}" in page
-    page = kb.compare_runs([address, local]).html
-    assert address in page
     assert not list(tmp_path.glob("cache0/**/*.safetensors"))  # reports do not need the weights
     ours, theirs = (kb.doctor(run) for run in (address, local))
     assert ours.skipped == theirs.skipped

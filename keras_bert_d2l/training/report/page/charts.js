@@ -1,9 +1,8 @@
 "use strict";
-// Draws the charts of runs: one per metric, with a curve per run and kind of data.
+// Draws the charts of a run: one per metric, with a curve per kind of data.
 
-const HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24, COLORS = 8;
-const { runs, charts } = JSON.parse(document.getElementById("curves").textContent);
-const hidden = new Set();  // numbers of the runs that are not shown
+const HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24;
+const charts = JSON.parse(document.getElementById("curves").textContent);
 
 // All charts have the same horizontal axis.
 const places = charts.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
@@ -46,17 +45,14 @@ function nearest(points, x) {
   return found.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a), found[0]);
 }
 
-function nameOf({ run, isHeldOut }, chart) {
-  const kind = chart.series.some(one => one.isHeldOut) ? (isHeldOut ? "held-out" : "training") : "";
-  return [runs.length > 1 ? runs[run] : "", kind].filter(Boolean).join(", ");
+function nameOf({ isHeldOut }, chart) {
+  return chart.series.some(one => one.isHeldOut) ? (isHeldOut ? "held-out " : "training ") : "";
 }
 
-function drawCurve(one, chart, toX, toY) {
+function drawCurve(one, toX, toY) {
   const parts = [[]];  // a value that is not finite interrupts the curve
   for (const [x, y] of one.points) y === null ? parts.push([]) : parts.at(-1).push([toX(x), toY(y)]);
-  const isFaint = runs.length > 1 && !one.isHeldOut && chart.series.some(other => other.isHeldOut);
-  const color = (runs.length > 1 ? one.run : Number(one.isHeldOut)) % COLORS;
-  const curve = element("g", { class: isFaint ? "faint" : "", style: `color: var(--head-${color})` });
+  const curve = element("g", { style: `color: var(--head-${Number(one.isHeldOut)})` });
   for (const part of parts) {
     const points = part.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ");
     curve.append(element("polyline", { points }));
@@ -68,7 +64,7 @@ function drawCurve(one, chart, toX, toY) {
 /** Draw a chart and return a function of a place on it, in pixels, that reads its values. */
 function draw(svg, chart) {
   const width = svg.clientWidth;
-  const series = chart.series.filter(one => !hidden.has(one.run));
+  const { series } = chart;
   const points = series.flatMap(one => one.points).filter(([, y]) => y !== null);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -86,19 +82,19 @@ function draw(svg, chart) {
     const anchor = toX(x) > width - 24 ? "end" : "middle";
     svg.append(element("text", { x: toX(x), y: HEIGHT - 6, "text-anchor": anchor }, format(x, compact)));
   }
-  svg.append(...series.map(one => drawCurve(one, chart, toX, toY)));
+  svg.append(...series.map(one => drawCurve(one, toX, toY)));
   const cursor = element("line", { class: "cursor", x1: -9, x2: -9, y1: TOP, y2: HEIGHT - BOTTOM });
   svg.append(cursor);
   return place => {
     const [x] = nearest(points, first + (place - LEFT) / (width - LEFT - RIGHT) * (last - first));
     for (const end of ["x1", "x2"]) cursor.setAttribute(end, toX(x));
     const values = series.map(one => [nameOf(one, chart), nearest(one.points, x)]);
-    const texts = values.filter(([, point]) => point).map(([name, [, y]]) => `${name} ${format(y, exact)}`);
+    const texts = values.filter(([, point]) => point).map(([name, [, y]]) => `${name}${format(y, exact)}`);
     return [`${chart.unit} ${exact.format(x)}`, ...texts].join("\n");
   };
 }
 
-const redraws = [...document.querySelectorAll("figure.chart")].map((figure, index) => {
+document.querySelectorAll("figure.chart").forEach((figure, index) => {
   const svg = figure.querySelector("svg"), readout = figure.querySelector("output");
   let read = () => "";
   const redraw = () => { read = draw(svg, charts[index]); };
@@ -112,15 +108,5 @@ const redraws = [...document.querySelectorAll("figure.chart")].map((figure, inde
     redraw();
   });
   new ResizeObserver(redraw).observe(svg);
-  return redraw;
 });
-
-for (const button of document.querySelectorAll("button[data-run]")) {
-  button.addEventListener("click", () => {
-    const run = Number(button.dataset.run), isShown = hidden.delete(run);
-    if (!isShown) hidden.add(run);
-    button.setAttribute("aria-pressed", String(isShown));
-    for (const redraw of redraws) redraw();
-  });
-}
 document.documentElement.dataset.ready = "true";
