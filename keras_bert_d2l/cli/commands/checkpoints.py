@@ -134,7 +134,7 @@ def export_onnx(
     print(f"Exported {model} to {file}")
 
 
-def audit(path: Path, /) -> int | None:
+def audit(path: Path, /, *, server: str | None = None) -> int | None:
     """List the operations of a SavedModel that are unsupported or access files or the network.
 
     TensorFlow Serving cannot load a model with operations that it does not support. Operations that
@@ -145,8 +145,9 @@ def audit(path: Path, /) -> int | None:
 
     Args:
         path: Folder with a `saved_model.pb`, exported by any program.
+        server: Version of TensorFlow Serving: 2.12 or 2.20. [default: operations of all releases]
     """
-    findings = kb.audit_saved_model(path)
+    findings = kb.audit_saved_model(path, server=server)
     for finding in findings:
         print(finding)
     if findings:
