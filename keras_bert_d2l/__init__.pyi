@@ -150,10 +150,6 @@ from .serving.audit import audit_saved_model as audit_saved_model
 from .serving.saved_model import export_saved_model as export_saved_model
 from .serving.onnx_model import export_onnx as export_onnx
 from .text.corpus import Corpus as Corpus
-from .text.coverage import (
-    Coverage as Coverage,
-    measure_coverage as measure_coverage,
-)
 from .text.tokenizer.framing import get_tokens_and_segments as get_tokens_and_segments
 from .text.tokenizer.tokenizer import Tokenizer as Tokenizer
 from .text.tokenizer.framing import answer_spans as answer_spans
