@@ -53,11 +53,8 @@ class MaskLM(keras.layers.Layer):
         X: Encoded tokens, `(B, T, D)`.
         pred_positions: Positions to predict in each row, int `(B, P)`. `None`: all T positions, so
             P = T.
-        flat_positions: Positions to predict, int `(1, P)`, counted over all rows, one after
-            another, so that rows may have different numbers of predictions. They replace
-            `pred_positions`.
 
-    Output shape: logits, `(B, P, V)` or `(1, P, V)`.
+    Output shape: logits, `(B, P, V)`.
 
     Raises:
         ValueError: An option is out of range, or `token_embedding` is not a
@@ -135,16 +132,8 @@ class MaskLM(keras.layers.Layer):
                 self.token_embedding.build(X_shape[:-1])
             self.bias = self.add_weight(name="bias", shape=(self.vocab_size,), initializer="zeros")
 
-    def call(
-        self,
-        X: Tensor,
-        pred_positions: Tensor | None = None,
-        flat_positions: Tensor | None = None,
-    ) -> Tensor:
-        if flat_positions is not None:
-            X = ops.reshape(X, (1, -1, X.shape[-1]))  # (1, B T, D)
-            X = gather_positions(X, flat_positions, "flat_positions")  # (1, P, D)
-        elif pred_positions is not None:
+    def call(self, X: Tensor, pred_positions: Tensor | None = None) -> Tensor:
+        if pred_positions is not None:
             X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
         Y = self.mlp(X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
@@ -155,12 +144,9 @@ class MaskLM(keras.layers.Layer):
         return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 
     def compute_output_shape(
-        self,
-        X_shape: Shape,
-        pred_positions_shape: Shape | None = None,
-        flat_positions_shape: Shape | None = None,
+        self, X_shape: Shape, pred_positions_shape: Shape | None = None
     ) -> Shape:
-        return (*(flat_positions_shape or pred_positions_shape or X_shape[:-1]), self.vocab_size)
+        return (*(pred_positions_shape or X_shape[:-1]), self.vocab_size)
 
     def get_config(self) -> ConfigDict:
         return {

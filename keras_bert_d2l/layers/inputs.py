@@ -18,7 +18,6 @@ _SHAPES = {  # the shapes that each feature may have
     "valid_lens": ("(B,)",),
     "pred_positions": ("(B, P)",),
     "cls_positions": ("(B, E)",),
-    "flat_positions": ("(1, P)",),
     "position_ids": ("(B, T)",),
     "example_ids": ("(B, T)",),
     "attention_mask": ("(B, T)", "(B, T, T)"),
@@ -42,7 +41,7 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
     wanted = {(name, 0): num_rows for name in num_rows_of}
     wanted |= {(name, 1): length for name in ("segments", "position_ids", "example_ids")}
-    wanted |= {("attention_mask", -1): length, ("flat_positions", 0): 1}
+    wanted |= {("attention_mask", -1): length}
     for (name, axis), size in wanted.items():
         found = shapes[name][axis] if name in shapes else None
         if found is not None and size is not None:
@@ -71,11 +70,9 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
     for name, (least, most, advice) in limits.items():
         if name in features:
             check_range(name, features[name], least, most, advice)
-    for name in ("pred_positions", "cls_positions", "flat_positions"):
+    for name in ("pred_positions", "cls_positions"):
         if name in features:
-            is_flat = name == "flat_positions"
-            num_tokens = ops.shape(features["tokens"])[0] * length if is_flat else length
-            _check_in_row(name, features[name], num_tokens)
+            _check_in_row(name, features[name], length)
 
 
 def check_positions(name: str, positions: Tensor, X: Tensor) -> None:

@@ -29,13 +29,7 @@ from keras_bert_d2l.models.losses import (
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
-PACKED_FEATURES = (
-    "attention_mask",
-    "example_ids",
-    "position_ids",
-    "cls_positions",
-    "flat_positions",
-)
+PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
 Encoded: TypeAlias = Tensor | dict[str, Tensor]  # a dictionary with the hidden states
 Outputs: TypeAlias = tuple[Encoded, Tensor | None, Tensor | None]  # encoded, MLM, NSP
 
@@ -70,8 +64,6 @@ class BERTModel(BatchModel):
             padding. Tokens attend only to tokens of the same example.
         position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
-        flat_positions: Positions to predict, int `(1, P)`, counted over all rows, instead of
-            `pred_positions`; see `MaskLM`.
         return_hidden_states: Whether to return the output of every block as well.
         only_logits: Whether to compute the last block only for the tokens that the heads read, with
             `pred_positions` `(B, P)`. Only these encoded tokens are then returned. With
@@ -184,7 +176,6 @@ class BERTModel(BatchModel):
         example_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         cls_positions: Tensor | None = None,
-        flat_positions: Tensor | None = None,
         return_hidden_states: bool = False,
         only_logits: bool = False,
     ) -> Outputs | dict[str, Tensor]:
@@ -205,7 +196,7 @@ class BERTModel(BatchModel):
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
         positions = None
-        if only_logits and pred_positions is not None and flat_positions is None:
+        if only_logits and pred_positions is not None:
             positions = _positions_read(pred_positions, cls_positions, tokens)
         encoded = self.encoder(
             tokens,
@@ -222,9 +213,7 @@ class BERTModel(BatchModel):
             num_cls = 1 if cls_positions is None else ops.shape(cls_positions)[1]
             cls_X = encoded_X[:, 0] if cls_positions is None else encoded_X[:, :num_cls]
             return encoded, self.mlm(encoded_X[:, num_cls:]), self._next_sentence(cls_X)
-        mlm_Y_hat = None
-        if pred_positions is not None or flat_positions is not None:
-            mlm_Y_hat = self.mlm(encoded_X, pred_positions, flat_positions)
+        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
         if cls_positions is None:
             cls_X = encoded_X[:, 0]  # (B, D)
         else:

@@ -27,17 +27,6 @@ def test_positions_outside_the_rows_are_rejected(positions, message):
         MaskLM(100, 16)(X, positions)
 
 
-def test_flat_positions_count_over_all_rows():
-    head = MaskLM(100, 16)
-    expected = head(X, POSITIONS)
-    in_one_row = np.add(POSITIONS, [[0], [8]]).reshape(1, 6)
-    np.testing.assert_allclose(
-        head(X, flat_positions=in_one_row)[0], keras.ops.reshape(expected, (6, 100))
-    )
-    with pytest.raises(ValueError, match="from 0 to 15. Received: 16"):
-        head(X, flat_positions=np.array([[16]]))
-
-
 def test_logits_depend_only_on_the_predicted_positions():
     head = MaskLM(100, 16)
     assert head(X, POSITIONS).shape == (2, 3, 100)
