@@ -310,7 +310,7 @@ def test_the_page_works_in_the_frame_of_a_notebook(page, tmp_path):
 
 def test_wrong_arguments_are_named():
     model = tiny_model()
-    with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer"):
+    with pytest.raises(ValueError, match="`tokenizer` must be a `Tokenizer`"):
         kb.playground(model, texts="one text", tokenizer=3)
     with pytest.raises(ValueError, match="`texts` must be a text or a list of texts"):
         kb.playground(model, texts=[3])

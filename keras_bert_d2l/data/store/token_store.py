@@ -18,11 +18,11 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_path, check_type
+from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
 from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.remote import is_complete, listing, mirrored
-from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
@@ -92,9 +92,20 @@ class Manifest(Origin):
         if sha256_of(path) != read_checksums(directory).get(MANIFEST):
             raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
         try:
-            return cls(**content)
-        except TypeError as error:
-            raise damaged(path, f"its keys are not those of version {VERSION}: {error}") from error
+            manifest = cls(**content)
+            manifest._check()
+        except (TypeError, ValueError) as error:
+            raise damaged(path, f"it is not one of version {VERSION}: {error}") from error
+        return manifest
+
+    def _check(self) -> None:
+        for name in ("corpus_fingerprint", "vocab_fingerprint"):
+            check_type(name, getattr(self, name), str)
+        for name in ("vocab_size", "num_documents", "num_sentences", "num_tokens"):
+            check_integer(name, getattr(self, name), 1)
+        check_integer("num_duplicates", self.num_duplicates, 0)
+        check_bool("deduplicate", self.deduplicate)
+        Normalization((), **self.tokenizer)  # checks the options
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
         """Return the dtype and the number of values of each file."""
@@ -274,7 +285,7 @@ class TokenStore:
             vocab = Vocab.from_file(path)
         except ValueError as error:
             raise damaged(path, str(error)) from error
-        if vocab.fingerprint != self.vocab_fingerprint:
+        if (len(vocab), vocab.fingerprint) != (self.vocab_size, self.vocab_fingerprint):
             raise damaged(path, "it is not the vocabulary that the store was built with")
         return Tokenizer(vocab, **self.tokenizer_options)
 
