@@ -1,1 +1,1 @@
-"""Predict masked tokens, labels, tags, answers and embeddings, and evaluate models."""
+"""Masked tokens, next sentences, perplexity and features; what predictions of all tasks share."""

@@ -1,4 +1,4 @@
-"""Multi-head scaled dot-product attention.
+"""Multi-head attention: projections and heads. `kernels/attention.py` has the scores.
 
 B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
 """
@@ -19,7 +19,7 @@ from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head scaled dot-product attention.
+    """Multi-head attention: projections and heads. `kernels/attention.py` has the scores.
 
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.
 
@@ -101,7 +101,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         heads, weights = attend(  # (B, Q, N, H)
             *(q, k, v, valid_lens, attention_mask),
-            dropout if training and self.dropout.rate > 0 else None,
+            dropout if training and self.dropout.rate > 0 else None,  # None allows flash attention
             return_weights=return_attention,
         )
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)

@@ -138,8 +138,8 @@ class MaskLM(keras.layers.Layer):
         Y = self.mlp(X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
             return Y
-        rows = ops.reshape(Y, (-1, self.num_hiddens))  # (B P, D)
-        logits = self.token_embedding(rows, reverse=True)  # (B P, V), also if it is quantized
+        rows = ops.reshape(Y, (-1, self.num_hiddens))  # (B P, D): a matrix, as quantization needs
+        logits = self.token_embedding(rows, reverse=True)  # (B P, V)
         logits = add_bias(logits, ops.cast(self.bias, logits.dtype))
         return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 

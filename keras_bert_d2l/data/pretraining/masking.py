@@ -1,6 +1,6 @@
 """Masked language modeling: choose the tokens to predict and corrupt them.
 
-`masked_positions` chooses the positions.
+`choosing` chooses the positions.
 
 B: batch size, T: tokens per row, P: predicted positions per row.
 """
@@ -23,7 +23,7 @@ from keras_bert_d2l.checks import (
     check_share,
     check_type,
 )
-from keras_bert_d2l.data.pretraining.masked_positions import REPLACEMENT, choose_positions, uniform
+from keras_bert_d2l.data.pretraining.choosing import REPLACEMENT, choose_positions, uniform
 from keras_bert_d2l.text.vocab import Vocab
 
 Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]

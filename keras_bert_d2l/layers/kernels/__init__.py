@@ -1,1 +1,1 @@
-"""Parts of the training step that XLA fuses on TensorFlow's CPU; plain `keras.ops` elsewhere."""
+"""Attention, dense layers in int8, and what XLA fuses on TensorFlow's CPU: one way per device."""

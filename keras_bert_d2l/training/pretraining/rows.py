@@ -1,4 +1,4 @@
-"""The rows of a pretraining run: how examples fill them, how many there are per step, and batches.
+"""The rows of a pretraining run: how examples fill them, how many a step has, masks and batches.
 
 How examples fill rows only affects the speed: a step trains on as many examples with packed rows as
 with padded ones, in fewer rows.

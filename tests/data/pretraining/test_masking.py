@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.data.pretraining.masked_positions import (
+from keras_bert_d2l.data.pretraining.choosing import (
     CHOICE,
     REPLACEMENT,
     UNIT_LENGTH,

@@ -1,1 +1,1 @@
-"""Readers of the supported file formats: tables, folders, CoNLL, CoNLL-U and SQuAD."""
+"""Readers of tables, CoNLL and CoNLL-U. Folders and SQuAD are read by their tasks."""
