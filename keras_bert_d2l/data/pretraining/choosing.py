@@ -144,10 +144,8 @@ def _choose_units(
     """
     longest = len(_UNIT_WORDS[strategy])
     beyond, row_stop = tf.reduce_sum(words.per_row), tf.cumsum(words.per_row)
-    draws, lengths = (
-        tf.transpose(uniform(keys, stream, tf.range(num_tokens)))
-        for stream in (CHOICE, UNIT_LENGTH)
-    )
+    draws = tf.transpose(uniform(keys, CHOICE, tf.range(num_tokens)))
+    lengths = tf.transpose(uniform(keys, UNIT_LENGTH, tf.range(num_tokens)))
 
     def is_unfinished(turn: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
         return (left > 0) & (turn < words.per_row)
@@ -166,12 +164,13 @@ def _choose_units(
         in_unit = word[:, None] + tf.range(longest)  # (B, L)
         start, end = tf.gather(words.starts, in_unit), tf.gather(words.ends, in_unit)
         fits = (end - start[:, :1] <= left[:, None]) & (in_unit < row_stop[:, None])
-        is_taken = tf.gather(unit, in_unit) >= 0
-        fits &= _within_length(lengths[turn], strategy) & _is_gapless(start, end)
-        if strategy == "span":  # it may run across chosen words, but it never starts at one
-            fits &= ~is_taken & ~is_taken[:, :1]
-        else:
-            fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
+        if longest > 1:  # single words are visited once, so none is taken
+            is_taken = tf.gather(unit, in_unit) >= 0
+            fits &= _within_length(lengths[turn], strategy) & _is_gapless(start, end)
+            if strategy == "span":  # it may run across chosen words, but it never starts at one
+                fits &= ~is_taken & ~is_taken[:, :1]
+            else:
+                fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
         unit = tf.tensor_scatter_nd_update(
             unit,
             tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]),
