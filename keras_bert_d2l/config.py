@@ -7,7 +7,6 @@ edition.
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar, cast
 
@@ -23,7 +22,7 @@ from keras_bert_d2l.checks import (
     shown,
 )
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh"]
@@ -386,7 +385,5 @@ class BERTConfig(_BlockFields):
             ValueError: The file is not JSON, or a field is unknown, missing, or out of range.
         """
         fields = read_json_object(path)
-        try:
+        with errors_naming(path):
             return cls.from_dict(fields)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)!r}: {error}") from error

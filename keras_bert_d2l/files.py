@@ -184,11 +184,7 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     """
     check_local("path", path)
     path = pathlib.Path(path)
-    if path.resolve() == pathlib.Path.cwd():
-        raise ValueError(
-            f"`path` must not be the working directory {os.fspath(path)!r}, because the entire "
-            "folder is replaced. Use a subfolder."
-        )
+    check_not_working_directory(path)
     with _workspace(path) as workspace:
         new, old = _new_and_old(workspace, path)
         new.mkdir()
@@ -207,6 +203,15 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
         _sync(path.parent)
+
+
+def check_not_working_directory(path: pathlib.Path) -> None:
+    """Raise a `ValueError` if a folder that is to be replaced is the working directory."""
+    if path.resolve() == pathlib.Path.cwd():
+        raise ValueError(
+            f"`path` must not be the working directory {os.fspath(path)!r}, because the entire "
+            "folder is replaced. Use a subfolder."
+        )
 
 
 @contextlib.contextmanager
@@ -351,12 +356,12 @@ def _lock(descriptor: int, *, wait: bool) -> bool:
     Raises:
         BlockingIOError: Another process has locked it, and `wait` is not set.
     """
-    try:
-        import fcntl  # not available on Windows
+    import fcntl  # not available on Windows, where no caller gets here
 
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except (ImportError, OSError) as error:
-        if isinstance(error, ImportError) or error.errno in _NO_LOCKS:
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
             return False
         raise
     return True

@@ -42,12 +42,12 @@ class Stage:
         self.title, self.total, self.remark = title, total, ""
         self.inner: Stage | None = None
         self.display: _Display | None = None  # of the outermost stage
-        self._completed, self._part = 0.0, 0.0
+        self.completed, self._part = 0.0, 0.0
         self._start = time.monotonic()
 
     def advance(self, amount: float = 1) -> None:
         """Report that a further amount of the work is completed."""
-        self._completed += amount
+        self.completed += amount
 
     @contextlib.contextmanager
     def part(self, amount: float) -> Iterator[None]:
@@ -78,7 +78,7 @@ class Stage:
         inner = self.inner  # another thread may end it
         share, start = (None, 0.0) if inner is None else inner._share()
         if self.total is not None:
-            completed = self._completed + self._part * (share or 0.0)
+            completed = self.completed + self._part * (share or 0.0)
             return min(completed / max(self.total, 1), 1.0), self._start
         return (None, self._start) if share is None or self.remark else (share, start)
 

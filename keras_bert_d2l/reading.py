@@ -16,8 +16,11 @@ MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**25
 
 
 @contextlib.contextmanager
-def naming(path: PathLike, problem: str = "") -> Iterator[None]:
-    """Begin the message of a `ValueError` with the path of a file, and with what is wrong."""
+def errors_naming(path: PathLike, problem: str = "") -> Iterator[None]:
+    """Begin the message of a `ValueError` with the path of a file.
+
+    `problem` follows the path directly, so it begins with a space.
+    """
     try:
         yield
     except ValueError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from keras_bert_d2l.files import (
     CARD_FILE,
     CHECKSUMS,
+    check_not_working_directory,
     lock_file,
     replacing_folder,
     url,
@@ -284,6 +285,7 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
 
     Raises:
         FileExistsError: It contains another file, or is a file.
+        ValueError: It is the working directory.
     """
     folder, name = pathlib.Path(path), os.fspath(path)
     if url(path) is not None:
@@ -293,6 +295,7 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
     elif not folder.is_dir():
         raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
     else:
+        check_not_working_directory(folder)
         names = {entry.name for entry in folder.iterdir()}
     card = {CARD_FILE} if names & {"config.json", "adapter_config.json"} else set()
     foreign = sorted(names.difference(replaceable, card))

@@ -79,8 +79,8 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
     named = [kwargs.pop(name) for name in _WIDTHS if name in kwargs]
     if len(args) > 4 or named:  # in the long order, the first arguments are not needed
         args = args[len(_WIDTHS) - len(named) :]
-    if len(args) < 4:
-        kwargs.setdefault("use_bias", kwargs.pop("bias", False))
+    if len(args) < 4 and "use_bias" not in kwargs:
+        kwargs["use_bias"] = kwargs.pop("bias", False)
     return attention.MultiHeadAttention(*args, **kwargs)
 
 

@@ -34,7 +34,7 @@ from keras_bert_d2l.checks import check_integer, check_path, check_positive, che
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import naming, read_json_object
+from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
 from keras_bert_d2l.types import ConfigDict, PathLike
 
@@ -237,7 +237,7 @@ def _name(model: Model, row: Row) -> str:
 def _read_config(file: pathlib.Path) -> ConfigDict:
     """Read PEFT's configuration, with the keys `r` and `lora_alpha`."""
     fields = read_json_object(file)
-    with naming(file):
+    with errors_naming(file):
         kind = fields.get("peft_type")
         check_that(kind == "LORA", "peft_type", "'LORA'", kind)
         check_integer("r", fields.get("r"), 1)

@@ -34,7 +34,8 @@ class WeightSummary(NamedTuple):
     """One array of a checkpoint, as `inspect_checkpoint` reports it.
 
     Attributes:
-        name: Name of the array in the file. (Outdated names of Hugging Face are replaced.)
+        name: Name of the array in the file. In the format of Hugging Face, the name that
+            transformers writes today.
         shape: Shape of the array in the file.
         dtype: Dtype of the array in the file.
         mean: Mean of the array, or NaN if the array contains a NaN.

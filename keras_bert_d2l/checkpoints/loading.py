@@ -26,7 +26,7 @@ from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
-from keras_bert_d2l.reading import naming
+from keras_bert_d2l.reading import errors_naming
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Option, PathLike
@@ -151,7 +151,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
         raise ValueError(f"The tokenizer of {name!r} has {unsupported}, which is not supported.")
     if vocab is None:
         raise FileNotFoundError(f"{name!r} has no vocabulary, such as a vocab.txt.")
-    with naming(name):
+    with errors_naming(name):
         return Tokenizer(vocab, **options)
 
 
@@ -267,7 +267,7 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
         with without_initialization():
             model: BERTModel | TaskModel = BERTModel.from_bert_config(config)
             if checkpoint.task is not None:
-                with naming(arrays.source, " has a task that is not valid"):
+                with errors_naming(arrays.source, " has a task that is not valid"):
                     model = make_task(model, checkpoint.task)
         load_weights(model, table, arrays)
     return model
@@ -282,7 +282,7 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     if checkpoint.vocab is None:
         return None
     try:
-        with naming(checkpoint.name):
+        with errors_naming(checkpoint.name):
             return Tokenizer(checkpoint.vocab, **checkpoint.tokenizer_options)
     except ImportError as error:
         warnings.warn(f"The checkpoint is loaded without its tokenizer. {error}", stacklevel=4)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
@@ -53,20 +53,29 @@ def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
 
 def _lines(file: Path | None) -> Iterator[str]:
     rest = ""
-    for block in _standard_input() if file is None else read_text(file):
+    for block in _blocks(file):
         *lines, rest = (rest + block).split("\n")
         yield from (line.rstrip("\r") for line in lines)
     if rest:
-        yield rest
+        yield rest.rstrip("\r")
 
 
-def _standard_input() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, 1):
+def _blocks(file: Path | None) -> Iterator[str]:
+    """Yield the blocks of a text. A pipe has no size and no name that tells its compression."""
+    if file is None:
+        return _decoded(sys.stdin.buffer, file)
+    if file.is_fifo() or file.is_char_device():
+        return _decoded(open(file, "rb"), file)
+    return read_text(file)
+
+
+def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"Line {number} of standard input must be UTF-8. Received: byte {error.start} is "
+                f"Line {number} of {_name(file)} must be UTF-8. Received: byte {error.start} is "
                 f"0x{line[error.start]:02x}; convert it, for example with `iconv -f LATIN1 -t "
                 "UTF-8`, or unpack it."
             ) from error
@@ -113,7 +122,7 @@ def read_file(file: Path) -> str:
         ValueError: The text is empty or not UTF-8.
         OSError: The file cannot be read.
     """
-    text = "".join(read_text(file))
+    text = "".join(_blocks(file))
     if not text.strip():
         raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
     return text

@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_bool, check_integer, shown
+from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
@@ -346,11 +346,11 @@ def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
         cells = dict(zip(table.columns or (), row.cells, strict=False))
         for name in _SENTENCES:
             sentence = cells.get(name)
-            if not isinstance(sentence, str) or not sentence.strip():
+            if not isinstance(sentence, str) or not sentence.strip() or has_surrogate(sentence):
                 raise file.error(
                     row.line,
-                    f"a pair must have the texts {_SENTENCES[0]!r} and {_SENTENCES[1]!r}. "
-                    f"Received: {name}={shown(sentence)}.",
+                    f"a pair must have the texts {_SENTENCES[0]!r} and {_SENTENCES[1]!r}, without "
+                    f"half of a surrogate pair. Received: {name}={shown(sentence)}.",
                 )
             sentences.append(sentence)
         uids.append(as_string(cells.get(_UID)))

@@ -68,11 +68,14 @@ class RangeTest:
 
     def __repr__(self) -> str:
         if self.proposal is None:
-            return f"RangeTest: no rate up to {self.rates[-1]:.2g} lowered the loss"
+            return (
+                f"No learning rate up to {self.rates[-1]:.2g} lowered the loss. Keep the default "
+                "rate, or test larger batches."
+            )
         return (
-            f"RangeTest: learning rate {self.proposal:.2g}; the loss fell from "
+            f"Proposed learning rate: {self.proposal:.2g}. The loss fell from "
             f"{self.smoothed[0]:.3f} to {self.smoothed[self.best]:.3f} at "
-            f"{self.rates[self.best]:.2g}, the test ended at {self.rates[-1]:.2g}"
+            f"{self.rates[self.best]:.2g}; the test ended at {self.rates[-1]:.2g}."
         )
 
 

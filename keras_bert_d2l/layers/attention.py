@@ -1,4 +1,4 @@
-"""Multi-head attention: projections and heads. `kernels/attention.py` has the scores.
+"""Multi-head attention layer. `kernels/attention.py` computes the attention itself.
 
 B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
 """
@@ -19,7 +19,7 @@ from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class MultiHeadAttention(keras.layers.Layer):
-    """Multi-head attention: projections and heads. `kernels/attention.py` has the scores.
+    """Multi-head scaled dot-product attention.
 
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.
 

@@ -41,7 +41,7 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
     num_rows_of = ("segments", "valid_lens", "pred_positions", "cls_positions")
     wanted = {(name, 0): num_rows for name in num_rows_of}
     wanted |= {(name, 1): length for name in ("segments", "position_ids", "example_ids")}
-    wanted |= {("attention_mask", -1): length}
+    wanted["attention_mask", -1] = length
     for (name, axis), size in wanted.items():
         found = shapes[name][axis] if name in shapes else None
         if found is not None and size is not None:

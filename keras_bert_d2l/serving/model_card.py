@@ -23,7 +23,7 @@ CARD_FILE = "model_card.json"
 _PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
 
 
-def model_fields(
+def card_fields(
     model: BERTModel | TaskModel, tokenizer: Tokenizer | None, **task_options: object
 ) -> dict[str, object]:
     """Return what the model cards of a SavedModel and of an ONNX file tell about a model."""
@@ -32,7 +32,6 @@ def model_fields(
         "task": task and {**task, **task_options},
         "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
-        "precision": model.dtype_policy.name,
         "tokenizer": tokenizer and tokenizer.options,
         "vocabulary": tokenizer
         and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
@@ -67,7 +66,8 @@ def write_model_card(
     card = {
         "name": name,
         "version": version,
-        **model_fields(model, tokenizer, **task_options),
+        **card_fields(model, tokenizer, **task_options),
+        "precision": model.dtype_policy.name,
         "packages": _versions(),
         "signatures": {
             name: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}

@@ -24,7 +24,7 @@ from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.model_card import CARD_FILE, model_fields
+from keras_bert_d2l.serving.model_card import CARD_FILE, card_fields
 from keras_bert_d2l.serving.onnx_graph import (
     PLACES,
     PREDICTED,
@@ -145,7 +145,7 @@ def export_onnx(
         "int8": int8,
         "inputs": inputs,
         "outputs": outputs,
-        **model_fields(model, tokenizer),
+        **card_fields(model, tokenizer),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / MODEL_FILE, int8)
@@ -236,6 +236,12 @@ def _proto(graph: Graph, name: str) -> "ModelProto":
     import onnx
     from onnx import TensorProto, helper
 
+    size = sum(value.nbytes for value in graph.constants.values())
+    if size >= onnx.checker.MAXIMUM_PROTOBUF:
+        raise ValueError(
+            "An ONNX file is limited to two gigabytes. Received: a model with "
+            f"{size / 1e9:.1f} GB of weights. Use `export_saved_model`."
+        )
     proto = helper.make_model(
         helper.make_graph(
             graph.nodes,

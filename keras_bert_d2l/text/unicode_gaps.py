@@ -6,9 +6,9 @@ uses Unicode 13 for lowercasing and newer versions in its other ops. Hugging Fac
 this module go from code point to code point. A private-use code point represents a letter that no
 op changes.
 
-Two differences remain. Hugging Face: the order of two adjacent combining marks that are newer than
-Unicode 8 and not in canonical order. Google: whether a capital sigma beside a character newer than
-Unicode 13 becomes a final sigma.
+Two differences remain. Hugging Face's tokenizer reorders two adjacent combining marks that are
+newer than Unicode 8 and not in canonical order. Google's tokenizer may choose a different sigma for
+a capital sigma beside a character newer than Unicode 13.
 """
 
 import itertools

@@ -62,7 +62,7 @@ def learn_vocab(
     check_integer("size", size, least, " to fit the special tokens and some characters")
     check_bool("lowercase", lowercase)
     with stage("Learning the vocabulary"):
-        counts = count_words(corpus, GOOGLE_SPECIALS, lowercase)
+        counts = _count_words(corpus, GOOGLE_SPECIALS, lowercase)
         if not counts:
             raise ValueError("`corpus` must contain words to learn from. Received: no words.")
         # A character may need two tokens: one on its own and one as a continuation.
@@ -107,7 +107,7 @@ def extend_vocab(
     check_type("vocab", vocab, Vocab)
     check_integer("size", size, len(vocab), ", the size of the vocabulary")
     check_bool("lowercase", lowercase)
-    counts = count_words(corpus, vocab.special_tokens, lowercase)
+    counts = _count_words(corpus, vocab.special_tokens, lowercase)
     counts = Counter({word: count for word, count in counts.items() if word not in vocab})
     characters = _frequent_characters(counts)
     missing = _missing_tokens(characters, counts, vocab)
@@ -122,7 +122,7 @@ def extend_vocab(
     return Vocab(tokens[:size])
 
 
-def count_words(
+def _count_words(
     corpus: Iterable[Sequence[str]], special_tokens: Sequence[str], lowercase: bool
 ) -> Counter[str]:
     """Count the words of a corpus, without the special tokens.
@@ -132,16 +132,16 @@ def count_words(
     """
     normalize = Normalization(special_tokens, lowercase)
     counts: Counter[bytes] = Counter()
-    for sentences in batches(corpus):
+    for sentences in _batches(corpus):
         words = split_words(normalize(tf.constant(sentences)))
         counts.update(words.flat_values.numpy().tolist())
-        counts = without_rare(counts, _MAX_COUNTED_WORDS)
+        counts = _without_rare(counts, _MAX_COUNTED_WORDS)
     for marker in normalize.markers.values():
         del counts[marker.encode()]
     return Counter({word.decode(): count for word, count in counts.items()})
 
 
-def batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the sentences of a corpus in lists of about a million characters.
 
     Raises:
@@ -170,7 +170,7 @@ def _not_documents(received: str) -> ValueError:
     )
 
 
-def most_common(counts: Counter[Word], number: int) -> list[tuple[Word, int]]:
+def _most_common(counts: Counter[Word], number: int) -> list[tuple[Word, int]]:
     """Return the `number` most common items with their counts, ties in alphabetical order.
 
     Unlike `Counter.most_common`, the result does not depend on the order of counting.
@@ -178,9 +178,9 @@ def most_common(counts: Counter[Word], number: int) -> list[tuple[Word, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:number]
 
 
-def without_rare(counts: Counter[Word], limit: int) -> Counter[Word]:
+def _without_rare(counts: Counter[Word], limit: int) -> Counter[Word]:
     """Return the counts, reduced to the `limit // 2` most common if there are more than `limit`."""
-    return Counter(dict(most_common(counts, limit // 2))) if len(counts) > limit else counts
+    return Counter(dict(_most_common(counts, limit // 2))) if len(counts) > limit else counts
 
 
 def _frequent_characters(counts: Counter[str]) -> list[str]:
@@ -189,7 +189,7 @@ def _frequent_characters(counts: Counter[str]) -> list[str]:
     for word, count in counts.items():
         for character in word:
             characters[character] += count
-    return [c for c, count in most_common(characters, len(characters)) if count >= _LEAST_COUNT]
+    return [c for c, count in _most_common(characters, len(characters)) if count >= _LEAST_COUNT]
 
 
 def _missing_tokens(
@@ -209,7 +209,7 @@ def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
     """Return the most frequent words that are short enough and only use the alphabet."""
     return [
         (word, count)
-        for word, count in most_common(counts, _MAX_WORDS)
+        for word, count in _most_common(counts, _MAX_WORDS)
         if len(word) <= _MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     ]
 

@@ -4,7 +4,7 @@ import abc
 import contextlib
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import keras
@@ -15,7 +15,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.progress import stage
+from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.training.devices.distribution import gathered, is_first
 from keras_bert_d2l.training.optimization.optimizers import make_optimizer
 from keras_bert_d2l.training.options import StepOptions
@@ -141,27 +141,27 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         ):
             self.train_rest(callbacks, log)
 
-    @contextlib.contextmanager
-    def fitting(
+    def all_callbacks(
         self,
         callbacks: Sequence[keras.callbacks.Callback],
+        work: Stage,
         batch_size: int,
         max_len: int | None,
         *further: keras.callbacks.Callback,
-    ) -> Iterator[list[keras.callbacks.Callback]]:
-        """Yield the callbacks for calls of `fit` on batches of the same shape.
+    ) -> list[keras.callbacks.Callback]:
+        """Return the callbacks for calls of `fit` on batches of the same shape.
 
         Args:
             callbacks: Those of the user.
+            work: The stage that shows the training.
             batch_size: Rows per batch, summed over all devices.
             max_len: Tokens per row. `None`: they vary.
             *further: Callbacks that read the logs before the run is saved.
         """
         throughput = Throughput(self.progress, batch_size, max_len)
         before = [StopAtNonFiniteLoss(self.progress), throughput, GradientNorm(), *further]
-        with stage("Training", self.position()[1]) as work:
-            shown = TrainingStage(work, self.position)
-            yield [*before, Saving(self, self.interrupt), *callbacks, shown]
+        shown = TrainingStage(work, self.position)
+        return [*before, Saving(self, self.interrupt), *callbacks, shown]
 
     def keep_best(self) -> None:
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""

@@ -27,7 +27,7 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.files import CHECKSUMS, url, write_text
-from keras_bert_d2l.reading import read_small_text
+from keras_bert_d2l.reading import errors_naming, read_small_text
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:  # importing it takes seconds
@@ -163,10 +163,8 @@ class OptionRecord:
                     f"{name}={shown(value)}. A run with it cannot be resumed: start a new run from "
                     "its last checkpoint with `init`."
                 )
-        try:
+        with errors_naming(path):
             cls.check_known(options)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)!r}: {error}") from error
         return options
 
     @classmethod
@@ -190,10 +188,8 @@ class OptionRecord:
             raise ValueError(
                 f"{name!r} is damaged: it lacks {', '.join(missing)}. Restore it from a copy."
             )
-        try:
+        with errors_naming(path):
             record = cls.from_dict({**options, **moved})
-        except ValueError as error:
-            raise ValueError(f"{name!r}: {error}") from error
         for option, value in given.items():
             if value is None or (option in _CHOSEN and value == "auto"):  # the run has its own
                 continue
@@ -284,6 +280,7 @@ class StepOptions(OptionRecord):
         micro_batches: Split each batch into this many parts and process one after another, which
             takes less memory. The training step stays the same.
         seed: Random seed of everything that the run draws at random.
+        jit: Whether to compile the training step with XLA. Defaults to a choice by device.
 
     Raises:
         ValueError: An option has an invalid value.

@@ -317,7 +317,7 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
 @pytest.mark.long
 def test_lr_find_of_pretrain_proposes_a_rate_and_creates_no_run(run, folder):
     out = run("pretrain", "text.txt", "--config", "small.yaml", "--lr-find").stdout
-    assert re.search(r"(?m)^RangeTest: learning rate [\d.e-]+; the loss fell", out)
+    assert re.search(r"(?m)^Proposed learning rate: [\d.e-]+\. The loss fell", out)
     assert not (folder / "run.yaml").exists()
 
 

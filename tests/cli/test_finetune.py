@@ -273,5 +273,5 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
 def test_lr_find_proposes_a_rate_and_creates_no_run(run, files):
     data = ("finetune", "classify", "--train", "reviews.tsv", "--model", "bert")
     out = run(*data, *SMALL[:4], "--lr-find").stdout
-    assert "RangeTest: learning rate " in out
+    assert "Proposed learning rate: " in out
     assert not (files / "run.yaml").exists()

@@ -29,12 +29,12 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
-from keras_bert_d2l.checks import check_that, check_type
+from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import naming, read_json_object
+from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -135,7 +135,7 @@ def read_config(
         ValueError: The file is damaged or has a different format version.
     """
     fields = read_json_object(file)
-    with naming(file, " is not a valid configuration"):
+    with errors_naming(file, " is not a valid configuration"):
         del fields["format"]
         version, expected = fields.pop("format_version", None), f"{FORMAT_VERSION}"
         advice = "A newer version of keras_bert_d2l may read it."
@@ -147,6 +147,8 @@ def read_config(
         if embedding is not None:
             check_type("embedding", embedding, dict)
             check_task_fields({**embedding, "kind": "TextEmbedder"})
+            check_type("pooling", embedding["pooling"], str)
+            check_bool("normalize", embedding["normalize"])
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()

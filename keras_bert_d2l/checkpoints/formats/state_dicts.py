@@ -41,7 +41,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, naming, read_json
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -191,7 +191,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     program = _program(arrays.shapes) or BOOK
     arguments = _arguments(arrays, num_heads)
     sizes = _sizes(arrays, program.names)
-    with naming(arrays.source):
+    with errors_naming(arrays.source):
         config = BERTConfig.preset(program.preset, **arguments, **sizes)
     table = weights.expand(config, program.names, program.endings)
     if config.positions == "sinusoidal":
@@ -267,7 +267,7 @@ def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | fl
     found: dict[str, int | float] = {} if num_heads is None else {"num_heads": num_heads}
     for name, kind in _ARGUMENTS.items():
         if name in arrays.metadata:
-            with naming(arrays.source, f" has no number as `{name}`"):
+            with errors_naming(arrays.source, f" has no number as `{name}`"):
                 found[name] = kind(arrays.metadata[name])
     if "num_heads" not in found:
         raise ValueError(
@@ -331,7 +331,7 @@ def _without_positions(arrays: NamedArrays, name: str) -> NamedArrays:
 
 
 def _read_vocab(file: pathlib.Path) -> Vocab:
-    with naming(file, " is not a vocabulary of the book"):
+    with errors_naming(file, " is not a vocabulary of the book"):
         tokens = read_json(file, MOST_VOCAB_BYTES)
         if not isinstance(tokens, list):
             raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")

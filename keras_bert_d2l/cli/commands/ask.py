@@ -160,7 +160,7 @@ def grammar(
     batch_size: PositiveInt = 256,
     precision: Literal["float32", "mixed_bfloat16"] = "float32",
     seed: Integer = 0,
-    json: Json = False,
+    json: Flag = False,
 ) -> None:
     """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
 
@@ -187,7 +187,7 @@ def grammar(
         found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
     if json:
         facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
-        facts["precision"] = bert.dtype_policy.name
+        facts["precision"] = precision
         results = dataclasses.asdict(found)
         del results["scores"]
         print(as_json_line({**facts, **results}))

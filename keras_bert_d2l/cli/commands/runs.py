@@ -44,8 +44,8 @@ def doctor(
 ) -> int:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits: losses, vocabulary, copied examples, masks and
-    padding, gradients. The exit code is 0 without faults and 1 with faults.
+    Each check compares a number with limits: losses, vocabulary, copied examples, masks, padding
+    and gradients. The exit code is 0 without faults and 1 with faults.
 
     For example:
 

@@ -246,7 +246,7 @@ def finetune(
 def _run_folder(
     run_dir: Path | None, resume: Path | None, *, lr_find: bool, peek: bool = False
 ) -> Path:
-    """Return the folder of the run. If nothing is trained, no folder is made for it."""
+    """Return the folder of the run, which need not exist yet."""
     for option, value in (("--peek", peek), ("--lr-find", lr_find)):
         if resume is not None and value:
             raise ValueError(

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# Each kind of decision has its own stream, so no two decisions share random numbers.
+# Each kind of decision has its own stream, so no two decisions share random numbers. 2 was that of
+# a removed option; the others keep theirs, so that the masks of a seed stay the same.
 CHOICE, UNIT_LENGTH, REPLACEMENT = (stream << 32 for stream in (0, 1, 3))
 
 # Probabilities of units with 1, 2, ... words.

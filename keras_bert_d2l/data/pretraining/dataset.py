@@ -223,7 +223,7 @@ def _batches(
 
     @tf.autograph.experimental.do_not_convert  # nothing to convert, and conversion is slow
     def batches_from(step: tf.Tensor) -> Batch:
-        """Return the batches of `num_steps` steps, one after another."""
+        """Return the rows of `num_steps` batches in one batch, which `rebatch` divides."""
         arrays = tf.numpy_function(
             reader.read,
             [step, tf.minimum(step + num_steps, last)],
@@ -237,7 +237,7 @@ def _batches(
     batches = (
         tf.data.Dataset.range(first_step, last, num_steps)
         .map(batches_from, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .rebatch(reader.batch_size, drop_remainder=True)
+        .rebatch(reader.batch_size, drop_remainder=True)  # drops nothing; makes the size static
     )
     if causal:  # for one batch at a time, because the masks of `num_steps` steps are large
         batches = batches.map(_with_causal_mask, num_parallel_calls=tf.data.AUTOTUNE)

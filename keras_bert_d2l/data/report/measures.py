@@ -59,7 +59,7 @@ def sentence_lengths(store: TokenStore) -> Histogram:
         np.diff(offsets[first : first + _AT_ONCE + 1])
         for first in range(0, store.num_sentences, _AT_ONCE)
     )
-    return histogram(lengths, 2, 64)
+    return histogram(lengths, width=2, longest=64)
 
 
 def histogram(lengths: Iterable[np.ndarray], width: int, longest: int) -> Histogram:

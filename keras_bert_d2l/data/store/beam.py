@@ -7,6 +7,7 @@ bytes. The workers and this process must share a file system or an object store.
 
 import functools
 import pathlib
+import re
 import tempfile
 import types
 from collections.abc import Iterator, Sequence
@@ -115,9 +116,9 @@ def _make_shards(
                 | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, exchange))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
-        _, is_in_text, message = str(error).rpartition("ValueError: ")
-        if is_in_text:
-            raise ValueError(message) from error
+        found = re.search(r"^ValueError: (.+) \[while running '.+'\]\s*\Z", str(error), re.M)
+        if found:  # the last exception in the traceback: an error in the text
+            raise ValueError(found[1]) from error
         raise RuntimeError(
             f"The tokenization pipeline failed: {error}. Finished parts are kept: run the build "
             "again to resume."

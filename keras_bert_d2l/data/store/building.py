@@ -81,8 +81,8 @@ def build_store(
 
     Raises:
         ValueError: The corpus contains no tokens or changes while it is read, a file is not UTF-8
-            text, the tokenizer is of a subclass, or `directory` or the folder next to it contains
-            other files.
+            text, the tokenizer is an instance of a subclass of `Tokenizer`, or `directory` or the
+            folder next to it contains other files.
         BlockingIOError: Another process is building this store.
         ChildProcessError: One of the processes has died.
         OSError: The text cannot be read, the folder cannot be written, or the disk is full.
@@ -196,7 +196,8 @@ def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin
     if type(tokenizer) is not Tokenizer:
         raise ValueError(
             "`tokenizer` must be a plain `Tokenizer`, because a store keeps only its vocabulary "
-            f"and options. Received: a `{type(tokenizer).__qualname__}`."
+            f"and options. Received: a `{type(tokenizer).__qualname__}`. Pass "
+            "`Tokenizer(tokenizer.vocab, **tokenizer.options)`."
         )
     return Origin(
         deduplicate=deduplicate,

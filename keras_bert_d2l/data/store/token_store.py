@@ -39,8 +39,8 @@ FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 _VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
 
 # Keys of earlier versions, which could discard documents by these options.
-FORMER_FILTERS = ("near_duplicates", "language", "quality")
-_FORMER_KEYS = {*FORMER_FILTERS, "discarded"}
+_FORMER_FILTERS = ("near_duplicates", "language", "quality")
+_FORMER_KEYS = {*_FORMER_FILTERS, "discarded"}
 
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
@@ -91,11 +91,16 @@ class Manifest(Origin):
             )
         if sha256_of(path) != read_checksums(directory).get(MANIFEST):
             raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
+        names = {field.name for field in dataclasses.fields(cls)}
+        if content.keys() != names:
+            key = min(content.keys() ^ names)
+            problem = "missing" if key in names else "unknown"
+            raise damaged(path, f"the key {key!r:.80} is {problem}")
+        manifest = cls(**content)
         try:
-            manifest = cls(**content)
             manifest._check()
         except (TypeError, ValueError) as error:
-            raise damaged(path, f"it is not one of version {VERSION}: {error}") from error
+            raise damaged(path, str(error).rstrip(".")) from error
         return manifest
 
     def _check(self) -> None:
@@ -358,7 +363,7 @@ class TokenStore:
                 f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
         content = read_json_object(self.directory / MANIFEST)
-        for name in FORMER_FILTERS:
+        for name in _FORMER_FILTERS:
             if content.get(name):
                 raise ValueError(
                     f"An earlier version built the token store {self._name} with {name}="

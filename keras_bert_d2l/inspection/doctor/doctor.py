@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.inspection.doctor.checks import Finding, examine
 from keras_bert_d2l.inspection.doctor.evidence import Evidence, of_options, of_run, options_for
 from keras_bert_d2l.models.bert import BERTModel
@@ -56,7 +57,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         lines = [str(fault) for fault in self.faults]
-        lines.append(f"{len(self.findings)} checks, {len(self.faults)} faults")
+        lines.append(f"{len(self.findings)} checks, {how_many(len(self.faults), 'fault')}")
         return "\n".join([*lines, *(f"Skipped: {reason}" for reason in self.skipped)])
 
 
@@ -70,9 +71,9 @@ def doctor(
 ) -> Diagnosis:
     """Find out why a run does not learn, or whether data and a model are ready for one.
 
-    Each check compares a number with limits, and has a remedy: losses, vocabulary,
-    copied examples, masks and padding, gradients.
-    Checks whose data is missing are skipped and listed. Nothing is written or changed.
+    Each check compares a number with limits, and has a remedy: losses, vocabulary, copied examples,
+    masks, padding and gradients. Checks whose data is missing are skipped and listed. Nothing is
+    written or changed.
 
     Args:
         run: The folder or URL of a run of `pretrain` or `finetune`.

@@ -20,6 +20,7 @@ from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.data.report.measures import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
+from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -187,6 +188,9 @@ def of_run(path: PathLike) -> Evidence:
     if run.options_file.is_file():
         kind = PretrainingOptions if run.config_file.is_file() else TaskRunOptions
         options = kind.of_run(run.options_file, {})
+        weights = run.last if kind is PretrainingOptions else run.best
+        if weights.is_dir():
+            verify_checksums(weights)  # damage is an error, not missing evidence
         try:
             evidence = of_options(options, run)
         except _MISSING as error:

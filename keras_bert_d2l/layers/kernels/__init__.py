@@ -1,1 +1,1 @@
-"""Attention, dense layers in int8, and what XLA fuses on TensorFlow's CPU: one way per device."""
+"""Attention, int8 dense layers and operations fused for TensorFlow's CPU, for each device."""

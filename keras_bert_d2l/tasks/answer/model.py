@@ -228,8 +228,7 @@ def check_questions(lengths: np.ndarray, max_len: int, overlap: int) -> None:
         raise ValueError(
             f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
             f"space for more context than the {overlap} tokens it shares with the next window. "
-            f"Received: {lengths[number]} tokens in question {number}; shorten it or raise "
-            "`max_len`."
+            f"Received: {lengths[number]} tokens in question {number}; shorten it or remove it."
         )
 
 

@@ -282,8 +282,8 @@ def _framed(
     lengths = [1 + values_a.row_lengths() + 1]
     if values_b is not None:
         lengths.append(lengths[0] + values_b.row_lengths() + 1)
-    shortest = ADDED_TO_ONE  # also without any rows
-    longest = tf.reduce_max(tf.concat([lengths[-1], [shortest]], 0)) if max_len is None else max_len
+    least = ADDED_TO_ONE  # a batch without rows is as wide as an empty text
+    longest = tf.reduce_max(tf.concat([lengths[-1], [least]], 0)) if max_len is None else max_len
     positions = tf.range(tf.cast(longest, tf.int64))
 
     places = tf.where(positions == 0, start, padding)

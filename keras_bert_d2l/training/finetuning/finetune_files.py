@@ -243,8 +243,9 @@ def _check_own_options(options: TaskRunOptions, model: TaskModel) -> None:
             f"`dropout` requires a BERT without a task. Received: dropout={options.dropout} and a "
             f"{type(model).__name__}; omit it, or start from the BERT that it was fine-tuned from."
         )
-    for name in ("long_texts", "pooling"):
-        given, own = getattr(options, name), getattr(model, name, None)
+    is_same_task = isinstance(model, task_named(options.task).model)
+    for name in ("long_texts", "pooling") if is_same_task else ("long_texts",):
+        given, own = getattr(options, name), getattr(model, name)
         if given not in (None, own):
             raise ValueError(
                 f"`{name}` must match the checkpoint, {own!r}, or be omitted. Received: "

@@ -181,7 +181,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         ending = _EpochEnd()
-        with self.fitting([*callbacks, ending], self.options.batch_size, None) as every:
+        with stage("Training", self.position()[1]) as work:
+            every = self.all_callbacks([*callbacks, ending], work, self.options.batch_size, None)
             while not (ending.is_requested or self.is_over()):
                 self._train_epoch(log, every)
                 if not self.is_over():

@@ -16,7 +16,7 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.building import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.progress import stage
+from keras_bert_d2l.progress import Stage, stage
 from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import set_pace
@@ -139,10 +139,11 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.check_interrupt()
         if budget is not None and not budget.seconds_per_token:
             self._plan(budget)
-        for phase in self._phases:
-            # A phase may be completed before the run was resumed, and a callback may end the run.
-            if self._used() < phase.end and not self.model.stop_training:
-                self._fit(phase, callbacks, log)
+        with stage("Training", self.position()[1]) as work:
+            for phase in self._phases:
+                # A phase may be completed before the run was resumed; a callback may end the run.
+                if self._used() < phase.end and not self.model.stop_training:
+                    self._fit(phase, callbacks, log, work)
 
     def _evaluate_start(self, log: RunLog) -> None:
         held_out = self._batches.held_out(self._phases[0])
@@ -158,7 +159,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.recorder.write(self.progress.step)
 
     def _fit(
-        self, phase: Phase, callbacks: Sequence[keras.callbacks.Callback], log: RunLog
+        self, phase: Phase, callbacks: Sequence[keras.callbacks.Callback], log: RunLog, work: Stage
     ) -> None:
         if self.progress.max_len not in (None, phase.max_len):
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
@@ -169,18 +170,16 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         held_out = self._batches.held_out(phase)
         length = None if self.options.rows == "bucketed" else phase.max_len
         further = [NextTokenMetrics(), log] if phase.causal else [log]
-        with self.fitting(callbacks, phase.batch_size, length, *further) as every:
-            for interval, count in self._intervals(phase):
-                if self.model.stop_training:  # a callback has ended the run
-                    return
-                done = len(self.run.metrics()) - 1
-                epochs = {"initial_epoch": done, "epochs": done + count}
-                history = self._fit_steps(
-                    phase, interval, every, validation_data=held_out, **epochs
-                )
-                if "sequences/s" in history:
-                    speed = float(gathered(history["sequences/s"][-1]).min())
-                    self._token_seconds = 1 / (speed * phase.max_len)
+        every = self.all_callbacks(callbacks, work, phase.batch_size, length, *further)
+        for interval, count in self._intervals(phase):
+            if self.model.stop_training:  # a callback has ended the run
+                return
+            done = len(self.run.metrics()) - 1
+            epochs = {"initial_epoch": done, "epochs": done + count}
+            history = self._fit_steps(phase, interval, every, validation_data=held_out, **epochs)
+            if "sequences/s" in history:
+                speed = float(gathered(history["sequences/s"][-1]).min())
+                self._token_seconds = 1 / (speed * phase.max_len)
         # A graph for the shapes of several phases may sum in another order than one for the next
         # phase alone, which a resumed run would have.
         self.model.train_function = self.model.test_function = None

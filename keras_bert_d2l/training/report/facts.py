@@ -70,7 +70,7 @@ def charts(run: Run) -> list[dict[str, Any]]:
     curves = _curves(run)
     return [
         {
-            "title": title(name),
+            "title": _title(name),
             "unit": run.unit,
             "startsAtZero": not name.endswith(("loss", "entropy", "norm")),
             "series": [
@@ -82,7 +82,7 @@ def charts(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def title(metric: str) -> str:
+def _title(metric: str) -> str:
     """Return the title of a metric, without a prefix."""
     return _TITLES.get(metric) or metric.replace("_", " ").capitalize().replace("f1", "F1")
 
@@ -135,10 +135,10 @@ def subtitle(run: Run) -> str:
     kind = "Pretraining" if run.command == "pretrain" else "Fine-tuning"
     times = [record["time"] for record in (*run.starts, *run.evaluations.values())]
     when = f", {_date(max(times))}" if times else ""
-    return f"{kind}, {run.unit} {position(run, len(run.metrics) - 1):,}{_of_total(run)}{when}"
+    return f"{kind}, {run.unit} {_position(run, len(run.metrics) - 1):,}{_of_total(run)}{when}"
 
 
-def position(run: Run, index: int) -> int:
+def _position(run: Run, index: int) -> int:
     """Return the step of an evaluation or, for fine-tuning, its epoch."""
     return index + 1 if run.unit == "epoch" else int(run.metrics[index]["step"])
 
@@ -152,7 +152,7 @@ def tiles(run: Run) -> Pairs:
     found = [
         (f"{best[name]:.4g}", f"{_name(name)}, held-out data") for name in names if name in best
     ]
-    found.append((f"{position(run, run.best):,}", f"best {run.unit}{_of_total(run)}"))
+    found.append((f"{_position(run, run.best):,}", f"best {run.unit}{_of_total(run)}"))
     speeds = [one["tokens/s"] for one in run.metrics if "tokens/s" in one]
     if speeds:
         found.append((f"{statistics.median(speeds):,.0f}", "tokens per second, median"))
@@ -190,7 +190,7 @@ def data_facts(run: Run) -> list[tuple[str, list[str]]]:
 def samples(run: Run) -> list[dict[str, Any]]:
     """Return the sample predictions of some evaluations, of the same examples."""
     found = [
-        {"x": f"{position(run, index):,}", "samples": record["samples"]}
+        {"x": f"{_position(run, index):,}", "samples": record["samples"]}
         for index in range(len(run.metrics))
         if (record := run.evaluation(index)).get("samples")
     ]
@@ -230,7 +230,8 @@ def commands(run: Run) -> Pairs:
     found = [*again, ("Use its best checkpoint:", f"keras-bert-d2l {use} --model {name}")]
     if address is None:
         beside = shlex.quote(os.path.dirname(os.path.abspath(run.folder)))
-        found.append(("Show the curves of all runs beside it:", f"tensorboard --logdir {beside}"))
+        command = f"tensorboard --logdir {beside}"
+        found.append(("Compare the curves of all runs in the same folder:", command))
     return found
 
 
@@ -240,7 +241,7 @@ def _of_total(run: Run) -> str:
 
 
 def _name(metric: str) -> str:
-    return title(metric.removeprefix("val_")).lower()
+    return _title(metric.removeprefix("val_")).lower()
 
 
 def _date(seconds: float) -> str:

@@ -120,13 +120,11 @@ class TrainingStage(keras.callbacks.Callback):
         super().__init__()
         self.work = work
         self.position = position
-        self._steps = 0
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         position, left = self.position()
-        self._steps += 1
         self.work.advance()
-        self.work.total = self._steps + left  # a budget in time may buy more or fewer steps
+        self.work.total = self.work.completed + left  # a budget in time may buy more or fewer steps
         names = {"loss": "loss", "accuracy": "accuracy", "mlm_accuracy": "accuracy"}
         values = [f"{names[n]} {value:.3f}" for n, value in (logs or {}).items() if n in names]
         self.work.remark = ", ".join([position, *values])

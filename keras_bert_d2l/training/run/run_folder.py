@@ -266,7 +266,7 @@ def opened_run(
     is_complete: bool,
     say: Callable[[str], None],
 ) -> Iterator[tuple[RunFolder, R, bool]]:
-    """Lock a run in all of its processes.
+    """Open a run in each of its processes: check and lock it, and yield its options.
 
     Only the first process uses the run folder. The others get temporary folders for the small files
     that they write, in which they also find the state of a run to resume.

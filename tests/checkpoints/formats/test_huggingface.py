@@ -483,3 +483,13 @@ def test_an_index_must_name_files_in_its_own_folder(folder, weight_map):
     index.write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises((ValueError, FileNotFoundError), match="index.json|'3'|/3'"):
         huggingface.describe(folder)
+
+
+def test_a_shard_that_lacks_a_weight_of_the_index_is_reported(folder):
+    shard(folder)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["cls.absent"] = "model-00001-of-00003.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="cls.absent"):
+        huggingface.describe(folder)

@@ -121,7 +121,7 @@ def test_a_manifest_with_an_unknown_key_is_rejected(built):
     path.write_text(json.dumps({**json.loads(path.read_text()), "color": "red"}))
     write_checksums(built.directory)
     with pytest.raises(
-        ValueError, match=r"manifest\.json: it is not one .*'color'.*Delete the folder"
+        ValueError, match=r"manifest\.json: the key 'color' is unknown. Delete the folder"
     ):
         TokenStore.open(built.directory)
 

@@ -127,7 +127,7 @@ def test_the_command_prints_faults_and_sets_the_exit_code(run, tmp_path, invoke)
     result = invoke("doctor", tmp_path / "run")
     assert result.exit_code == 1
     assert "rising loss" in result.stdout
-    assert " checks, 1 faults" in result.stdout
+    assert " checks, 1 fault" in result.stdout
     first, *_ = map(json.loads, invoke("doctor", tmp_path / "run", "--json").stdout.splitlines())
     assert (first["name"], first["is_fault"]) == ("rising loss", True)
     assert first["number"] > 2

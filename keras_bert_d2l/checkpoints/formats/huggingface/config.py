@@ -235,12 +235,15 @@ def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
         check_that(
-            (number,) == shape, "num_labels", f"that of the head, whose bias is {shape}", number
+            (number,) == shape,
+            "num_labels",
+            f"the number of outputs of the head, whose bias has the shape {shape}",
+            number,
         )
         return [f"LABEL_{index}" for index in range(number)]
-    names: ConfigDict = id2label if isinstance(id2label, dict) else {"0": None}
+    names = id2label if isinstance(id2label, dict) else {}
     labels = [names.get(str(number)) for number in range(len(names))]
-    are_strings = all(isinstance(label, str) for label in labels)
+    are_strings = bool(labels) and all(isinstance(label, str) for label in labels)
     expected = "an object with a string for each of the ids 0, 1, 2 and so on"
     check_that(are_strings, "id2label", expected, id2label)
     return cast(list[str], labels)

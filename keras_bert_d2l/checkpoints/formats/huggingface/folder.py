@@ -54,7 +54,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import naming, read_json_object
+from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -99,7 +99,7 @@ def table(config: BERTConfig, task: ConfigDict | None) -> list[Row]:
 
 
 def current_names(stored: NamedArrays) -> dict[str, str]:
-    """Return the name in a file of each array that is a weight, by the name that is written today.
+    """Map the name that transformers writes today to the name in a file, for each weight.
 
     Old files use `gamma` and `beta` for the weight and bias of a normalization, and may contain
     constant buffers. Files of a bare `BertModel` omit the prefix `bert.`.
@@ -156,7 +156,14 @@ def _open_shards(index: pathlib.Path) -> NamedArrays:
             raise ValueError(
                 f"{os.fspath(index)!r} must name files in its own folder. Received: {shown(name)}."
             )
-    return open_safetensors([index.parent / name for name in names])
+    stored = open_safetensors([index.parent / name for name in names])
+    absent = weight_map.keys() - stored.shapes.keys()
+    if absent:
+        raise ValueError(
+            f"{os.fspath(index)!r} lists weights that its files do not contain: "
+            f"{first_few(absent)}. The files belong to a different model: copy all of them again."
+        )
+    return stored
 
 
 _TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -197,7 +204,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     arrays, file = stored.select(names), path / CONFIG_FILE
     config = config_from_json(file)
     check_extent(config, arrays)
-    with naming(file):
+    with errors_naming(file):
         task = task_of(read_json_object(file), arrays.shapes, arrays.source)
     has_mlm, has_nsp, has_pooler = (
         any(name.startswith(beginning) for name in names)
