@@ -35,7 +35,7 @@ def test_the_proposal_is_a_fifth_of_the_rate_of_the_lowest_smoothed_loss():
     found = RangeTest(RATES, tuple(9 - math.exp(-((n - 7) ** 2) / 20) for n in range(15)))
     assert found.best == 7
     assert found.proposal == pytest.approx(2e-6)
-    assert "learning rate 2e-06" in repr(found)
+    assert "learning rate: 2e-06" in repr(found)
 
 
 def test_one_lucky_batch_does_not_decide():
