@@ -1,4 +1,5 @@
 import gzip
+import inspect
 import json
 import lzma
 import re
@@ -13,6 +14,8 @@ from keras_bert_d2l.cli.commands import ask, predict_texts
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
+from keras_bert_d2l.tasks.choose.model import MultipleChoice
+from keras_bert_d2l.tasks.choose.predictions import choose
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.embed.predictions import embed, similar
@@ -42,6 +45,7 @@ def tasks(bert, folder):
         "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
         "regress": SequenceRegressor(bert.model),
         "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
+        "choose": MultipleChoice(bert.model),
     }
     for name, model in models.items():
         save_pretrained(model, folder / "tasks" / name)
@@ -193,7 +197,10 @@ def told(monkeypatch):
     monkeypatch.setattr(predict_texts, "load", lambda *_, **__: model)
 
     def tell(name, answer):
+        signature = inspect.signature(getattr(kb, name))
+
         def ask(_, *texts, **options):
+            signature.bind(None, *texts, **options)  # fails as the function itself would
             arguments.append((*texts, options))
             return [answer] * len(texts[0])
 
@@ -219,6 +226,20 @@ def test_an_answer_is_printed_as_text_and_as_json(name, run, told):
     [row] = objects(run(*command, "--json").stdout)
     expected = in_json(answer)
     assert {field: row[field] for field in expected} == expected
+
+
+@pytest.mark.slow
+def test_choose_prints_the_best_choice_of_a_model(run, error, texts, tasks):
+    model = ("--model", tasks / "choose")
+    command = ("choose", *LINES, *model)
+    expected = choose(ask.load(tasks / "choose").model, LINES[0], LINES[1:])
+    [row] = objects(run(*command, "--json").stdout)
+    assert (row["index"], row["choice"]) == (expected.index, expected.choice)
+    assert row["scores"] == pytest.approx(expected.scores, abs=1e-5)
+    line = f"{expected.score:.3f}  {expected.index + 1}: {expected.choice}\n"
+    assert run(*command).stdout == line
+    assert "at least two choices" in error(*command[:3], *model)
+    assert "needs several texts for each example" in error("predict", texts, *model)
 
 
 def test_the_entities_of_a_text_are_its_json(run, told):

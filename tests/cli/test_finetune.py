@@ -163,7 +163,8 @@ def test_the_threshold_of_a_run_decides_which_questions_have_an_answer(run, erro
         assert ("(no answer)" in run(*answer, *more).stdout) != is_answered
 
 
-def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monkeypatch):
+def stop_and_resume(run, monkeypatch, folder):
+    """Stop a run with LoRA, resume it, and return its options."""
     options = ("finetune", "classify", "--train", "few.tsv", "--dev", "few.tsv", "--model", "bert")
     options += ("--epochs", 1, "--batch-size", 2, "--learning-rate", 0.01, "--lora", 2)
     fit, stopped = TaskModel.fit, []
@@ -179,12 +180,27 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(TaskModel, "fit", stopping)
-        result = run(*options, "--run-dir", "runs/stopped", exit_code=130)
+        result = run(*options, "--run-dir", folder, exit_code=130)
     assert "in epoch 1 of 1 after step 3 of 4; the state is saved." in result.stderr
-    assert "Resume with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
-    run("finetune", "--resume", "runs/stopped")
+    assert f"Resume with: keras-bert-d2l finetune --resume {folder}" in result.stderr
+    run("finetune", "--resume", folder)
+    return options
+
+
+def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monkeypatch):
+    stop_and_resume(run, monkeypatch, "runs/stopped")
     assert (files / "runs/stopped/best/model.safetensors").exists()
     assert (files / "runs/stopped/adapter/adapter_model.safetensors").exists()
+
+
+@pytest.mark.long
+def test_a_stopped_run_ends_as_an_uninterrupted_one(run, files, monkeypatch):
+    options = stop_and_resume(run, monkeypatch, "runs/broken")
+    run(*options, "--run-dir", "runs/whole")
+    adapter = "adapter/adapter_model.safetensors"
+    for file in ("last/variables.safetensors", "metrics.jsonl", "best/model.safetensors", adapter):
+        runs = [(files / "runs" / name / file).read_bytes() for name in ("whole", "broken")]
+        assert runs[0] == runs[1], file
 
 
 def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):

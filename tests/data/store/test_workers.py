@@ -20,6 +20,11 @@ NUM_PIECES = 8
 
 def build(source, vocab, folder, workers, finished):
     """Build a store in a process that is killed, and send a message after each part."""
+
+    def progress(num_done, num_parts, num_tokens):
+        finished.send(num_done)
+        time.sleep(0.02 if num_done < num_parts else 60)  # the last part waits for the kill
+
     text_files.SECTION_BYTES = PIECE_BYTES
     tokenizer = Tokenizer(Vocab.from_file(vocab))
     build_store(
@@ -27,7 +32,7 @@ def build(source, vocab, folder, workers, finished):
         tokenizer,
         folder,
         workers=workers,
-        progress=lambda *done: finished.send(done),
+        progress=progress,
     )
 
 
@@ -64,9 +69,11 @@ def test_a_build_killed_at_a_random_moment_gives_the_same_bytes(
     process.start()
     finished.close()
     first_part.recv()
-    time.sleep(random.uniform(0, 0.05))
+    time.sleep(random.SystemRandom().uniform(0, 0.05))
     process.kill()
     process.join()
+    assert (tmp_path / "store.building").exists()
+    assert not (tmp_path / "store").exists()
     store = build_store(corpus, words(20), tmp_path / "store", workers=2)
     assert contents(store.directory) == undisturbed
     names = {path.name for path in tmp_path.iterdir()}

@@ -24,6 +24,7 @@ from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.predictions import tag
+from tests.nightly import nightly_except
 from tests.serving.conftest import PAIRS, TOP_K, example
 
 TOLERANCE = 1e-5
@@ -170,6 +171,22 @@ class InProcess:
         pass
 
 
+class Exported:
+    """A transport to an exported model in this process."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def metadata(self):
+        return Metadata(1, self.model.interfaces)
+
+    def predict(self, signature, inputs, outputs):
+        return self.model.ask(signature, inputs)
+
+    def close(self):
+        pass
+
+
 TASKS = {
     "classifier": lambda client, model: (client.classify(TEXTS), classify(model, TEXTS)),
     PAIRS: lambda client, model: (
@@ -196,8 +213,32 @@ TASKS = {
 @pytest.mark.usefixtures("eager_functions")
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_matches_the_functions_in_inference(name, task_models, monkeypatch):
+    transport = InProcess(task_models[name], name == PAIRS)
+    assert_predicts_as(task_models, name, transport, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", nightly_except({"answerer"}, TASKS))
+def test_every_exported_task_matches_the_functions_in_inference(
+    name, task_models, load, monkeypatch
+):
+    model = load(name)
+    assert_predicts_as(task_models, name, Exported(model), monkeypatch)
+    names = model.interfaces["serving_default"].inputs
+    texts = dict(zip(names, (TEXTS, TEXTS[::-1]), strict=False))
+    rows = zip(*texts.values(), strict=True)
+    fields = [{k: x.encode() for k, x in zip(names, row, strict=True)} for row in rows]
+    given = model.ask("tf_example", {"examples": [example(**row) for row in fields]})
+    right = model.ask("serving_default", texts)
+    assert given.keys() == right.keys()
+    for output, array in right.items():
+        np.testing.assert_array_equal(given[output], array, output)
+
+
+def assert_predicts_as(task_models, name, transport, monkeypatch):
+    """Assert that the client predicts as the model does, and refuses the other tasks."""
     with ServingClient("http://localhost:1", "demo", batch_size=2) as client:
-        monkeypatch.setattr(client, "_transport", InProcess(task_models[name], name == PAIRS))
+        monkeypatch.setattr(client, "_transport", transport)
         assert_alike(*map(list, TASKS[name](client, task_models[name])))
         for other in TASKS.keys() - {name}:
             message = "Received: a model whose signature returns"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.serving import saved_model
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
@@ -105,10 +106,18 @@ def test_an_object_that_is_not_a_model_is_rejected(tmp_path):
 
 
 @pytest.mark.usefixtures("quick_export")
-def test_the_threshold_of_the_run_is_exported(task_models, tmp_path):
+def test_the_threshold_of_the_run_is_exported(task_models, tmp_path, monkeypatch):
+    thresholds = []
+
+    def recorded(model, tokenizer, options):
+        thresholds.append(options.null_threshold)
+        return model_signatures(model, tokenizer, options)
+
+    monkeypatch.setattr(saved_model, "model_signatures", recorded)
     metrics = {"options": {"epochs": 2}, "best": {"step": 4, "val_null_threshold": -99.0}}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     folder = export_saved_model(task_models["answerer"], tmp_path / "out", run_dir=tmp_path)
     card = read_card(folder)
+    assert thresholds == [-99]
     assert card["task"]["null_threshold"] == -99
     assert card["training"] == metrics

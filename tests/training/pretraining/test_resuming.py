@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import signal
 import types
 
 import numpy as np
@@ -115,8 +116,32 @@ def test_a_run_resumes_exactly_in_its_first_or_last_phase(
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_exactly(finished, tmp_path):
+def test_a_copy_of_a_run_resumes_exactly(finished, tmp_path):
     run = shutil.copytree(finished.killed, tmp_path / "run")
+    assert_same_run(run, resume(run), finished.run, finished.result.metrics)
+
+
+@pytest.mark.long
+def test_a_killed_process_resumes_exactly(finished, text, options, tmp_path, fresh_process):
+    run = tmp_path / "run"
+    code = """
+        import json, os, signal, sys
+        import keras
+        from keras_bert_d2l.training.pretraining.pretrain import pretrain
+
+        class Kill(keras.callbacks.Callback):
+            steps = 0
+
+            def on_train_batch_end(self, batch, logs=None):
+                self.steps += 1
+                if self.steps == 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        pretrain(sys.argv[1], sys.argv[2], callbacks=[Kill()], **json.loads(sys.argv[3]))
+    """
+    files = {"vocab": finished.run / "vocab.txt", "bert_config": finished.run / "config.json"}
+    with pytest.raises(pytest.fail.Exception, match=f"exited with -{signal.SIGKILL.value}"):
+        fresh_process(code, text, run, json.dumps({**options, **files}, default=str))
     assert_same_run(run, resume(run), finished.run, finished.result.metrics)
 
 
