@@ -5,6 +5,7 @@ import functools
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -181,6 +182,9 @@ def test_lora_is_merged_into_the_kernels_when_saved(tmp_path):
     plain, expected = load_pretrained(tmp_path / "task").model, outputs(model)
     np.testing.assert_allclose(outputs(plain), expected, atol=1e-6)
     assert not plain.has_lora
+    model.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(outputs(loaded), expected, atol=1e-6)
     checkpoint = native.describe(tmp_path / "task")
     load_weights(model, checkpoint.table, checkpoint.arrays)
     np.testing.assert_allclose(outputs(model), expected, atol=1e-6)

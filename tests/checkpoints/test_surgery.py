@@ -159,6 +159,12 @@ def test_other_numbers_of_positions_do_not_change_the_outputs_for_texts_that_fit
         np.testing.assert_array_equal(after, before)
 
 
+@pytest.mark.parametrize("max_len", [0, 2.5])
+def test_an_impossible_number_of_positions_is_rejected(max_len):
+    with pytest.raises(ValueError, match=f"`max_len` must be .* Received: max_len={max_len}"):
+        resize_positions(random_model(UNTIED), max_len)
+
+
 def test_sinusoidal_positions_are_computed_for_the_new_length():
     model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
     longer = resize_positions(model, 2 * MAX_LEN)

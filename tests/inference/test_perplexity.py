@@ -159,3 +159,10 @@ def test_wrong_pairs_are_rejected(words_bert, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             minimal_pairs(words_bert, pairs)
+
+
+@pytest.mark.parametrize("option", [{"word_wise": 1}, {"batch_size": 0}, {"seed": -1}], ids=str)
+def test_options_out_of_range_are_rejected(option, words_bert):
+    [(name, value)] = option.items()
+    with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}={value}"):
+        minimal_pairs(words_bert, PAIRS, **option)

@@ -54,3 +54,29 @@ def test_another_pooling_is_an_error(bert, tmp_path):
     sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))
     with pytest.raises(ValueError, match="`pooling` must be .* Received: pooling='.*lasttoken'"):
         kb.load_task(kb.TextEmbedder, tmp_path)
+
+
+@pytest.mark.long
+def test_the_cosine_loss_is_equal():
+    torch = pytest.importorskip("torch")
+    vectors = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
+    cosines = np.linspace(-1, 1, 4).astype("float32")
+    first, second = torch.tensor(vectors[::2]), torch.tensor(vectors[1::2])
+    similarity = torch.nn.functional.cosine_similarity(first, second)
+    expected = torch.nn.functional.mse_loss(similarity, torch.tensor(cosines))
+    found = kb.CosineLoss()(np.repeat(cosines, 2), vectors)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2], [0, 0, -1, 1, 1, -1]])
+def test_the_ranking_loss_is_equal(groups):
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.losses", reason=NEEDED)
+    vectors = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
+    number = 3 if -1 in groups else 2
+    sides = [torch.tensor(vectors[first::number]) for first in range(number)]
+    loss = losses.MultipleNegativesRankingLoss(None, scale=20)
+    expected = loss.compute_loss_from_embeddings(sides, None)
+    found = kb.RankingLoss(temperature=0.05)(np.array(groups), vectors)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)

@@ -1,4 +1,4 @@
-"""Entities are those of the pipeline of transformers for the same weights."""
+"""Functions that ask a model give the answers of transformers' pipelines for the same weights."""
 
 import random
 
@@ -10,7 +10,7 @@ import keras_bert_d2l as kb
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
-# Outputs are also known in advance, in tests/tasks/tag.
+# Outputs are also known in advance, in tests/inference and tests/tasks.
 pytestmark = pytest.mark.long
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat ran on mat rug london paris new this
@@ -64,3 +64,33 @@ def test_entities_equal_those_of_the_aggregation_strategies(labels, tmp_path):
             np.testing.assert_allclose([x.score for x in entities], scores, rtol=0, atol=1e-5)
         answers.add(str([[(x.text, x.label) for x in entities] for entities in found]))
     assert len(answers) > 1  # the strategies differ
+
+
+def test_scores_of_targets_equal_those_of_the_pipeline(tmp_path):
+    ours, theirs = both(lambda bert: bert, tmp_path / "m", "fill-mask")
+    targets = ["cat", "##s", "Paris", "good", "on", "new", "film"]
+    for text in ("the [MASK] sat on a mat", "good [MASK] [MASK]s , a film"):
+        found = kb.fill_mask(ours, text, targets=targets)
+        expected = theirs(text, targets=targets, top_k=9)
+        expected = expected if isinstance(expected[0], list) else [expected]
+        for predictions, propositions in zip(found, expected, strict=True):
+            assert [one.id for one in predictions] == [one["token"] for one in propositions]
+            scores = [one["score"] for one in propositions]
+            np.testing.assert_allclose([x.score for x in predictions], scores, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("nli", [["contradiction", "neutral", "entailment"], ["Entails", "not"]])
+@pytest.mark.parametrize("multi_label", [True, False])
+def test_zero_shot_classification_equals_the_pipeline(nli, multi_label, tmp_path):
+    ours, theirs = both(
+        lambda bert: kb.SequenceClassifier(bert, nli), tmp_path / "m", "zero-shot-classification"
+    )
+    differences = []
+    for labels in (["cat", "a good dog", "new london"], ["cat"]):
+        for text in (*TEXTS[:6], "the cat sat on a mat . " * 20):
+            one = kb.zero_shot(ours, text, labels, template="is {} !", multi_label=multi_label)
+            expected = theirs(text, labels, hypothesis_template="is {} !", multi_label=multi_label)
+            scores = [one.scores[label] for label in expected["labels"]]
+            np.testing.assert_allclose(scores, expected["scores"], rtol=0, atol=1e-5)
+            differences.append(np.ptp(scores))
+    assert max(differences) > 0.01

@@ -3,9 +3,8 @@ import math
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from keras_bert_d2l import BERTConfig, BERTModel, DoctorCallback, SequenceClassifier, doctor
+from keras_bert_d2l import BERTConfig, BERTModel, DoctorCallback, SequenceClassifier
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 CHANCE = math.log(2)
@@ -52,9 +51,11 @@ def test_losses_that_rise_or_stay_are_reported(model):
     assert report_after([CHANCE] * 600, model) == ["flat loss"]
 
 
-def test_the_batches_of_a_model_are_examined_before_the_first_step(model):
-    tokens = np.full((4, 6), 7)
-    features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(4, 2)}
-    data = tf.data.Dataset.from_tensors((features, np.array([0, 1, 0, 1])))
-    [fault] = doctor(data=data, model=model).faults
-    assert str(fault).startswith("padding: share of padding in a batch 0.667, healthy at most 0.5")
+@pytest.mark.slow
+def test_a_fit_that_diverges_is_reported(model):
+    tokens = np.random.default_rng(0).integers(0, 20, (8, 6))
+    features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(8, 6)}
+    model.compile(keras.optimizers.SGD(1e20), run_eagerly=True)
+    callback = DoctorCallback()
+    model.fit(features, tokens[:, 1] % 2, 2, epochs=3, verbose=0, callbacks=[callback])
+    assert [fault.name for fault in callback.faults] == ["rising loss"]

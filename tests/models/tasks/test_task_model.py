@@ -316,6 +316,8 @@ def test_frozen_blocks_can_be_unfrozen_also_in_other_tasks_of_the_same_bert():
     bert.encoder.trainable = False
     bert.encoder.trainable = True
     assert len(model.trainable_variables) == everything
+    model.freeze_encoder()
+    assert len(model.trainable_variables) == 4
 
 
 def test_with_lora_only_its_weights_the_pooler_and_the_head_are_trained():
@@ -467,6 +469,7 @@ BAD = {
     "labels without order": (lambda: TokenClassifier(make_bert(), {"a", "b"}), "must be a list"),
     "multi-label": (lambda: make_task("SequenceClassifier", multi_label="no"), "True or False"),
     "a vocabulary": (lambda: TextEmbedder(make_bert(), tokenizer=WORDS), "must be a Tokenizer"),
+    "normalize": (lambda: TextEmbedder(make_bert(), normalize=None), "`normalize` must be True"),
     "rank": (lambda: make_task("TokenClassifier").enable_lora(0), "`rank` must be an integer"),
     "alpha": (lambda: make_task("TokenClassifier").enable_lora(1, "x"), "`lora_alpha` must be"),
     "infinite weights": (

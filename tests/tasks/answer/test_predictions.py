@@ -181,6 +181,7 @@ def test_empty_texts_and_unequal_lengths_are_rejected(arguments, message, reader
     [
         ({"max_answer_len": 0}, "`max_answer_len` must be an integer of at least 1"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
+        ({"top_k": 0}, "`top_k` must be an integer of at least 1"),
         ({"max_len": 17}, "`max_len` must be from 6 to 16"),
         ({"overlap": -1}, "`overlap` must be an integer of at least 0"),
         ({"null_threshold": "1"}, "`null_threshold` must be a finite number.*null_threshold='1'"),

@@ -45,8 +45,31 @@ def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
     ]
 
 
-def test_the_speed_of_bfloat16_is_measured_with_at_most_1024_rows():
-    assert computation.bfloat16_speedup(16, 32, 10**9) > 0
+def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model(monkeypatch):
+    clock, sizes, function = types.SimpleNamespace(now=0.0), [], tf.function
+
+    def timed(**options):
+        """Compile a function whose calls take two seconds, or one with bfloat16."""
+
+        def compiled(step):
+            run = function(step, **options)
+
+            def call(x, dy):
+                clock.now += 1.0 if x.dtype == tf.bfloat16 else 2.0
+                sizes.append((*x.shape, dy.shape[1]))
+                return run(x, dy)
+
+            return call
+
+        return compiled
+
+    clock.perf_counter = lambda: clock.now
+    monkeypatch.setattr(computation, "time", clock)
+    monkeypatch.setattr(tf, "function", timed)
+    assert computation.bfloat16_speedup(256, 1024, 512) == 2.0
+    assert computation.bfloat16_speedup(1024, 4096, 10**6) == 2.0
+    assert computation.bfloat16_speedup(16, 32, 10**6) == 2.0
+    assert set(sizes) == {(512, 256, 1024), (256, 1024, 4096), (1024, 16, 32)}  # not 10**6 rows
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,15 @@ def test_patience_ends_a_run_that_stops_improving():
 
 
 @pytest.mark.slow
+def test_a_run_ends_after_the_epochs_of_its_patience(tmp_path):
+    values = iter([0.1, 0.5, 0.9, 0.7, 1.0])  # the first is for a check before training
+    options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_f1"}
+    options["score"] = lambda model: {"f1": next(values)}
+    _, metrics = finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
+    assert (metrics["best_epoch"], len(metrics["history"])) == (2, 3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [None, lambda model: {"f1": 0.5}])
 def test_an_unknown_monitor_is_rejected_before_training(score, tmp_path):
     run, seen = tmp_path / "run", []

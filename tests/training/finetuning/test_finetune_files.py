@@ -15,6 +15,7 @@ from keras_bert_d2l import (
     SequenceClassifier,
     TextExamples,
     Tokenizer,
+    finetune_files,
     load_pretrained,
     save_pretrained,
 )
@@ -85,6 +86,19 @@ def test_dropout_is_rejected_for_embeddings_and_fine_tuned_models(start):
         start(trained, dropout=0.1)
     with pytest.raises(ValueError, match="not for the task 'embed'"):
         start(make_bert(), task="embed", dropout=0.1)
+
+
+@pytest.mark.long
+def test_an_embedder_learns_from_pairs_with_mined_negatives(tmp_path, capsys):
+    save_pretrained(make_bert(), tmp_path / "bert")
+    lines = [f"{topic[0]} a7 {topic[1]}\t{topic[2]} a7" for topic in TOPICS]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n")
+    data = {"model": tmp_path / "bert"} | dict.fromkeys(("train", "dev"), tmp_path / "pairs.tsv")
+    options = {"epochs": 20, "batch_size": 3, "learning_rate": 1e-2, "verbose": 2}
+    run = tmp_path / "run"
+    _, metrics = finetune_files(run, task="embed", mine_negatives=True, **data, **options)
+    assert "Mining negatives" in capsys.readouterr().out
+    assert (metrics["monitor"], metrics["best"]["val_recall@1"]) == ("val_recall@1", 1.0)
 
 
 EIGHT = {
