@@ -1,5 +1,6 @@
 """Evaluate a model on labeled examples: metrics, predictions and most confident errors, printed."""
 
+import collections
 import dataclasses
 import importlib
 import textwrap
@@ -66,9 +67,9 @@ class Confusion:
         cls, gold: Iterable[str], predicted: Iterable[str], labels: Sequence[str]
     ) -> "Confusion":
         """Count the pairs of gold and predicted labels."""
-        metrics = library("sklearn.metrics")
-        counts = metrics.confusion_matrix(list(gold), list(predicted), labels=list(labels))
-        return cls(tuple(labels), counts)
+        pairs = collections.Counter(zip(gold, predicted, strict=True))
+        counts = np.array([[pairs[one, other] for other in labels] for one in labels], int)
+        return cls(tuple(labels), counts.reshape(len(labels), len(labels)))
 
     def most_frequent(self, number: int) -> list[tuple[str, str, int]]:
         """Return the most frequent confusions: gold label, predicted label and count."""

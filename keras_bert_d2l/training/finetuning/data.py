@@ -354,16 +354,24 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, objec
             {
                 "text": _short(one.text),
                 "gold": one.gold,
-                "answers": [(one.predicted, one.score)],
+                "answers": [(one.predicted, _finite(one.score))],
                 "is_right": one.is_right,
             }
         )
-    errors = [dataclasses.asdict(error) for error in evaluation.errors]
+    errors = [
+        {**dataclasses.asdict(one), "text": _short(one.text), "score": _finite(one.score)}
+        for one in evaluation.errors
+    ]
     return {
         "samples": samples,
-        "errors": [{**error, "text": _short(error["text"])} for error in errors],
+        "errors": errors,
         "confusion": _confusion(evaluation.confusion),
     }
+
+
+def _finite(score: float | None) -> float | None:
+    """Return the score, or `None` for NaN, which JSON does not have."""
+    return score if score is not None and math.isfinite(score) else None
 
 
 def _confusion(confusion: Confusion | None) -> dict[str, object] | None:

@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.inference.evaluation import Confusion, Evaluation, Mistake
+from keras_bert_d2l.training.finetuning.data import record_of
 from keras_bert_d2l.training.report.recorder import RunRecorder, machine
 from keras_bert_d2l.training.report.run import Run, spread
 from keras_bert_d2l.training.run.run_folder import RunFolder
@@ -110,6 +113,38 @@ def test_a_run_without_records_has_a_report(pretraining_run):
     assert (run / "made.html").read_text() == made.html
     assert "Masked-token loss" in made.html
     assert made.html.count("Not recorded.") == 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 12, 13, 60])
+@pytest.mark.parametrize("score", [0.5, float("nan")])
+def test_a_report_shows_the_confusions_of_any_number_of_labels(finetuning_run, number, score):
+    labels = [f"label {n}" for n in range(number)]
+    examples = kb.TextExamples(texts=["a"] * number, labels=labels)
+    found = kb.Classification(labels[0], score, {labels[0]: score}, (labels[0],))
+    confusion = Confusion.of(labels, labels[:1] * number, labels)  # one label for all examples
+    errors = [Mistake("1", "a", labels[-1], labels[0], score)]
+    evaluation = Evaluation("classify", {}, [found] * number, errors, confusion, number)
+    lines = (finetuning_run / "report.jsonl").read_text().splitlines()
+    recorder = RunRecorder(RunFolder(finetuning_run))
+    recorder.add(20, lambda: record_of(evaluation, examples))
+    recorder.write(20)
+    page = (finetuning_run / "report.html").read_text()
+    assert ("Confusion matrix" in page) == (number <= 12)
+    assert ("Most frequent confusions" in page) == (number > 12)
+    assert page.count('<td class="off" style="--share: 1.0">') == (
+        number - 1 if number <= 12 else 0
+    )
+    assert (">nan<" in page) == np.isnan(score)
+    assert len(lines) + 1 == len((finetuning_run / "report.jsonl").read_text().splitlines())
+
+
+def test_a_report_of_right_predictions_has_no_confusions(finetuning_run):
+    labels = [f"label {n}" for n in range(13)]
+    confusion = Confusion.of(labels, labels, labels)
+    evaluation = Evaluation("tag", {"f1": float("nan")}, [], [], confusion, 0)
+    recorder = RunRecorder(RunFolder(finetuning_run))
+    recorder.add(20, lambda: record_of(evaluation, kb.WordExamples(words=[], labels=[])))
+    assert "Most frequent confusions" not in kb.run_report(finetuning_run).html
 
 
 def test_a_line_that_a_killed_process_left_incomplete_is_skipped(pretraining_run):
