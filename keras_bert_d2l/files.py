@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from keras_bert_d2l.reading import read_small_text, sha256_of, visible_files
+from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible_files
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
@@ -132,7 +132,7 @@ def read_checksums(folder: PathLike) -> dict[str, str]:
     """
     sums = pathlib.Path(folder, CHECKSUMS)
     found: dict[str, str] = {}
-    if not sums.exists():
+    if not has_file(sums):
         return found
     for number, line in enumerate(read_small_text(sums).splitlines()):
         digest, _, name = line.partition("  ")
@@ -165,10 +165,12 @@ def verify_checksums(folder: PathLike) -> None:
     A folder without that file passes, and so do files that it does not list.
 
     Raises:
-        ValueError: A listed file is missing or has changed, or a line of `SHA256SUMS` is damaged.
+        FileNotFoundError: A listed file is a link that leads nowhere.
+        ValueError: A listed file is missing, has changed or is not a regular file, or a line of
+            `SHA256SUMS` is damaged.
     """
     for file in changed_files(folder):
-        problem = "has changed since it was written" if file.is_file() else "is missing"
+        problem = "has changed since it was written" if has_file(file) else "is missing"
         raise ValueError(
             f"{os.fspath(file)!r} {problem}: it does not match {CHECKSUMS!r}. Restore the folder "
             f"from a copy. If the change was intended, delete {CHECKSUMS!r}."

@@ -31,16 +31,30 @@ def check_file(path: PathLike) -> pathlib.Path:
     """Return the path of a regular file.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: There is no such file, or it is a link that leads nowhere.
         ValueError: It is a folder, a named pipe or a device.
     """
     path = pathlib.Path(path)
     if not path.exists():
+        if path.is_symlink():
+            raise FileNotFoundError(
+                f"{os.fspath(path)!r} is a link to a file that does not exist. Copy the file again."
+            )
         raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a named pipe or a device; save its content first"
         raise ValueError(f"{os.fspath(path)!r} must be a file. Received: {kind}.")
     return path
+
+
+def has_file(path: PathLike) -> bool:
+    """Return whether there is a regular file at a path; `False` only if no entry has this name.
+
+    Raises:
+        FileNotFoundError: It is a link that leads nowhere.
+        ValueError: It is a folder, a named pipe or a device.
+    """
+    return os.path.lexists(path) and bool(check_file(path))
 
 
 def visible_files(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -92,13 +106,22 @@ def read_json(path: PathLike, most_bytes: int = MOST_BYTES) -> object:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is too large or not JSON.
+        ValueError: The file is too large or not JSON, or an object has the same key twice.
     """
     text = read_small_text(path, most_bytes)
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {name!r:.100} occurs more than once in the same object")
+    return fields
 
 
 def read_json_object(path: PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:

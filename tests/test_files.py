@@ -151,6 +151,17 @@ def test_a_changed_or_missing_file_is_reported(folder, name):
         verify_checksums(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "SHA256SUMS"])
+@pytest.mark.parametrize("target", ["missing", "{name}", "/dev/null"])
+def test_a_link_to_no_regular_file_is_reported(folder, name, target):
+    (folder / name).unlink()
+    (folder / name).symlink_to(target.format(name=name))
+    with pytest.raises(
+        (FileNotFoundError, ValueError), match=f"{name}' (is a link|must be a file)"
+    ):
+        verify_checksums(folder)
+
+
 def test_a_damaged_list_of_checksums_is_reported(folder):
     sums = (folder / "SHA256SUMS").read_bytes()
     for position in range(len(sums)):

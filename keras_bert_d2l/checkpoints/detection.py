@@ -173,11 +173,11 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
             message += (
                 f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
             )
+        config = path / native.CONFIG_FILE
         try:
-            read_json_object(path / native.CONFIG_FILE)
-        except FileNotFoundError:
-            pass
-        except ValueError as error:
+            if os.path.lexists(config):
+                read_json_object(config)
+        except (OSError, ValueError) as error:
             message += f" {error}"
     return FileNotFoundError(message)
 

@@ -141,7 +141,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     """
     name = os.fspath(path)
     folder = find_checkpoint(path, only_tokenizer=True)
-    if any((folder / file).is_file() for file in (OPTIONS_FILE, JSON_FILE)):
+    if any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     else:
         checkpoint = open_checkpoint(path)

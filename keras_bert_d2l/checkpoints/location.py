@@ -75,7 +75,7 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
     try:
         wanted = list(_TOKENIZER if only_tokenizer else _FILES)
         folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
-        if only_tokenizer or any(pathlib.Path(folder, file).is_file() for file in _WEIGHTS):
+        if only_tokenizer or any(os.path.lexists(pathlib.Path(folder, file)) for file in _WEIGHTS):
             return pathlib.Path(folder)
         files = HfApi().list_repo_files(repo, revision=revision or None)
     except expected as error:

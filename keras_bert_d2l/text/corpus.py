@@ -23,7 +23,8 @@ from keras_bert_d2l.types import PathLike
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
-_TOKEN_STORE = ("manifest.json", "tokens.bin")  # files in a folder that `build_store` wrote
+# Files that only `build_store` writes. One of them is enough: the others may be lost.
+_TOKEN_STORE = ("tokens.bin", "sentence_offsets.bin", "document_offsets.bin")
 _DOCUMENTS_IN_SECTION = 1000  # documents in memory
 IN_MEMORY = "documents in memory"
 _RULES = "2"  # increase when the rules that split text into documents change
@@ -313,7 +314,7 @@ def _remote_files(name: str) -> list[pathlib.PurePosixPath]:
     found = files(cast(str, url(name)))
     if not glob.has_magic(name) and [url(path) for path in found] != [url(name)]:  # a folder
         names = {path.name for path in found}
-        if names.issuperset(_TOKEN_STORE):
+        if not names.isdisjoint(_TOKEN_STORE):
             raise ValueError(_is_token_store(name))
         found = [path for path in found if path.name.endswith(_SUFFIXES)]
     if not found:
@@ -339,7 +340,7 @@ def _local_files(name: str) -> list[pathlib.Path]:
 def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     found = [path for path in visible_files(folder) if path.name.endswith(_SUFFIXES)]
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
-        if all((parent / name).is_file() for name in _TOKEN_STORE):
+        if any((parent / name).exists() for name in _TOKEN_STORE):
             raise ValueError(_is_token_store(os.fspath(parent)))
     if not found:
         raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_path, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, check_file, check_size
-from keras_bert_d2l.text.text_files import read_lines
+from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import PathLike, Tensor
 
 # Padding, unknown, start, separator and mask token, as spelled by google and by the book.
@@ -97,7 +97,8 @@ class Vocab:
         check_path("path", path)
         name = os.fspath(path)
         check_size(check_file(path), MOST_VOCAB_BYTES)
-        tokens = [line.removesuffix("\r") for line in read_lines(pathlib.Path(path))]
+        text = "".join(read_text(pathlib.Path(path))).removesuffix("\n")
+        tokens = [line.removesuffix("\r") for line in text.split("\n")]
         if not any(map(str.strip, tokens)):
             raise ValueError(f"{name!r} is empty. A vocabulary file has one token per line.")
         try:

@@ -232,6 +232,9 @@ def test_a_token_store_is_not_a_corpus(write, tmp_path):
             ValueError, match=r"Received: .*books/store', a token store.*Pass the text"
         ):
             Corpus.open(tmp_path / folder)
+    (tmp_path / "books" / "store" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="a token store"):
+        Corpus.open(tmp_path / "books")
     (tmp_path / "books" / "store" / "tokens.bin").unlink()
     assert len(list(Corpus.open(tmp_path / "books"))) == 2
 

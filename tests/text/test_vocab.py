@@ -65,6 +65,12 @@ def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path):
     assert Vocab.from_file(tmp_path / "vocab.txt").tokens == GOOGLE_SPECIALS
 
 
+def test_a_line_of_any_length_is_one_token(specials, tmp_path):
+    tokens = [*specials, "a b" * 50_000, "the"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens))
+    assert Vocab.from_file(tmp_path / "vocab.txt").tokens == tuple(tokens)
+
+
 def test_vocabularies_are_equal_when_their_tokens_are():
     vocab = Vocab([*GOOGLE_SPECIALS, *WORDS])
     same, other = Vocab((*GOOGLE_SPECIALS, *WORDS)), Vocab([*GOOGLE_SPECIALS, *WORDS[::-1]])

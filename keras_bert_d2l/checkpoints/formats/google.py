@@ -40,6 +40,7 @@ from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -152,7 +153,7 @@ _LEAST_CASED = 0.05
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
-        return (path / CONFIG_FILE).is_file() or bool(_prefixes(path))
+        return os.path.lexists(path / CONFIG_FILE) or bool(_prefixes(path))
     data_files = (file.name for file in path.parent.glob("*.data-*"))
     return path in _prefixes(path.parent) or any(
         name.startswith(f"{path.name}.data-") for name in data_files
@@ -178,7 +179,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     config_file = _find_config(prefix)
     config = config_from_json(config_file)
     vocab_file = config_file.with_name(VOCAB_FILE)
-    vocab = Vocab.from_file(vocab_file) if vocab_file.is_file() else None
+    vocab = Vocab.from_file(vocab_file) if has_file(vocab_file) else None
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
@@ -259,7 +260,7 @@ def _prefixes(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _find_config(prefix: pathlib.Path) -> pathlib.Path:
     for folder in (prefix.parent, prefix.parent.parent):
-        if (folder / CONFIG_FILE).is_file():
+        if has_file(folder / CONFIG_FILE):
             return folder / CONFIG_FILE
     raise FileNotFoundError(
         f"There is no {CONFIG_FILE} next to the checkpoint {os.fspath(prefix)!r} or in its parent "

@@ -34,7 +34,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import errors_naming, read_json_object
+from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -62,7 +62,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         ValueError: A file is damaged or has a different format version.
     """
     file = path / WEIGHTS_FILE
-    if not file.is_file():
+    if not has_file(file):
         raise FileNotFoundError(
             f"{os.fspath(path)!r} is an incomplete checkpoint: it has a {CONFIG_FILE} but no "
             f"{WEIGHTS_FILE!r}."
@@ -71,7 +71,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     config, options, task, embedding = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = path / VOCAB_FILE
-    if vocab_file.exists() and not options:
+    if has_file(vocab_file) and not options:
         raise ValueError(
             f"{os.fspath(path / CONFIG_FILE)!r} lacks the options of the tokenizer that uses "
             f"{VOCAB_FILE!r}: {[*TokenizerOptions.__annotations__]}."
@@ -81,7 +81,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         config=config,
         table=table(config, task),
         arrays=arrays,
-        vocab=Vocab.from_file(vocab_file) if vocab_file.exists() else None,
+        vocab=Vocab.from_file(vocab_file) if has_file(vocab_file) else None,
         tokenizer_options=options,
         task=task,
         embedding=embedding,

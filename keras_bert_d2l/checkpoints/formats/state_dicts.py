@@ -41,7 +41,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.encoder import sinusoidal_positions
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, read_json
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -165,7 +165,7 @@ def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder has the book's layout, or a file has a program's weight names."""
     if path.is_dir():
         names = (PICKLE, *(PARAMETERS + suffix for suffix in SUFFIXES))
-        return any((path / name).is_file() for name in names)
+        return any(os.path.lexists(path / name) for name in names)
     if not path.is_file():
         return False
     # Pickles are included because the error of `describe` explains how to convert them.
@@ -197,7 +197,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     if config.positions == "sinusoidal":
         arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
     checkpoint = Checkpoint(program.description, config, table, arrays, None, {})
-    if not (path / VOCAB_FILE).is_file():
+    if not has_file(path / VOCAB_FILE):
         return checkpoint
     vocab = _read_vocab(path / VOCAB_FILE)
     # The book lowercases every text.
@@ -242,7 +242,7 @@ def write(
 def _parameters(path: pathlib.Path) -> pathlib.Path:
     """Return the parameter file. In a folder, safetensors is preferred to npz."""
     files = [path / (PARAMETERS + suffix) for suffix in SUFFIXES] if path.is_dir() else [path]
-    found = next((file for file in files if file.is_file()), files[0])
+    found = next((file for file in files if os.path.lexists(file)), files[0])
     pickle = path / PICKLE if path.is_dir() else path
     if (not found.is_file() and pickle.is_file()) or found.suffix in _PICKLE_SUFFIXES:
         raise ValueError(

@@ -5,6 +5,7 @@ test_huggingface_golden.py compares outputs; tests/peers/ compares with transfor
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 
@@ -493,3 +494,35 @@ def test_a_shard_that_lacks_a_weight_of_the_index_is_reported(folder):
     index.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="cls.absent"):
         huggingface.describe(folder)
+
+
+DAMAGES = {
+    "dangling": lambda file: file.symlink_to("missing"),  # a blob that a cache has lost
+    "loop": lambda file: file.symlink_to(file.name),
+    "folder": lambda file: file.mkdir(),
+    "pipe": lambda file: os.mkfifo(file),
+}
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "tokenizer_config.json"])
+@pytest.mark.parametrize("damage", [*DAMAGES])
+def test_a_file_that_cannot_be_read_is_never_taken_for_absent(folder, name, damage):
+    (folder / name).unlink()
+    DAMAGES[damage](folder / name)
+    with pytest.raises((FileNotFoundError, ValueError), match=re.escape(name)):
+        load_pretrained(folder, verbose=False)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES])
+def test_weights_that_are_not_a_regular_file_are_named(folder, damage):
+    (folder / "model.safetensors").unlink()
+    DAMAGES[damage](folder / "model.safetensors")
+    with pytest.raises((FileNotFoundError, ValueError), match=r"model\.safetensors'.*must be|link"):
+        load_pretrained(folder, verbose=False)
+
+
+def test_a_key_that_occurs_twice_is_an_error(folder):
+    file = folder / "config.json"
+    file.write_text(file.read_text().replace("{", '{"hidden_act": "relu",', 1))
+    with pytest.raises(FileNotFoundError, match="config.json.*'hidden_act' occurs more than once"):
+        load_pretrained(folder, verbose=False)

@@ -15,7 +15,7 @@ from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.reading import read_json, read_json_object
+from keras_bert_d2l.reading import has_file, read_json, read_json_object
 from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
@@ -273,7 +273,7 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
         ValueError: A file is damaged or missing.
     """
     modules_file = path / MODULES_FILE
-    if not modules_file.is_file():
+    if not has_file(modules_file):
         return None
     modules = read_json(modules_file)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
@@ -299,7 +299,7 @@ def _modes(path: pathlib.Path, name: object) -> list[str]:
             f"this file. Received: path={shown(name)}. Copy it again."
         )
     file = path / name / "config.json"
-    if not file.is_file():
+    if not has_file(file):
         raise ValueError(
             f"There is no file {os.fspath(file)!r}, which {modules_file!r} names. Copy it from the "
             "same source, or delete modules.json to choose the pooling yourself."

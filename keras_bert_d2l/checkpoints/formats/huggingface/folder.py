@@ -54,7 +54,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import errors_naming, read_json_object
+from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -128,9 +128,9 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
         FileNotFoundError: The folder contains no weights, or a file is missing.
         ValueError: A file is damaged, or all weights are pickled.
     """
-    if (path / WEIGHTS_FILE).is_file():
+    if has_file(path / WEIGHTS_FILE):
         return open_safetensors([path / WEIGHTS_FILE])
-    if (path / INDEX_FILE).is_file():
+    if has_file(path / INDEX_FILE):
         return _open_shards(path / INDEX_FILE)
     pickles = [file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES]
     if pickles:
@@ -171,10 +171,10 @@ _TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder looks like a Hugging Face checkpoint of BERT or any other model."""
-    has_safetensors = (path / WEIGHTS_FILE).is_file() or (path / INDEX_FILE).is_file()
+    has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
     if not has_safetensors and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint next to pickles: only the checkpoint can be read
-    if any((path / name).is_file() for name in (INDEX_FILE, *_TORCH_FILES)):
+    if any(os.path.lexists(path / name) for name in (INDEX_FILE, *_TORCH_FILES)):
         return True
     try:
         fields = read_json_object(path / CONFIG_FILE)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, read_json_object
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, has_file, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -65,9 +65,9 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     options = _fields(path / OPTIONS_FILE)
     unsupported: list[str] = []
     try:
-        if (path / VOCAB_FILE).is_file():
+        if has_file(path / VOCAB_FILE):
             vocab: Vocab | None = Vocab.from_file(path / VOCAB_FILE)
-        elif (path / JSON_FILE).is_file():
+        elif has_file(path / JSON_FILE):
             vocab, found, unsupported = _read_json(path / JSON_FILE)
             options = {**found, **options}
         else:
@@ -145,7 +145,7 @@ def _added_tokens(path: pathlib.Path, options: ConfigDict) -> dict[str, ConfigDi
 
 
 def _fields(file: pathlib.Path, *most_bytes: int) -> ConfigDict:
-    return read_json_object(file, *most_bytes) if file.is_file() else {}
+    return read_json_object(file, *most_bytes) if has_file(file) else {}
 
 
 def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]:
