@@ -217,7 +217,7 @@ def evaluate(
         raise ValueError(
             f"{error} {model!r} is a {kind}, so the data must have labels for {task.name!r}."
         ) from error
-    for line in examples.dropped_in_words():
+    for line in (*examples.notes, *examples.dropped_in_words()):
         print(line, file=sys.stderr)
     with stage(f"Evaluating on {len(examples):,} examples"):
         found = kb.evaluate(

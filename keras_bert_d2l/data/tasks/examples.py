@@ -31,6 +31,7 @@ class TaskExamples:
             `"id"`.
         dropped: Number of unusable examples in the file, by reason.
         first_dropped: Location of the first unusable example in the file, by reason.
+        notes: What was decided about the format of the file where others would be possible.
 
     Raises:
         ValueError: The sequences have different lengths, the task is unknown, or a text has half of
@@ -46,6 +47,7 @@ class TaskExamples:
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     first_dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_task(self)
@@ -86,6 +88,8 @@ class TaskExamples:
             parts.append(f"labels={shown(dict(counts))}")
         if self.source:
             parts.append(f"source={self.source!r}")
+        if self.notes:
+            parts.append(f"notes={self.notes!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
@@ -176,7 +180,7 @@ class TaskExamples:
 
     def remarks(self, columns: Mapping[str, object]) -> list[str]:
         """Return remarks on the format of a file that was read with the given columns."""
-        return []
+        return list(self.notes)
 
     def dropped_in_words(self) -> list[str]:
         """Return one line per reason for dropped examples, most frequent reason first."""
@@ -281,7 +285,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
         )
     larger = examples.subset(n for n in range(len(examples)) if n not in held_out)
     smaller = examples.subset(sorted(held_out))
-    return larger, dataclasses.replace(smaller, dropped={}, first_dropped={})
+    return larger, dataclasses.replace(smaller, dropped={}, first_dropped={}, notes=())
 
 
 def check_alike(train: TaskExamples, dev: TaskExamples) -> None:

@@ -112,11 +112,13 @@ class TextExamples(TaskExamples):
 
     def remarks(self, columns: Mapping[str, object]) -> list[str]:
         first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
+        notes = super().remarks(columns)
         if self.texts_b is None or "text" in columns or not first.isdecimal():
-            return []  # not a table without column names
+            return notes  # not a table without column names
         return [
+            *notes,
             f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
-            f"specify the column of the texts, as in --text {first}"
+            f"specify the column of the texts, as in --text {first}",
         ]
 
     def in_order_of_labels(self) -> list[int]:
@@ -175,6 +177,7 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
         functools.partial(_example, table, columns, options),
         task=options.task,
         columns=found.named(table),
+        notes=table.notes,
     )
     if options.header is None and table.columns is None:
         _check_first_label(file, examples.labels or ())

@@ -137,6 +137,7 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         ((f"line {row.line:,}", row) for row in rows),
         functools.partial(_example, has_labels),
         columns=columns.named(table),
+        notes=table.notes,
     )
 
 

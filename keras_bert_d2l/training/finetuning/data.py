@@ -340,7 +340,7 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
         if task_named(examples.task).splits_long_texts:
             how = f"longer than {max_len} tokens, split into rows"
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
-    lost = (*examples.dropped_in_words(), *rows.lost_in_words())
+    lost = (*examples.notes, *examples.dropped_in_words(), *rows.lost_in_words())
     return [*lines, *(f"  {line}" for line in lost)]
 
 

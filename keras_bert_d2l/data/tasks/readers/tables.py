@@ -55,12 +55,14 @@ class Table:
         rows: The rows.
         first: The column names, or the cells of the first row if there is no header.
         has_words: Whether the format always has one word per row.
+        notes: What was decided about the format where others would be possible.
     """
 
     columns: tuple[str, ...] | None
     rows: Sequence[Row]
     first: tuple[str, ...]
     has_words: bool = False
+    notes: tuple[str, ...] = ()
 
     def name(self, column: int) -> str:
         """Return the name of a column, or its number (from 1) if there is no header."""
