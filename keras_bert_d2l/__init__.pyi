@@ -150,6 +150,7 @@ from .serving.audit import audit_saved_model as audit_saved_model
 from .serving.saved_model import export_saved_model as export_saved_model
 from .serving.onnx_model import export_onnx as export_onnx
 from .text.corpus import Corpus as Corpus
+from .text.tokenizer.framing import frame_tokens as frame_tokens
 from .text.tokenizer.framing import get_tokens_and_segments as get_tokens_and_segments
 from .text.tokenizer.tokenizer import Tokenizer as Tokenizer
 from .text.tokenizer.framing import answer_spans as answer_spans

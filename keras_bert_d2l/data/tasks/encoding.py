@@ -14,7 +14,12 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.task import EncodingOptions, task_named
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, check_max_len, frame
+from keras_bert_d2l.text.tokenizer.framing import (
+    ADDED_TO_ONE,
+    ADDED_TO_PAIR,
+    check_max_len,
+    frame_tokens,
+)
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 Fields: TypeAlias = dict[str, Any]
@@ -34,7 +39,7 @@ def encoded_texts(
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = frame(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
+        batch = frame_tokens(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
         full_lengths = tf.add_n([side.row_lengths() for side in texts])
         return (*unpadded(batch), full_lengths)
 

@@ -17,7 +17,7 @@ from keras_bert_d2l.serving.signatures.signature import (
     traced_once,
 )
 from keras_bert_d2l.text.normalization import encode
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, frame, require
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, frame_tokens, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 
@@ -131,7 +131,7 @@ class TextBatches:
 
     def of_pieces(self, tokens: tf.RaggedTensor) -> tuple[Batch, tf.Tensor]:
         """Build the same outputs as a call, from token ids, ragged int32 `(B, None)`."""
-        batch = frame(tokens, vocab=self.vocab, max_len=self.max_len)
+        batch = frame_tokens(tokens, vocab=self.vocab, max_len=self.max_len)
         return self.trim(batch), tokens.row_lengths() > self.room
 
     def trim(self, batch: Batch) -> Batch:
@@ -147,7 +147,7 @@ class TextBatches:
     def _of_pair(self, text: tf.Tensor, text_b: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         text, text_b = checked_pairs(text, text_b)
         pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
-        batch = frame(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
+        batch = frame_tokens(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
         num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + ADDED_TO_PAIR
         return self.trim(batch), num_tokens > self.max_len
 

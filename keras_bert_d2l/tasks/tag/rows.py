@@ -15,7 +15,7 @@ from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.encoding import Fields, names_and_ids, splits
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
 from keras_bert_d2l.text.vocab import Vocab
@@ -167,7 +167,7 @@ class TaggingRows:
         """Return the rows from `start` to `stop` as inputs of the model."""
         rows = self.tokens_of_rows[start:stop]
         tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
-        return frame(tokens, vocab=self._vocab)
+        return frame_tokens(tokens, vocab=self._vocab)
 
     def token_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         """Yield the outputs for the tokens of each text, `(tokens, C)`.

@@ -3,20 +3,28 @@
 This module does not need tensorflow-text. B: rows, T: tokens in a row, W: windows of all B pairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_list, shown
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, rows_of_values
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
 from keras_bert_d2l.types import Tensor
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 ADDED_TO_ONE, ADDED_TO_PAIR = 2, 3  # start and separator; start and two separators
+_Function = TypeVar("_Function", bound=Callable)
 
 
-def frame(
+def not_converted(function: _Function) -> _Function:
+    """Exclude a function from AutoGraph, which would take seconds to find nothing to convert."""
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+@not_converted
+def frame_tokens(
     tokens_a: Tensor,
     tokens_b: Tensor | None = None,
     *,
@@ -26,9 +34,12 @@ def frame(
 ) -> dict[str, tf.Tensor]:
     """Build padded rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` from token ids.
 
+    `Tokenizer` does this with the ids of strings. Use this function for ids from elsewhere, such as
+    a `tf.data` pipeline that pairs sentences by itself. It uses TensorFlow ops only.
+
     Args:
-        tokens_a: Ids of the first texts without special tokens, int `(B, None)`, ragged or nested
-            lists.
+        tokens_a: Ids of the first texts without special tokens, int `(B, None)`: ragged, dense or
+            nested lists. All ids of a dense tensor count, so it must have no padding.
         tokens_b: Ids of the second texts, with the same number of rows, or None.
         vocab: The `Vocab`, for its special tokens.
         max_len: Length T of every row, or None to pad to the longest row.
@@ -42,7 +53,17 @@ def frame(
         ValueError: If the ids are not integers, the two texts have different numbers of rows,
             `max_len` has no room for one token of each text, or `truncation` is invalid or would
             remove a text completely.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"])
+        >>> batch = kb.frame_tokens([[5, 6], [6]], [[7], [7]], vocab=vocab, max_len=6)
+        >>> batch["tokens"].numpy().tolist()
+        [[2, 5, 6, 3, 7, 3], [2, 6, 3, 7, 3, 0]]
+        >>> batch["segments"].numpy().tolist(), batch["valid_lens"].numpy().tolist()
+        ([[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]], [6, 5])
     """
+    check_type("vocab", vocab, Vocab, "Pass `tokenizer.vocab`.")
     max_len = check_max_len(max_len, 1 if tokens_b is None else 2)
     tokens_a = as_rows(tokens_a)
     if tokens_b is not None:
@@ -85,7 +106,7 @@ def sliding_windows(
         for a, b in zip(questions, contexts, strict=True)
     )
     return {
-        **frame(*tokens, vocab=vocab, max_len=max_len),
+        **frame_tokens(*tokens, vocab=vocab, max_len=max_len),
         "starts": frame_values(*starts, 0, max_len),
         "ends": frame_values(*ends, 0, max_len),
         "rows": tf.cast(rows, tf.int32),
@@ -141,7 +162,7 @@ def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf
 def frame_values(
     values_a: tf.RaggedTensor, values_b: tf.RaggedTensor | None, outside: int, max_len: int | None
 ) -> tf.Tensor:
-    """Arrange one value per token into rows `(B, T)` that match those of `frame`.
+    """Arrange one value per token into rows `(B, T)` that match those of `frame_tokens`.
 
     `outside` fills the positions of special tokens and padding.
     """
@@ -154,7 +175,7 @@ def truncate(
     max_len: int | None,
     truncation: str = "longest_first",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor | None]:
-    """Truncate texts until they fit `max_len` with special tokens. Arguments are as in `frame`."""
+    """Truncate texts until they fit `max_len` with special tokens, as in `frame_tokens`."""
     check_choice("truncation", truncation, TRUNCATIONS)
     if tokens_b is None:
         if truncation == "only_second":
@@ -208,13 +229,13 @@ def check_max_len(max_len: int | None, num_texts: int) -> int | None:
 
 
 def check_same_number(tokens_a: tf.RaggedTensor, tokens_b: tf.RaggedTensor) -> None:
-    """Raise a `ValueError` if the numbers of rows are known and differ."""
+    """Raise a `ValueError` if the numbers of rows differ; in a graph, add an assertion."""
+    message = "Each row is one pair, so there must be as many second texts as first texts."
     num_a, num_b = tokens_a.shape[0], tokens_b.shape[0]
-    if num_a is not None and num_b is not None and num_a != num_b:
-        raise ValueError(
-            "`texts` and `texts_b` must have the same length, because each row is one pair. "
-            f"Received: {num_a} and {num_b}."
-        )
+    if num_a is None or num_b is None:
+        require(tokens_a.nrows() == tokens_b.nrows(), message)
+    elif num_a != num_b:
+        raise ValueError(f"{message} Received: {num_a} and {num_b}.")
 
 
 def require(condition: tf.Tensor, message: str) -> list[tf.Operation]:

@@ -3,8 +3,8 @@
 B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -15,8 +15,9 @@ from keras_bert_d2l.text.tokenizer.framing import (
     as_rows,
     check_max_len,
     check_same_number,
-    frame,
+    frame_tokens,
     frame_values,
+    not_converted,
     sliding_windows,
     truncate,
 )
@@ -35,12 +36,6 @@ _SPACING = (
     (r"(\pL) (['’]) (s|t|d|m|ll|re|ve)\b", r"\1\2\3"),
 )
 _NO_WORD = -1
-_Method = TypeVar("_Method", bound=Callable)
-
-
-def _not_converted(method: _Method) -> _Method:
-    """Exclude a method from AutoGraph, which would take seconds to find nothing to convert."""
-    return tf.autograph.experimental.do_not_convert(method)
 
 
 class Tokenizer(tf.Module):
@@ -152,7 +147,7 @@ class Tokenizer(tf.Module):
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
         return self._normalize.options()
 
-    @_not_converted
+    @not_converted
     def __call__(
         self,
         texts: Texts,
@@ -163,9 +158,11 @@ class Tokenizer(tf.Module):
         check_max_len(max_len, 1 if texts_b is None else 2)
         tokens_a = self.tokenize(texts)
         tokens_b = None if texts_b is None else self.tokenize(texts_b)
-        return frame(tokens_a, tokens_b, vocab=self.vocab, max_len=max_len, truncation=truncation)
+        return frame_tokens(
+            tokens_a, tokens_b, vocab=self.vocab, max_len=max_len, truncation=truncation
+        )
 
-    @_not_converted
+    @not_converted
     def tokenize(self, texts: Texts) -> tf.RaggedTensor:
         """Return the token ids of texts, ragged int32 `(B, None)`, without adding special tokens.
 
@@ -177,7 +174,7 @@ class Tokenizer(tf.Module):
         """
         return self._word_pieces(self._normalize(_as_texts(texts)))[0]
 
-    @_not_converted
+    @not_converted
     def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
         """Return the token ids of texts, and the position of each token in its text.
 
@@ -197,7 +194,7 @@ class Tokenizer(tf.Module):
         names = ("tokens", "starts", "ends")
         return dict(zip(names, self._with_offsets(texts), strict=True))
 
-    @_not_converted
+    @not_converted
     def windows(
         self, questions: Texts, contexts: Texts, max_len: int, overlap: int = 0
     ) -> dict[str, tf.Tensor]:
@@ -228,12 +225,12 @@ class Tokenizer(tf.Module):
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
         )
 
-    @_not_converted
+    @not_converted
     def answer_spans(self, windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
         """Find the tokens of answers in `windows`; see `keras_bert_d2l.answer_spans`."""
         return answer_spans(windows, starts, ends)
 
-    @_not_converted
+    @not_converted
     def from_words(
         self, words: Sequence[Sequence[str]] | Tensor, max_len: int | None = None
     ) -> dict[str, tf.Tensor]:
@@ -260,11 +257,11 @@ class Tokenizer(tf.Module):
         tokens = pieces.merge_dims(1, 2)
         word_ids, _ = truncate(tokens.with_values(word_ids), None, max_len)
         return {
-            **frame(tokens, vocab=self.vocab, max_len=max_len),
+            **frame_tokens(tokens, vocab=self.vocab, max_len=max_len),
             "word_ids": frame_values(word_ids, None, _NO_WORD, max_len),
         }
 
-    @_not_converted
+    @not_converted
     def detokenize(self, ids: Tensor) -> tf.Tensor:
         """Turn token ids into readable texts.
 

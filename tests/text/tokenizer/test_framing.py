@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.tokenizer.framing import answer_spans, frame, get_tokens_and_segments
+from keras_bert_d2l.text.tokenizer.framing import (
+    answer_spans,
+    frame_tokens,
+    get_tokens_and_segments,
+)
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -33,7 +37,7 @@ def tokenizer():
     ids=["lists", "numpy", "tensor", "ragged"],
 )
 def test_ids_of_any_type_are_framed(ids):
-    batch = frame(ids, vocab=VOCAB, max_len=5)
+    batch = frame_tokens(ids, vocab=VOCAB, max_len=5)
     assert batch["tokens"].numpy().tolist() == [[CLS, 5, 6, SEP, PAD], [CLS, 7, 8, SEP, PAD]]
     assert {tensor.dtype for tensor in batch.values()} == {tf.int32}
 
@@ -41,18 +45,18 @@ def test_ids_of_any_type_are_framed(ids):
 @pytest.mark.parametrize(("max_len", "width"), [(4, 4), (np.int64(5), 5), (9, 9), (None, 5)])
 def test_single_texts_are_truncated_and_padded(max_len, width):
     texts = [[], [5], [5, 6, 7]]
-    batch = frame(tf.ragged.constant(texts, tf.int32), vocab=VOCAB, max_len=max_len)
+    batch = frame_tokens(tf.ragged.constant(texts, tf.int32), vocab=VOCAB, max_len=max_len)
     rows = [[CLS, *text[: width - 2], SEP] for text in texts]
     expected = [row + [PAD] * (width - len(row)) for row in rows]
     assert batch["tokens"].numpy().tolist() == expected
     assert batch["segments"].numpy().tolist() == [[0] * width] * len(texts)
     assert batch["valid_lens"].numpy().tolist() == [len(row) for row in rows]
-    assert frame([[5]], vocab=VOCAB, max_len=max_len)["segments"].shape == (1, max_len or 3)
-    assert frame(tf.zeros([0, 2], tf.int32), vocab=VOCAB)["tokens"].shape == (0, 2)
+    assert frame_tokens([[5]], vocab=VOCAB, max_len=max_len)["segments"].shape == (1, max_len or 3)
+    assert frame_tokens(tf.zeros([0, 2], tf.int32), vocab=VOCAB)["tokens"].shape == (0, 2)
 
 
 def lengths_after(length_a, length_b, max_len, truncation):
-    batch = frame(
+    batch = frame_tokens(
         [[5] * length_a], [[6] * length_b], vocab=VOCAB, max_len=max_len, truncation=truncation
     )
     row = batch["tokens"][0].numpy().tolist()
@@ -84,9 +88,9 @@ def test_only_one_text_is_truncated(truncation):
 
 def test_an_invalid_truncation_is_rejected():
     with pytest.raises(ValueError, match=r"'longest_first', 'only_first', 'only_second'.*'first'"):
-        frame([[5]], [[5]], vocab=VOCAB, max_len=8, truncation="first")
+        frame_tokens([[5]], [[5]], vocab=VOCAB, max_len=8, truncation="first")
     with pytest.raises(ValueError, match="no second text"):
-        frame([[5]], vocab=VOCAB, max_len=8, truncation="only_second")
+        frame_tokens([[5]], vocab=VOCAB, max_len=8, truncation="only_second")
 
 
 @pytest.mark.long
@@ -94,9 +98,10 @@ def test_framing_does_not_need_tensorflow_text(fresh_process):
     code = """
         import sys
         sys.modules["tensorflow_text"] = None
-        from keras_bert_d2l.text.tokenizer.framing import frame
+        from keras_bert_d2l.text.tokenizer.framing import frame_tokens
         from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
-        print(frame([[1, 2]], [[1]], vocab=Vocab(GOOGLE_SPECIALS))["tokens"].numpy().tolist())
+        batch = frame_tokens([[1, 2]], [[1]], vocab=Vocab(GOOGLE_SPECIALS))
+        print(batch["tokens"].numpy().tolist())
     """
     assert fresh_process(code).strip() == "[[2, 1, 2, 3, 1, 3]]"
 
