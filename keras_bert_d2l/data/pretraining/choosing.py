@@ -11,7 +11,7 @@ import tensorflow as tf
 
 # Each kind of decision has its own stream, so no two decisions share random numbers. 2 was that of
 # a removed option; the others keep theirs, so that the masks of a seed stay the same.
-CHOICE, UNIT_LENGTH, REPLACEMENT = (stream << 32 for stream in (0, 1, 3))
+CHOICE, UNIT_LENGTH, REPLACEMENT, ROW = (stream << 32 for stream in (0, 1, 3, 4))
 
 # Probabilities of units with 1, 2, ... words.
 _UNIT_WORDS = {
@@ -224,11 +224,38 @@ def uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
     Returns:
         float64 `(B, N)`.
     """
+    # A float64 has room for the upper 53 bits. SplitMix64's last step, which only changes the
+    # lower 33 bits, is omitted.
+    bits = _bits(keys, stream, index)
+    return tf.cast(tf.bitwise.right_shift(bits, np.uint64(11)), tf.float64) * 2.0**-53
+
+
+def _bits(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
+    """Return the random bits of `uniform`, uint64 `(B, N)`."""
     counter = tf.cast(index, tf.uint64) + tf.constant(stream + 1, tf.uint64)
     bits = tf.bitcast(keys, tf.uint64)[:, None] + counter * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, np.uint64(shift)))
         bits *= np.uint64(factor)
-    # A float64 has room for the upper 53 bits. SplitMix64's last step, which only changes the
-    # lower 33 bits, is omitted.
-    return tf.cast(tf.bitwise.right_shift(bits, np.uint64(11)), tf.float64) * 2.0**-53
+    return bits
+
+
+def row_keys(tokens: tf.Tensor, valid_lens: tf.Tensor, seed: int) -> tf.Tensor:
+    """Return a key for each row that depends only on the seed and the row's ids without padding.
+
+    It is the sum of the ids plus 1, each times a random factor of its position, modulo 2^64.
+    Source: Lemire and Kaser 2014, "Strongly universal string hashing is fast", section 2.
+
+    Args:
+        tokens: int32 `(B, T)`.
+        valid_lens: int32 `(B,)`, the number of tokens before the padding.
+        seed: A number below 2^63.
+
+    Returns:
+        int64 `(B,)`.
+    """
+    num_tokens = tf.shape(tokens)[1]
+    factors = _bits(tf.constant([seed], tf.int64), ROW, tf.range(num_tokens))  # (1, T)
+    is_token = tf.sequence_mask(valid_lens, num_tokens, tf.uint64)
+    terms = (tf.cast(tokens, tf.uint64) + 1) * is_token * factors
+    return tf.bitcast(tf.reduce_sum(terms, axis=1), tf.int64)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import (
+    Batch,
     MaskedRows,
     Masking,
     Strategy,
@@ -27,8 +28,6 @@ from keras_bert_d2l.types import PathLike
 
 # Number of rows built per call: larger chunks amortize TensorFlow's per-op and per-stage overhead.
 _ROWS_PER_CALL = 2048
-
-Batch = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def pretraining_dataset(
@@ -187,12 +186,6 @@ def excluding_own_tokens(masking: Masking, tokenizer: Tokenizer) -> Masking:
 
     They carry no more information about a word than `[CLS]` does.
     """
-    unknown = [token for token in masking.exclude if token >= len(tokenizer.vocab)]
-    if unknown:
-        raise ValueError(
-            f"`exclude` must contain ids of the vocabulary, which has {len(tokenizer.vocab):,} "
-            f"tokens. Received: {unknown[0]}."
-        )
     own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
     return dataclasses.replace(masking, exclude=(*masking.exclude, *own))
 
@@ -278,8 +271,8 @@ def _mask(
     nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
     tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")
     if causal:
-        not_predicted = (*reader.vocab.special_ids, *masking.exclude)
-        masked = next_tokens(tokens, valid_lens, features.get("example_ids"), not_predicted)
+        excluded = masking.excluded_ids(reader.vocab).tolist()
+        masked = next_tokens(tokens, valid_lens, features.get("example_ids"), excluded)
     else:
         masked = mask_tokens(
             tokens,

@@ -21,11 +21,21 @@ from keras_bert_d2l.checks import (
     check_list,
     check_range,
     check_share,
+    check_that,
     check_type,
+    shown,
 )
-from keras_bert_d2l.data.pretraining.choosing import REPLACEMENT, choose_positions, uniform
+from keras_bert_d2l.data.pretraining.choosing import (
+    REPLACEMENT,
+    choose_positions,
+    uniform,
+)
+from keras_bert_d2l.text.tokenizer.framing import not_converted
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import Tensor
 
+Batch: TypeAlias = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
+"""The features, labels and weights of a batch."""
 Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
 STRATEGIES = get_args(Strategy)
 
@@ -100,6 +110,19 @@ class Masking:
         """Return P, the number of predictions needed for a full row of `max_len` tokens."""
         return max(1, round(self.rate * max_len))
 
+    def excluded_ids(self, vocab: Vocab) -> np.ndarray:
+        """Return the sorted ids of the special and the excluded tokens."""
+        unknown = [token for token in self.exclude if token >= len(vocab)]
+        if unknown:
+            raise ValueError(
+                f"`exclude` must contain ids of the vocabulary, which has {len(vocab):,} tokens. "
+                f"Received: {unknown[0]}."
+            )
+        excluded = np.union1d(vocab.special_ids, self.exclude).astype(int)
+        if len(excluded) == len(vocab):
+            raise ValueError("`exclude` must leave a token to predict. Received: all of them.")
+        return excluded
+
 
 class MaskedRows(NamedTuple):
     """A masked batch. A row with fewer than P predictions has zeros in the unused slots.
@@ -109,6 +132,11 @@ class MaskedRows(NamedTuple):
         positions: int32 `(B, P)`, the positions to predict, in any order.
         labels: int32 `(B, P)`, the original tokens at these positions.
         weights: float32 `(B, P)`, 1 for a prediction and 0 for an unused slot.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> kb.MaskedRows._fields  # what `mask_tokens` returns
+        ('tokens', 'positions', 'labels', 'weights')
     """
 
     tokens: tf.Tensor
@@ -117,39 +145,119 @@ class MaskedRows(NamedTuple):
     weights: tf.Tensor
 
 
+@not_converted
 def mask_tokens(
-    tokens: tf.Tensor,
-    valid_lens: tf.Tensor,
-    keys: tf.Tensor,
+    tokens: Tensor,
+    valid_lens: Tensor,
+    keys: Tensor,
     *,
     vocab: Vocab,
-    masking: Masking,
+    masking: Strategy | Masking,
     num_predictions: int,
 ) -> MaskedRows:
     """Choose the tokens to predict and corrupt them, using TensorFlow ops only.
 
-    The result for a row depends only on its tokens and its key, not on the other rows of the batch.
+    The result for a row depends only on its tokens and its key, not on the other rows or the
+    padding. `MaskTokens` makes the keys in a `tf.data` pipeline. `pretraining_dataset` masks its
+    rows with this function.
 
     Args:
-        tokens: int32 `(B, T)`, ids of the vocabulary.
-        valid_lens: int32 `(B,)`, the number of tokens before the padding.
+        tokens: int `(B, T)`, ids of the vocabulary: tensor, array or nested lists.
+        valid_lens: int `(B,)`, the number of tokens before the padding.
         keys: int64 `(B,)`, one random number per row.
-        vocab: The vocabulary.
-        masking: Which tokens to choose and how to corrupt them.
-        num_predictions: P, the maximum number of predictions per row.
+        vocab: The `Vocab`.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking`.
+        num_predictions: P, the maximum number of predictions per row. `Masking.num_predictions`
+            is enough for a full row.
 
     Returns:
         The masked batch.
 
     Raises:
-        ValueError: A token id is not in the vocabulary. In a graph, TensorFlow raises an
-            `InvalidArgumentError`.
+        ValueError: An argument has the wrong type or shape, a token id is not in the vocabulary, or
+            a length is not from 0 to T. In a graph, TensorFlow raises an `InvalidArgumentError`
+            for a wrong value.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"])
+        >>> batch = kb.frame_tokens([[5, 6, 7], [6, 7]], vocab=vocab)
+        >>> masked = kb.mask_tokens(
+        ...     batch["tokens"],
+        ...     batch["valid_lens"],
+        ...     keys=[1, 2],
+        ...     vocab=vocab,
+        ...     masking=kb.Masking(replace=(1, 0, 0)),
+        ...     num_predictions=1,
+        ... )
+        >>> masked.tokens.numpy().tolist(), masked.labels.numpy().tolist()
+        ([[2, 5, 4, 7, 3], [2, 6, 4, 3, 0]], [[6], [7]])
     """
+    masking = check_options(vocab, masking, num_predictions)
+    tokens, valid_lens = check_rows(tokens, valid_lens, vocab)
+    keys = _one_per_row("keys", keys, tokens)
+    check_that(keys.dtype.is_integer, "keys", "integers", keys)
+    return mask_rows(tokens, valid_lens, tf.cast(keys, tf.int64), vocab, masking, num_predictions)
+
+
+def check_options(vocab: Vocab, masking: Strategy | Masking, num_predictions: int) -> Masking:
+    """Check the options of `mask_tokens`, and return the `Masking`."""
+    check_type("vocab", vocab, Vocab, "Pass `tokenizer.vocab`.")
+    check_integer("num_predictions", num_predictions, 1)
+    return Masking.of(masking)
+
+
+def check_rows(tokens: Tensor, valid_lens: Tensor, vocab: Vocab) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the tokens and their lengths as int32 tensors after checks."""
+    tokens = _as_tensor("tokens", tokens, rank=2)
     check_range("tokens", tokens, 0, len(vocab) - 1)
+    valid_lens = _one_per_row("valid_lens", valid_lens, tokens)
+    check_range("valid_lens", valid_lens, 0, _size(tokens, 1))
+    return tf.cast(tokens, tf.int32), tf.cast(valid_lens, tf.int32)
+
+
+def _one_per_row(name: str, value: Tensor, tokens: tf.Tensor) -> tf.Tensor:
+    """Return a tensor of one number for each row of `tokens`."""
+    tensor, num_rows = _as_tensor(name, value, rank=1), _size(tokens, 0)
+    check_range(f"len({name})", _size(tensor, 0), num_rows, num_rows, "Each row needs one.")
+    return tensor
+
+
+def _as_tensor(name: str, value: Tensor, rank: int) -> tf.Tensor:
+    """Return a tensor of numbers of a rank."""
+    expected = f"`{name}` must be numbers of shape {'(B, T)' if rank == 2 else '(B,)'}."
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        advice = " `frame_tokens` pads rows of different lengths." if rank == 2 else ""
+        raise ValueError(f"{expected} Received: {shown(value)}.{advice}") from error
+    is_numeric = tensor.dtype.is_integer or tensor.dtype.is_floating
+    if not is_numeric or tensor.shape.rank not in (rank, None):
+        is_row = tensor.shape.rank == rank - 1
+        advice = " Mask batches instead of rows: use `dataset.batch(...)` first." if is_row else ""
+        received = f"{tensor.dtype.name} of shape {tensor.shape}"
+        raise ValueError(f"{expected} Received: {received}.{advice}")
+    return tf.ensure_shape(tensor, [None] * rank)
+
+
+def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
+    size = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if size is None else size
+
+
+def mask_rows(
+    tokens: tf.Tensor,
+    valid_lens: tf.Tensor,
+    keys: tf.Tensor,
+    vocab: Vocab,
+    masking: Masking,
+    num_predictions: int,
+) -> MaskedRows:
+    """Return the result of `mask_tokens` for int32 tokens and lengths and int64 keys."""
     num_tokens = tf.shape(tokens)[1]
 
     # 1. Choose. Special and excluded tokens are never chosen and never inserted.
-    excluded = np.union1d(vocab.special_ids, masking.exclude).astype(int)
+    excluded = masking.excluded_ids(vocab)
     ordinary_ids = np.setdiff1d(np.arange(len(vocab), dtype=np.int32), excluded)
     is_candidate = _find_candidates(tokens, valid_lens, excluded)
     count = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))

@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_range
-from keras_bert_d2l.data.pretraining.dataset import Batch
+from keras_bert_d2l.data.pretraining.masking import Batch
 from keras_bert_d2l.reading import check_file
 from keras_bert_d2l.types import PathLike
 
