@@ -7,14 +7,16 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, how_many
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
+    are_lists,
     as_string,
     cell_string,
     collect,
@@ -87,6 +89,8 @@ class Lines(TaskExamples):
 
 
 _BLANKS = " \t\r\n"  # other whitespace may be a word, such as U+3000 in Chinese treebanks
+_WORD = re.compile(rf"[^{_BLANKS}]+")
+_FEW = 5  # at most one of this many rows may look like a sentence in a table of single words
 _SAMPLE = 100  # sentences used to detect a column of word numbers
 
 
@@ -98,11 +102,41 @@ class _Words(NamedTuple):
     words: object
     labels: object
     is_end: bool = False
+    problem: str = ""
 
-    @property
-    def is_word(self) -> bool:
-        is_list = any(listed(cell) is not None for cell in (self.words, self.labels))
-        return not is_list and len(as_string(self.words).split()) < 2
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """What the whole of a table says about each of its rows.
+
+    Attributes:
+        has_lists: Whether the cells of the words, and those of the labels, contain lists.
+        has_labels: Whether any row has a label.
+        labels_of_words: The labels of single words, which may contain spaces.
+    """
+
+    has_lists: tuple[bool, bool]
+    has_labels: bool
+    labels_of_words: frozenset[str]
+
+    @classmethod
+    def of(cls, rows: Sequence[_Words]) -> Self:
+        has_lists = (are_lists(row.words for row in rows), are_lists(row.labels for row in rows))
+        labels = (as_string(row.labels) for row in rows if len(_strings(row.words, False)) == 1)
+        return cls(has_lists, any(row.labels for row in rows), frozenset(labels))
+
+    def strings(self, row: _Words) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the words and the labels of a row that is a sentence."""
+        words, labels = zip((row.words, row.labels), self.has_lists, strict=True)
+        return _strings(*words), _strings(*labels)
+
+    def is_sentence(self, row: _Words) -> bool:
+        """Return whether a row has the words of a sentence, and does not look like one word."""
+        if isinstance(row.words, list) or isinstance(row.labels, list) or all(self.has_lists):
+            return True
+        words, labels = self.strings(row)
+        is_label = as_string(row.labels) in self.labels_of_words
+        return len(words) > 1 and (not self.has_labels or (len(labels) > 1 and not is_label))
 
 
 def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
@@ -117,28 +151,85 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
     rows = list(_rows(table, columns))
     while rows and rows[-1].is_end:
         rows.pop()
-    # JSON without labels and ids may be short texts, one per row.
-    may_be_words = not is_json(file) or columns.label is not None or columns.id is not None
-    are_words = may_be_words and len(rows) > 1 and all(row.is_word for row in rows)
-    if table.has_words or are_words:
-        if table.has_words and table.columns is None:
-            _check_words(file, rows)
-        rows = _sentences(rows)
-        if len(rows) < 2 and not table.has_words and "id" not in options.columns:
-            raise ValueError(
-                f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
-                "not marked. Put an empty line after each sentence, or choose the column of "
-                "sentence numbers with --id (`id` in Python)."
-            )
-    has_labels = any(any(_strings(row.labels)) for row in rows)
+    if table.has_words and table.columns is None:
+        _check_words(file, rows)
+    layout = _Layout.of(rows)
+    notes: tuple[str, ...] = ()
+    if table.has_words:
+        rows = _joined(rows)
+    elif len(rows) > 1:
+        rows, notes = _rows_or_words(file, rows, layout, columns, "id" in options.columns)
     return collect(
         WordExamples,
         file,
-        ((f"line {row.line:,}", row) for row in rows),
-        functools.partial(_example, has_labels),
+        ((f"line {row.line:,}", row) for row in rows if not row.is_end),
+        functools.partial(_example, layout),
         columns=columns.named(table),
-        notes=table.notes,
+        notes=table.notes + notes,
     )
+
+
+def _rows_or_words(
+    file: TextFile, rows: Sequence[_Words], layout: _Layout, columns: Columns, has_chosen_id: bool
+) -> tuple[list[_Words], tuple[str, ...]]:
+    """Return the sentences of a table, whose rows are sentences or words, and remarks.
+
+    The rows are words if most have one word, if almost none looks like a sentence, and if empty
+    rows or ids that several rows share mark the ends of sentences.
+    """
+    words, mark = _with_marks(rows, columns, has_chosen_id)
+    filled = [row for row in rows if not row.is_end]
+    odd = [row for row in filled if layout.is_sentence(row)]
+    if mark:
+        are_words = _FEW * len(odd) <= len(filled)
+    else:  # without labels, the rows of JSON, and those with ids, may be short texts
+        may_be_texts = is_json(file) or columns.id is not None
+        are_words = not odd and (layout.has_labels or not may_be_texts)
+    texts = [row for row in filled if len(layout.strings(row)[0]) > 1]
+    if not are_words or 2 * len(texts) > len(filled):
+        return list(rows), ()
+    problems = {row.line: "a row with several words among rows with one word" for row in odd}
+    sentences = _joined(words, problems)
+    if len(sentences) < 2 and not has_chosen_id:
+        raise ValueError(
+            f"{os.fspath(file.path)!r} has one word per row, but the ends of sentences are "
+            "not marked. Put an empty line after each sentence, or choose the column of "
+            "sentence numbers with --id (`id` in Python)."
+        )
+    note = f"read as one word per row; sentences end {mark}"
+    if texts:
+        several = how_many(len(texts), "row")
+        note += f" ({several} with several words, first: line {texts[0].line:,})"
+    return sentences, (note,)
+
+
+def _with_marks(
+    rows: Sequence[_Words], columns: Columns, has_chosen_id: bool
+) -> tuple[Sequence[_Words], str]:
+    """Return rows whose ids change at the ends of sentences, and what marks the ends, if anything.
+
+    Ids that number the words of each sentence start again. Ids that differ in all rows number the
+    rows, so they mark nothing.
+    """
+    mark = "at empty rows" if any(row.is_end for row in rows) else ""
+    if columns.id is None:
+        return rows, mark
+    pairs = [
+        (before.id, row.id)
+        for before, row in itertools.pairwise(rows)
+        if not before.is_end and not row.is_end
+    ]
+    first = rows[0].id
+    steps = {
+        "+1" if before.isdecimal() and row.isdecimal() and int(row) == int(before) + 1 else row
+        for before, row in pairs
+    }
+    if steps <= {"+1", first} and any(row == first != before for before, row in pairs):
+        counted = (row._replace(id=str(row.line) if row.id == first else "") for row in rows)
+        return list(counted), "where the numbers of words start again"
+    if any(row in (before, "") for before, row in pairs) or has_chosen_id:
+        return rows, "where the id changes" + (", and at empty rows" if mark else "")
+    return [row._replace(id="") for row in rows], mark
 
 
 def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
@@ -153,18 +244,22 @@ def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
         )
 
 
-def _example(has_labels: bool, row: _Words) -> dict[str, object]:
-    words, labels = _strings(row.words), _strings(row.labels)
+def _example(layout: _Layout, row: _Words) -> dict[str, object]:
+    words, labels = layout.strings(row)
+    if isinstance(row.words, list) and any(isinstance(word, list | dict) for word in row.words):
+        raise Unusable("list or object instead of a word")
+    if row.problem:
+        raise Unusable(row.problem)
     if not any(map(str.strip, words)):
         raise Unusable("no words")
     if not all(words):
         raise Unusable("empty word")
-    if has_labels and len(words) != len(labels):
+    if layout.has_labels and len(words) != len(labels):
         raise Unusable("different numbers of words and labels")
-    if has_labels and not all(labels):
+    if layout.has_labels and not all(labels):
         raise Unusable("word without a label")
     name = row.id or str(row.line)
-    return {"ids": name, "words": words, "labels": labels if has_labels else None}
+    return {"ids": name, "words": words, "labels": labels if layout.has_labels else None}
 
 
 def _read(file: TextFile, options: ReadingOptions) -> Table:
@@ -224,11 +319,12 @@ def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
             for place in (columns.text, columns.label)
         )
         labels = None if labels == missing else labels
-        is_end = not cells if table.has_words else not words and not labels
+        is_blank = not any(as_string(cell).strip(_BLANKS) for cell in (words, labels))
+        is_end = not cells if table.has_words else is_blank
         yield _Words(line, cell_string(cells, columns.id) or sentence, words, labels, is_end)
 
 
-def _sentences(rows: Sequence[_Words]) -> list[_Words]:
+def _joined(rows: Sequence[_Words], problems: Mapping[int, str] = {}) -> list[_Words]:
     """Join rows of single words. A sentence ends at an empty row or where the id changes."""
     sentences: list[_Words] = []
     words: list[object] = []
@@ -241,15 +337,17 @@ def _sentences(rows: Sequence[_Words]) -> list[_Words]:
         if at_end or (row.id and row.id != sentences[-1].id):
             words, labels = [], []
             sentences.append(_Words(row.line, row.id, words, labels))
+        if row.line in problems:
+            sentences[-1] = sentences[-1]._replace(problem=problems[row.line])
         words.append(row.words)
         labels.append(row.labels)
         at_end = False
     return sentences
 
 
-def _strings(values: object) -> tuple[str, ...]:
+def _strings(values: object, has_lists: bool) -> tuple[str, ...]:
     """Return the items of a list, or the words of a string separated by spaces."""
-    items = listed(values)
+    items = listed(values) if has_lists or isinstance(values, list) else None
     if items is None:
-        items = list(as_string(values).split())
+        items = list(_WORD.findall(as_string(values)))
     return tuple(as_string(item).strip(_BLANKS) for item in items)

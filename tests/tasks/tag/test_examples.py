@@ -182,3 +182,60 @@ def test_a_table_of_texts_is_not_read_as_words(write, header):
         read_examples("tag", path)
     words = write("words.tsv", "New York\tB-LOC\nis\tO\nfar\tO\n")  # a word may have a space
     assert read_examples("tag", words).words == (("New York", "is", "far"),)
+
+
+ODD = ["New\u00a0York", "100\u2009000", "[1]", "[]", "['a']", "[3 7]", "a b", "\u3000", "(x, y)"]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_single_cells_do_not_decide_whether_rows_are_words(write, odd):
+    words, tags, ids = (
+        ["Ada", odd, ".", "Bob", "ran"],
+        ["PER", "O", "O", "PER", "O"],
+        [1, 1, 1, 2, 2],
+    )
+    columns = {"sentence_id": ids, "word": words, "tag": tags}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(ids, words, tags, strict=True)]
+
+    def table(separator, quote, blank):
+        lines = [f"{quote}{row['word']}{quote}{separator}{row['tag']}" for row in rows]
+        return "\n".join([f"word{separator}tag", *lines[:3], blank, *lines[3:]])
+
+    numbers = zip([1, 2, 3, 1, 2], words, tags, strict=True)
+    counted = "".join(f'{number},"{word}",{tag}\n' for number, word, tag in numbers)
+    for data, note in (
+        (columns, "where the id changes"),
+        (write("a.jsonl", "\n".join(map(json.dumps, rows))), "where the id changes"),
+        (write("a.csv", table(",", '"', "")), "at empty rows"),
+        (write("b.csv", table(";", "", ";")), "at empty rows"),
+        (write("a.tsv", table("\t", "", "")), "at empty rows"),
+        (write("c.csv", f"id,word,tag\n{counted}"), "where the numbers of words start again"),
+    ):
+        examples = read_examples("tag", data)
+        assert examples.words == (("Ada", odd, "."), ("Bob", "ran"))
+        assert examples.labels == (("PER", "O", "O"), ("PER", "O"))
+        assert examples.notes[0].startswith(f"read as one word per row; sentences end {note}")
+        assert ("1 row with several words" in examples.notes[0]) == (" " in odd)
+
+
+def test_what_contradicts_the_layout_of_a_table_is_reported():
+    words, tags = ["Ada", "left", "for", "New York", ".", "Bob"], ["O", "O", "O", "X Y", "O", "O"]
+    table = {"sentence_id": [1, 1, 1, 1, 1, 2], "word": words, "tag": tags}
+    examples = read_examples("tag", table)
+    assert examples.words == (("Bob",),)
+    assert examples.dropped == {"a row with several words among rows with one word": 1}
+    spaced = {"text": ["yes", "[1] so", "play a song", "[1]"], "tags": ["O", "O O", "O O X", "O"]}
+    examples = read_examples("tag", spaced, text="text")
+    assert examples.words == (("yes",), ("[1]", "so"), ("play", "a", "song"), ("[1]",))
+    nested = {"tokens": [["a", ["b"]], ["c"]], "tags": [["X", "X"], ["X"]]}
+    assert read_examples("tag", nested).dropped == {"list or object instead of a word": 1}
+
+
+def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
+    rows = "index,word,tag\n0,Ada,PER\n1,left,O\n{}2,Bob,PER\n"
+    examples = read_examples("tag", write("a.csv", rows.format("\n")))
+    assert examples.words == (("Ada", "left"), ("Bob",))
+    with pytest.raises(ValueError, match="ends of sentences are not marked"):
+        read_examples("tag", write("b.csv", rows.format("")))
+    texts = [{"id": n, "text": text} for n, text in enumerate(["Hi", "Bye", "Thanks"])]
+    assert read_examples("tag", texts, text="text").words == (("Hi",), ("Bye",), ("Thanks",))

@@ -54,6 +54,16 @@ def listed(value: object) -> list[object] | None:
         return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
 
 
+def are_lists(cells: Iterable[object]) -> bool:
+    """Return whether a column contains lists: most of its cells, apart from empty ones, are some.
+
+    A single cell does not tell: "[1]" is a list of labels in one file, and a word in another.
+    """
+    filled = [cell for cell in cells if not isinstance(cell, str) or cell.strip()]
+    filled = [cell for cell in filled if cell is not None]
+    return 2 * sum(listed(cell) is not None for cell in filled) > len(filled)
+
+
 def _unquoted(item: str) -> str:
     if item[0] not in "'\"":
         return item
