@@ -1,7 +1,9 @@
 """The checks of arguments, also of ids, lengths and labels in `tf.data` pipelines."""
 
 import contextlib
+import difflib
 import functools
+import inspect
 import math
 import os
 import re
@@ -9,8 +11,8 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
 
@@ -20,6 +22,7 @@ Check: TypeAlias = Callable[[str, Any], Any]
 """Function that takes the name and the value of an argument and returns the normalized value."""
 
 _Value = TypeVar("_Value")
+_Function = TypeVar("_Function", bound=Callable)
 
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
 
@@ -46,8 +49,71 @@ def check_that(is_right: bool, name: str, expected: str, value: object, advice: 
 
 def check_choice(name: str, value: _Value, choices: Sequence[object]) -> _Value:
     """Return `value`, or raise a `ValueError` unless it is one of `choices`."""
-    check_that(value in choices, name, f"one of {', '.join(map(repr, choices))}", value)
+    expected = f"one of {', '.join(map(repr, choices))}"
+    check_that(value in choices, name, expected, value, did_you_mean(value, choices))
     return value
+
+
+def did_you_mean(
+    name: object, known: Iterable[object], synonyms: Mapping[str, str] | None = None
+) -> str:
+    """Return a question that suggests the known name most like another, with a space, or "".
+
+    Args:
+        name: The other name.
+        known: The known names. Only letters and digits count, in either case.
+        synonyms: Known names by other names for them.
+    """
+
+    def letters(spelled: object) -> str:
+        return re.sub(r"[\W_]", "", str(spelled)).lower()
+
+    meant = {one: one for one in known}
+    meant |= {other: one for other, one in (synonyms or {}).items() if one in meant}
+    names = {letters(one): ours for one, ours in meant.items()}
+    close = difflib.get_close_matches(letters(name), names, 1)
+    return f"Did you mean {names[close[0]]!r}? " if close else ""
+
+
+def check_known(
+    kind: str,
+    names: Iterable[object],
+    known: Collection[str],
+    synonyms: Mapping[str, str] | None = None,
+) -> None:
+    """Raise a `ValueError` for a name that is not known, which suggests a similar one.
+
+    Args:
+        kind: What the names are for, such as `"option"`.
+        names: The names that were received.
+        known: The known names.
+        synonyms: Known names by other names for them.
+    """
+    for name in names:
+        if name not in known:
+            question = did_you_mean(name, known, synonyms)
+            raise ValueError(f"Unknown {kind} {shown(name)}. {question}Known: {', '.join(known)}.")
+
+
+def arguments_of(*functions: Callable) -> list[str]:
+    """Return the names of the arguments of some functions or methods."""
+    found = [
+        one for function in functions for one in inspect.signature(function).parameters.values()
+    ]
+    names = dict.fromkeys(one.name for one in found if one.kind is not one.VAR_KEYWORD)
+    return [name for name in names if name != "self"]
+
+
+def checks_names(function: _Function) -> _Function:
+    """Decorate a function so that an unknown keyword argument raises the error of `check_known`."""
+    known = arguments_of(function)
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        check_known("argument", options, known)
+        return function(*arguments, **options)
+
+    return cast(_Function, checked)
 
 
 def check_path(name: str, value: object) -> None:

@@ -16,6 +16,7 @@ from keras_bert_d2l.checks import (
     at_least,
     check_annotated,
     check_choice,
+    check_known,
     check_not_negative,
     check_positive,
     check_that,
@@ -40,6 +41,7 @@ Epsilon: TypeAlias = Annotated[float, check_positive]
 
 
 _HEAD_WIDTH = 64
+_OF_LAYERS = ("activity_regularizer", "autocast")  # more arguments that every Keras layer takes
 
 
 def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
@@ -64,6 +66,21 @@ _SIZES = {
     f"L-{blocks}_H-{width}": _size(blocks, width)
     for blocks in (2, 4, 6, 8, 10, 12)
     for width in (128, 256, 512, 768)
+}
+
+# Google's names of fields, which Hugging Face has adopted, with ours and Google's defaults.
+GOOGLE_FIELDS = {
+    "hidden_size": ("num_hiddens", 768),
+    "intermediate_size": ("ffn_num_hiddens", 3072),
+    "num_attention_heads": ("num_heads", 12),
+    "num_hidden_layers": ("num_blks", 12),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_len", 512),
+}
+_SYNONYMS = {theirs: ours for theirs, (ours, _) in GOOGLE_FIELDS.items()} | {
+    "type_vocab_size": "num_segments",
+    "hidden_act": "activation",
 }
 
 # modeling.py of google-research/bert. Its "gelu" is the tanh approximation.
@@ -158,6 +175,10 @@ class _BlockFields:
     activation: Activation = "relu"
     initializer: Initializer = "book"
 
+    def __new__(cls, *values: object, **fields: object) -> Self:
+        check_known("field", fields, cls.__dataclass_fields__, _SYNONYMS)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -168,11 +189,10 @@ class _BlockFields:
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
-        """Split a layer's arguments into a configuration and the remaining keyword arguments.
-
-        The remaining arguments go to Keras, which raises an error for unknown ones.
-        """
+        """Split a layer's arguments into a configuration and the remaining ones, for Keras."""
         make: Callable[..., Self] = cls
+        known = (*cls.__dataclass_fields__, *LayerOptions.__annotations__, *_OF_LAYERS)
+        check_known("argument", options, known, _SYNONYMS)
         own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}
         return make(*sizes, **own), cast(LayerOptions, options)
 
@@ -360,11 +380,7 @@ class BERTConfig(_BlockFields):
         """
         check_that(isinstance(fields, Mapping), "fields", "a dictionary", fields)
         known = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(set(fields) - set(known))
-        if unknown:
-            raise ValueError(
-                f"Unknown field {shown(unknown[0])} for a BERTConfig. Known: {[*known]}."
-            )
+        check_known("field", fields, known, _SYNONYMS)
         for name, field in known.items():
             if field.default is dataclasses.MISSING and name not in fields:
                 raise ValueError(

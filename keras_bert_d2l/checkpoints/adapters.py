@@ -22,6 +22,7 @@ from keras_bert_d2l.checkpoints.array_files import (
     open_safetensors,
     write_safetensors,
 )
+from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.folder import current_names, table
 from keras_bert_d2l.checkpoints.weights import (
@@ -82,6 +83,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
     kb.save_adapter(model, "adapters/mine")
     ```
     """
+    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     layers = {id(layer._kernel): layer for layer in model.lora_layers}
     if not layers:
         raise ValueError("`model` must have LoRA. Received: a model without it; see `enable_lora`.")
@@ -146,6 +148,7 @@ def load_adapter(model: Model, path: PathLike) -> None:
     base.merge_lora()
     ```
     """
+    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
     check_path("path", path)
     if model.has_lora:
         raise ValueError(

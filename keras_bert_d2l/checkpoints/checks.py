@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import keras
+
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import check_vocab_size
@@ -26,6 +28,15 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     if not isinstance(model, BERTModel | TaskModel):
         received = f"{shown(model)}; load a checkpoint with `load_pretrained(path).model`"
     raise ValueError(f"`model` must be a {needed}. Received: {received}.")
+
+
+def check_order(model: object, *others: object) -> None:
+    """Raise a `ValueError` if a model was passed after the texts or examples instead of before."""
+    if isinstance(model, list | tuple) or any(isinstance(one, keras.Model) for one in others):
+        raise ValueError(
+            "The model must be the first argument, before the texts or examples. Received: "
+            f"model={shown(model)}. Change the order of the arguments."
+        )
 
 
 def check_bert(model: object) -> None:

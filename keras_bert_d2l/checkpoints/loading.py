@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import arguments_of, check_known, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.variants import without_initialization
@@ -28,6 +28,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import errors_naming
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Option, PathLike
 
@@ -197,12 +198,24 @@ def load_task(
     )
     ```
     """
+    if not isinstance(kind, type) or not issubclass(kind, TaskModel):
+        raise ValueError(
+            f"`kind` must be one of the classes {', '.join(task_kinds())}. Received: "
+            f"kind={shown(kind)}. Pass the class itself, such as `kb.SequenceClassifier`."
+        )
+    names = arguments_of(*(base.__init__ for base in kind.__mro__ if issubclass(base, TaskModel)))
+    check_known("option", options, [name for name in names if name not in ("bert", "head")])
     checkpoint = open_checkpoint(path, verify=verify)
     heads = heads_of(kind, options.get("pooling"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and not kind.has_head:
             options = {**checkpoint.embedding, **options}
+        if "labels" in kind.fields and "labels" not in options:
+            raise ValueError(
+                f"`labels` is missing: {os.fspath(path)!r} has no head for a {kind.__name__}. Pass "
+                'the names of the labels, such as labels=["bad", "good"].'
+            )
         create: Callable[..., TaskModel] = kind
         model = create(model, **options)
         if kind.has_head:

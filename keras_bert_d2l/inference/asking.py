@@ -6,14 +6,14 @@ B: number of texts, T: tokens per row, C: number of outputs.
 import dataclasses
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
+from keras_bert_d2l.checkpoints.checks import check_kind, check_order, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
-from keras_bert_d2l.checks import check_integer, check_that
+from keras_bert_d2l.checks import check_integer, check_that, checks_names
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -54,13 +54,16 @@ def one_per_text(
 ]:
     """Tell type checkers that a function returns one `result` for each text.
 
-    The function itself stays as it is.
+    The function also suggests names for unknown arguments.
     """
-    return lambda ask: cast(Any, ask)
+    return lambda ask: cast(Any, checks_names(ask))
 
 
 def asked_model(
-    model: Model | PathLike, *kinds: type[Model], tokenizer: Tokenizer | None = None
+    model: Model | PathLike,
+    *kinds: type[Model],
+    tokenizer: Tokenizer | None = None,
+    texts: Sequence[object] = (),
 ) -> tuple[Model, Tokenizer]:
     """Return the model that a function asks, and its tokenizer.
 
@@ -69,12 +72,14 @@ def asked_model(
         *kinds: The classes that the function takes. If `TextEmbedder` is one, the checkpoint of a
             BERT without a task is loaded as that, with the pooling that its folder defines.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
+        texts: The arguments of the function that follow the model.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model belongs to a different task, there is no tokenizer, or its vocabulary
-            does not have the model's size.
+        ValueError: The model belongs to a different task or is not the first argument, there is no
+            tokenizer, or its vocabulary does not have the model's size.
     """
+    check_order(model, *texts)
     found: Any = model
     if isinstance(model, str | os.PathLike):
         if TextEmbedder in kinds:

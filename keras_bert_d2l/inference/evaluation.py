@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_kind, check_order, check_vocabulary
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
@@ -183,6 +183,7 @@ def evaluate(
     kb.print_evaluation(evaluation)
     ```
     """
+    check_order(model, examples)
     model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)

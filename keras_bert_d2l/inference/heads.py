@@ -92,7 +92,7 @@ def fill_mask(
         print(prediction.token, prediction.score)
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(texts,))
     check_head(model, "mlm")
     target_ids = None if targets is None else _target_ids(targets, tokenizer)
     if top_k is None:
@@ -228,7 +228,7 @@ def next_sentence_score(
     kb.next_sentence_score(model, "it rained", "she slept", tokenizer=tokenizer)
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(a, b))
     check_head(model, "nsp")
     firsts, seconds = text_pairs(("a", "b"), a, b)
     pairs = [f"{first} | {second}" for first, second in zip(firsts, seconds, strict=True)]

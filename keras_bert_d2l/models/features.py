@@ -9,11 +9,14 @@ from typing import Any, TypeAlias, get_args
 import keras
 
 from keras_bert_d2l.checks import (
+    arguments_of,
     check_choice,
     check_integer,
+    check_known,
     check_list,
     check_positive,
     check_that,
+    did_you_mean,
 )
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
@@ -23,6 +26,11 @@ from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
+_HUGGING_FACE = {
+    "input_ids": "`tokens`",
+    "token_type_ids": "`segments` (0 everywhere if there is one text)",
+    "labels": "the argument `y` of `fit`, or the second element of a dataset",
+}
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 
 
@@ -35,11 +43,15 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
     """Raise `ValueError` if a batch has unknown keys, or no `tokens` or `segments`."""
     unknown = sorted(set(batch) - set(known))
     missing = [name for name in ("tokens", "segments") if name not in batch]
+    advice = did_you_mean(unknown[0], known) if unknown else ""
+    if not _HUGGING_FACE.keys().isdisjoint(batch):
+        renamed = (f"`{theirs}` is {ours}" for theirs, ours in _HUGGING_FACE.items())
+        advice = f"These are names of Hugging Face: here, {', '.join(renamed)}."
     if unknown or missing:
         wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(
             f"A batch for this model must have the keys {tuple(known)}; all but the first two are "
-            f"optional. Received: {wrong} in {sorted(batch)}."
+            f"optional. Received: {wrong} in {sorted(batch)}. {advice}".rstrip()
         )
 
 
@@ -236,6 +248,8 @@ class BatchModel(CheckedModel):
             ValueError: `remat` is unknown, the loss or a metric cannot be split, or the optimizer
                 would accumulate gradients with other weights.
         """
+        of_keras, own = keras.Model.compile, (type(self).compile, BatchModel.compile)
+        check_known("argument", options, arguments_of(*own, of_keras))
         check_integer("micro_batches", micro_batches, 1)
         check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))

@@ -18,6 +18,7 @@ from keras_bert_d2l.checks import (
     Check,
     at_least,
     check_annotated,
+    check_known,
     check_not_negative,
     check_positive,
     check_share,
@@ -127,11 +128,7 @@ class OptionRecord:
     def check_known(cls, options: Iterable[str]) -> None:
         """Raise `ValueError` for an unknown option name."""
         known = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in known:
-                raise ValueError(
-                    f"Unknown option {shown(name)}; the options are {', '.join(known)}."
-                )
+        check_known("option", options, known, {"lr": "learning_rate"})
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:

@@ -310,6 +310,11 @@ def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(saved, models, capsys):
     np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
 
 
+def test_a_new_head_needs_labels(saved):
+    with pytest.raises(ValueError, match=r"`labels` is missing.*such as labels=\["):
+        load_task(SequenceClassifier, saved["huggingface"])
+
+
 def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):
     for lacking, kind, options, is_told in (
         (("mlm", "nsp"), SequenceClassifier, {"pooling": "cls"}, False),

@@ -42,7 +42,7 @@ def test_positional_arguments_return_the_books_tuple_and_a_dictionary_the_same_l
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"segment": np.zeros((8, 16), int)}, "unknown key 'segment'"),
+        ({"segment": np.zeros((8, 16), int)}, "unknown key 'segment'.*Did you mean 'segments'"),
         ({"segments": None}, "no 'segments'"),
     ],
 )
@@ -51,6 +51,22 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
     features = {k: v for k, v in {**features, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message):
         make_model()(features)
+
+
+def test_a_batch_of_hugging_face_is_told_the_names_and_works_with_them(make_model, make_batch):
+    model, (features, *_) = make_model(), make_batch()
+    is_token = (np.arange(16) < features["valid_lens"][:, None]).astype("int32")
+    theirs = {
+        "input_ids": features["tokens"],
+        "token_type_ids": features["segments"],
+        "attention_mask": is_token,
+    }
+    message = "`input_ids` is `tokens`, `token_type_ids` is `segments`.*`labels` is the argument"
+    with pytest.raises(ValueError, match=message):
+        model(theirs)
+    ours = {"tokens": theirs["input_ids"], "segments": theirs["token_type_ids"]}
+    found = model(ours | {"attention_mask": is_token})["nsp"]
+    np.testing.assert_allclose(found, model(features)["nsp"], atol=1e-6)
 
 
 def test_hidden_states_are_those_of_the_encoder_and_leave_the_logits_as_they_are(

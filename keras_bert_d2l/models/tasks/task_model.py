@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_type
+from keras_bert_d2l.checks import check_choice, check_type, checks_names
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import (
     Pooling,
@@ -101,6 +101,7 @@ class TaskModel(BatchModel, abc.ABC):
     has_head = True  # whether the head has weights
     dataset_labels = "numbers"  # what the labels in a dataset of strings must be
 
+    @checks_names
     def __init__(
         self,
         bert: BERTModel,

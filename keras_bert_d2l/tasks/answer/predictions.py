@@ -140,7 +140,8 @@ def answer(
     print(best.text, best.score)
     ```
     """
-    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer)
+    given = (questions, contexts)
+    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer, texts=given)
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)

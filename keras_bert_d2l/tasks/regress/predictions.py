@@ -93,7 +93,8 @@ def regress(
     kb.regress(regressor, "a cat", "a cat sat").score
     ```
     """
-    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
+    given = (texts, texts_b)
+    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=given)
     found: list[Regression] = []
     for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import checks_names, shown
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
@@ -104,6 +104,7 @@ class Tokenizer(tf.Module):
         [b'the cats', b'cat']
     """
 
+    @checks_names
     def __init__(
         self,
         vocab: Vocab,
@@ -148,6 +149,7 @@ class Tokenizer(tf.Module):
         return self._normalize.options()
 
     @not_converted
+    @checks_names
     def __call__(
         self,
         texts: Texts,

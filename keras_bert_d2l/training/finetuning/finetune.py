@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
@@ -122,6 +123,7 @@ def finetune(
     kb.finetune(model, train, train, "runs/films", learning_rate=1e-3, epochs=2)
     ```
     """
+    check_kind(model, TaskModel, remedy="create a task model from it, or use `pretrain`")
     settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), Printer(verbose)
     if process()[1] > 1:
         raise RuntimeError(
