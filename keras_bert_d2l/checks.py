@@ -11,7 +11,7 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -25,6 +25,16 @@ _Value = TypeVar("_Value")
 _Function = TypeVar("_Function", bound=Callable)
 
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
+
+# Other names, of letters only, that are less like the known names than like wrong ones.
+_SYNONYMS = {
+    "lr": "learning_rate",
+    "numhiddenlayers": "num_blks",
+    "intermediatesize": "ffn_num_hiddens",
+    "maxpositionembeddings": "max_len",
+    "typevocabsize": "num_segments",
+    "hiddenact": "activation",
+}
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
@@ -54,45 +64,33 @@ def check_choice(name: str, value: _Value, choices: Sequence[object]) -> _Value:
     return value
 
 
-def did_you_mean(
-    name: object, known: Iterable[object], synonyms: Mapping[str, str] | None = None
-) -> str:
+def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Return a question that suggests the known name most like another, with a space, or "".
 
-    Args:
-        name: The other name.
-        known: The known names. Only letters and digits count, in either case.
-        synonyms: Known names by other names for them.
+    Only letters and digits count, in either case.
     """
 
     def letters(spelled: object) -> str:
         return re.sub(r"[\W_]", "", str(spelled)).lower()
 
-    meant = {one: one for one in known}
-    meant |= {other: one for other, one in (synonyms or {}).items() if one in meant}
-    names = {letters(one): ours for one, ours in meant.items()}
+    names = {letters(one): one for one in known}
+    names |= {other: one for other, one in _SYNONYMS.items() if letters(one) in names}
     close = difflib.get_close_matches(letters(name), names, 1)
     return f"Did you mean {names[close[0]]!r}? " if close else ""
 
 
-def check_known(
-    kind: str,
-    names: Iterable[object],
-    known: Collection[str],
-    synonyms: Mapping[str, str] | None = None,
-) -> None:
+def check_known(kind: str, names: Iterable[object], known: Collection[str]) -> None:
     """Raise a `ValueError` for a name that is not known, which suggests a similar one.
 
     Args:
         kind: What the names are for, such as `"option"`.
         names: The names that were received.
         known: The known names.
-        synonyms: Known names by other names for them.
     """
     for name in names:
         if name not in known:
-            question = did_you_mean(name, known, synonyms)
-            raise ValueError(f"Unknown {kind} {shown(name)}. {question}Known: {', '.join(known)}.")
+            message = f"Unknown {kind} {shown(name)}. {did_you_mean(name, known)}"
+            raise ValueError(f"{message}Known: {', '.join(dict.fromkeys(known))}.")
 
 
 def arguments_of(*functions: Callable) -> list[str]:

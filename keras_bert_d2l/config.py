@@ -68,21 +68,6 @@ _SIZES = {
     for width in (128, 256, 512, 768)
 }
 
-# Google's names of fields, which Hugging Face has adopted, with ours and Google's defaults.
-GOOGLE_FIELDS = {
-    "hidden_size": ("num_hiddens", 768),
-    "intermediate_size": ("ffn_num_hiddens", 3072),
-    "num_attention_heads": ("num_heads", 12),
-    "num_hidden_layers": ("num_blks", 12),
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "max_position_embeddings": ("max_len", 512),
-}
-_SYNONYMS = {theirs: ours for theirs, (ours, _) in GOOGLE_FIELDS.items()} | {
-    "type_vocab_size": "num_segments",
-    "hidden_act": "activation",
-}
-
 # modeling.py of google-research/bert. Its "gelu" is the tanh approximation.
 _GOOGLE = {
     "vocab_size": 30522,
@@ -176,7 +161,7 @@ class _BlockFields:
     initializer: Initializer = "book"
 
     def __new__(cls, *values: object, **fields: object) -> Self:
-        check_known("field", fields, cls.__dataclass_fields__, _SYNONYMS)
+        check_known("field", fields, cls.__dataclass_fields__)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -192,7 +177,7 @@ class _BlockFields:
         """Split a layer's arguments into a configuration and the remaining ones, for Keras."""
         make: Callable[..., Self] = cls
         known = (*cls.__dataclass_fields__, *LayerOptions.__annotations__, *_OF_LAYERS)
-        check_known("argument", options, known, _SYNONYMS)
+        check_known("argument", options, known)
         own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}
         return make(*sizes, **own), cast(LayerOptions, options)
 
@@ -380,7 +365,7 @@ class BERTConfig(_BlockFields):
         """
         check_that(isinstance(fields, Mapping), "fields", "a dictionary", fields)
         known = {field.name: field for field in dataclasses.fields(cls)}
-        check_known("field", fields, known, _SYNONYMS)
+        check_known("field", fields, known)
         for name, field in known.items():
             if field.default is dataclasses.MISSING and name not in fields:
                 raise ValueError(

@@ -52,7 +52,6 @@ WRONG = {
     "compile of a BERT": (lambda bert, **_: bert.compile(microbatches=2), "micro_batches"),
     "compile of a task": (lambda model, **_: model.compile(class_weight={}), "class_weights"),
     "Keras's compile": (lambda model, **_: model.compile(metric=[]), "metrics"),
-    "fit": (lambda model, **_: model.fit(["a"], ["bad"], epoch=2), "epochs"),
     "a question": (lambda model, **_: kb.classify(model, "a", batchsize=2), "batch_size"),
     "a task to load": (lambda **_: kb.load_task(kb.SequenceClassifier, "a", label=[]), "labels"),
 }

@@ -203,8 +203,8 @@ def load_task(
             f"`kind` must be one of the classes {', '.join(task_kinds())}. Received: "
             f"kind={shown(kind)}. Pass the class itself, such as `kb.SequenceClassifier`."
         )
-    names = arguments_of(*(base.__init__ for base in kind.__mro__ if issubclass(base, TaskModel)))
-    check_known("option", options, [name for name in names if name not in ("bert", "head")])
+    known = arguments_of(kind.__init__, TaskModel.__init__)
+    check_known("option", options, (*kind.fields, *known))
     checkpoint = open_checkpoint(path, verify=verify)
     heads = heads_of(kind, options.get("pooling"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)

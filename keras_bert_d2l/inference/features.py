@@ -101,8 +101,7 @@ def extract_features(
         print(found.tokens, found.vectors.shape)  # (2, 4, 16) for "the cat"
     ```
     """
-    given = (texts,)
-    model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer, texts=(texts,))
     check_integer("batch_size", batch_size, 1)
     is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")
     if isinstance(texts, str) or is_table or not isinstance(texts, Iterable):

@@ -9,15 +9,7 @@ from types import GeneratorType
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import (
-    IGNORED,
-    arguments_of,
-    check_known,
-    check_range,
-    check_that,
-    is_in_graph,
-    value_errors,
-)
+from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, value_errors
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values
 from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
@@ -109,7 +101,6 @@ class CheckedModel(keras.Model):
         **options: Option,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; values out of range raise `ValueError`."""
-        check_known("argument", options, arguments_of(type(self).fit, keras.Model.fit))
         with value_errors():
             if isinstance(validation_data, tuple | list):
                 self._checked_batch(tuple(validation_data))

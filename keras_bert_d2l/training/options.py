@@ -127,8 +127,7 @@ class OptionRecord:
     @classmethod
     def check_known(cls, options: Iterable[str]) -> None:
         """Raise `ValueError` for an unknown option name."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        check_known("option", options, known, {"lr": "learning_rate"})
+        check_known("option", options, [field.name for field in dataclasses.fields(cls)])
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Self:

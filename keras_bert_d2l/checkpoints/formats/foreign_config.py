@@ -17,6 +17,17 @@ _TRAINING_FIELDS = """
 # Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
 
+# Google's names and defaults, which Hugging Face has adopted.
+GOOGLE_FIELDS: FieldTable = {
+    "hidden_size": ("num_hiddens", 768),
+    "intermediate_size": ("ffn_num_hiddens", 3072),
+    "num_attention_heads": ("num_heads", 12),
+    "num_hidden_layers": ("num_blks", 12),
+    "hidden_dropout_prob": ("dropout", 0.1),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
+    "max_position_embeddings": ("max_len", 512),
+}
+
 
 def read_config(
     path: pathlib.Path, table: FieldTable, parse: Callable[[ConfigDict], BERTConfig]

@@ -37,7 +37,7 @@ from keras_bert_d2l.checkpoints.weights import (
     stored_weights,
 )
 from keras_bert_d2l.checks import check_choice, shown
-from keras_bert_d2l.config import GOOGLE_FIELDS, BERTConfig
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import has_file
@@ -81,7 +81,7 @@ CONFIG_FILE = "bert_config.json"
 
 _FIELDS: foreign_config.FieldTable = {
     "vocab_size": ("vocab_size", None),
-    **GOOGLE_FIELDS,
+    **foreign_config.GOOGLE_FIELDS,
     "type_vocab_size": ("num_segments", 16),
 }
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`

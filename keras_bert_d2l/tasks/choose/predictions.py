@@ -105,8 +105,7 @@ def choose(
     print(found.choice, found.score)
     ```
     """
-    given = (texts, choices)
-    model, tokenizer = asked_model(model, MultipleChoice, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, MultipleChoice, tokenizer=tokenizer, texts=(texts,))
     first = text_list("texts", texts)
     of_texts = _choices_of_texts(first, [choices] if isinstance(texts, str) else choices)
     repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]

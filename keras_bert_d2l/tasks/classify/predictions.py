@@ -114,8 +114,7 @@ def classify(
         print(found.label, found.score)
     ```
     """
-    given = (texts, texts_b)
-    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
     activate = sigmoid if model.multi_label else softmax
     found: list[Classification] = []
     for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):

@@ -80,8 +80,7 @@ def zero_shot(
     kb.zero_shot(model, "the match", ["sport", "film"], template="This is about {}.").label
     ```
     """
-    given = (texts, labels)
-    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
     multi_label = check_bool("multi_label", multi_label)
     hypotheses = _hypotheses(labels, template)
     is_alone = multi_label or len(labels) == 1

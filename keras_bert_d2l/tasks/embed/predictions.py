@@ -81,7 +81,7 @@ def embed(
     vectors[0] @ vectors[1]  # cosine similarity
     ```
     """
-    embedder, tokenizer = _embedder(model, tokenizer, (texts,))
+    embedder, tokenizer = _embedder(model, tokenizer, texts)
     vectors = _vectors(embedder, tokenizer, text_list("texts", texts), batch_size, truncate)
     return vectors[0] if isinstance(texts, str) else vectors
 
@@ -128,7 +128,7 @@ def similar(
     check_integer("top_k", top_k, 1)
     if isinstance(texts, str):
         raise ValueError(f"`texts` must be a list of texts. Received: the text {shown(texts)}.")
-    embedder, tokenizer = _embedder(model, tokenizer, (query, texts))
+    embedder, tokenizer = _embedder(model, tokenizer, query, texts)
     queries = text_list("query", query)
     rows = text_list("texts", texts)
     # Equal texts need equal scores, so each different text is encoded and compared once.
@@ -147,9 +147,7 @@ def similar(
 
 
 def _embedder(
-    model: TextEmbedder | BERTModel | PathLike,
-    tokenizer: Tokenizer | None,
-    texts: Sequence[object],
+    model: TextEmbedder | BERTModel | PathLike, tokenizer: Tokenizer | None, *texts: object
 ) -> tuple[TextEmbedder, Tokenizer]:
     kinds = (TextEmbedder, BERTModel)
     model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=texts)

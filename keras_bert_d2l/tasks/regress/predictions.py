@@ -93,8 +93,7 @@ def regress(
     kb.regress(regressor, "a cat", "a cat sat").score
     ```
     """
-    given = (texts, texts_b)
-    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=(texts,))
     found: list[Regression] = []
     for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))

@@ -13,7 +13,7 @@ from typing import cast
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
-from keras_bert_d2l.config import GOOGLE_FIELDS, BERTConfig
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import has_file, read_json, read_json_object
 from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
@@ -29,7 +29,7 @@ ARCHITECTURES = {  # keys: whether the model has an MLM head, and a next-sentenc
 
 _FIELDS: foreign_config.FieldTable = {
     "vocab_size": ("vocab_size", 30522),
-    **GOOGLE_FIELDS,
+    **foreign_config.GOOGLE_FIELDS,
     "type_vocab_size": ("num_segments", 2),
     "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
     "hidden_act": ("activation", "gelu"),
