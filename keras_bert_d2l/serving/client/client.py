@@ -246,9 +246,11 @@ class ServingClient:
         found: Any = self._objects(TAGS, {"text": texts})
         if aggregate == "none":
             return found
+        several = [found] if isinstance(texts, str) else found
+        labels = {one.label for tags in several for one in tags}
         if isinstance(texts, str):
-            return entities(found, texts)
-        return [entities(tags, text) for tags, text in zip(found, texts, strict=True)]
+            return entities(found, texts, labels)
+        return [entities(tags, text, labels) for tags, text in zip(found, texts, strict=True)]
 
     @overload
     def answer(self, questions: str, contexts: str) -> ServedAnswer: ...

@@ -175,9 +175,9 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
         file,
         ((f"line {row.line:,}", row) for row in table.rows),
         functools.partial(_example, table, columns, options),
+        table.notes,
         task=options.task,
         columns=found.named(table),
-        notes=table.notes,
     )
     if options.header is None and table.columns is None:
         _check_first_label(file, examples.labels or ())

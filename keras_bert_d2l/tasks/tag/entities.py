@@ -1,10 +1,11 @@
 """Entity spans, which tags such as `B-PER` and `I-PER` mark, and the metrics of tags and spans."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.evaluation import library
+from keras_bert_d2l.tasks.tag.schemes import scheme_of
 
 # The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
 _TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
@@ -13,14 +14,8 @@ _SAME = {"L": "E", "U": "S"}  # L (last) equals E (end), and U (unit) equals S (
 Span = tuple[str, int, int]
 
 
-def has_scheme(labels: Iterable[str]) -> bool:
-    """Return whether the labels mark spans, for example `B-PER`, `I-PER` and `O`."""
-    labels = set(labels)
-    return bool(labels - {"O"}) and all(_TAG.fullmatch(label) for label in labels)
-
-
 def spans(tags: Sequence[str]) -> list[Span]:
-    """Return the spans that are marked by the tags of a text, in any of the schemes.
+    """Return the spans that are marked by the tags of a text, as `scheme_of` returns them.
 
     A word continues the span of the previous word if the previous word is tagged B or I, the word
     itself is tagged I or E, and both have the same type. Any other word, except O, starts a new
@@ -90,7 +85,7 @@ def tagging_scores(
         gold: The correct tags of each text's words.
         predicted: The predicted tags, with the same lengths.
         labels: The labels of the model. They determine whether tags mark spans (`B-PER`, `I-PER`,
-            `O`) or single words (`NOUN`).
+            `O`, in any scheme of `scheme_of`) or single words (`NOUN`).
 
     Returns: `accuracy` over all words; if tags mark spans, also `precision`, `recall` and `f1` of
         the spans, as seqeval computes them by default.
@@ -100,4 +95,8 @@ def tagging_scores(
     """
     of_gold, of_predicted = ([tag for tags in texts for tag in tags] for texts in (gold, predicted))
     scores = {"accuracy": float(library("sklearn.metrics").accuracy_score(of_gold, of_predicted))}
-    return {**scores, **span_scores(gold, predicted)} if has_scheme(labels) else scores
+    scheme = scheme_of({*labels, *of_gold, *of_predicted})
+    if scheme is None:
+        return scores
+    tags = ([[scheme[tag] for tag in texts] for texts in both] for both in (gold, predicted))
+    return {**scores, **span_scores(*tags)}

@@ -26,6 +26,7 @@ from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, f
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table, delimiter_of, is_json, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.tasks.tag.schemes import scheme_note
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -159,13 +160,18 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         rows = _joined(rows)
     elif len(rows) > 1:
         rows, notes = _rows_or_words(file, rows, layout, columns, "id" in options.columns)
+    seen: set[str] = set()  # the labels
+
+    def remarks() -> Iterator[str]:
+        yield from (*table.notes, *notes, *scheme_note(seen))
+
     return collect(
         WordExamples,
         file,
         ((f"line {row.line:,}", row) for row in rows if not row.is_end),
-        functools.partial(_example, layout),
+        functools.partial(_example, layout, seen),
+        remarks(),
         columns=columns.named(table),
-        notes=table.notes + notes,
     )
 
 
@@ -244,7 +250,7 @@ def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
         )
 
 
-def _example(layout: _Layout, row: _Words) -> dict[str, object]:
+def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:
     words, labels = layout.strings(row)
     if isinstance(row.words, list) and any(isinstance(word, list | dict) for word in row.words):
         raise Unusable("list or object instead of a word")
@@ -258,6 +264,7 @@ def _example(layout: _Layout, row: _Words) -> dict[str, object]:
         raise Unusable("different numbers of words and labels")
     if layout.has_labels and not all(labels):
         raise Unusable("word without a label")
+    seen.update(labels)
     name = row.id or str(row.line)
     return {"ids": name, "words": words, "labels": labels if layout.has_labels else None}
 

@@ -6,7 +6,7 @@ T: tokens per row, C: number of labels.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import numpy as np
@@ -32,6 +32,7 @@ from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.rows import SplitWords, TaggingRows, split_texts, split_words
+from keras_bert_d2l.tasks.tag.schemes import scheme_of
 from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -160,9 +161,9 @@ def tag(
     as an isolated control character, is replaced by the unknown token.
 
     With `aggregate`, labels such as `B-PER` and `I-PER` are joined to one `Entity`, in the schemes
-    IOB, IOBES and BILOU. Other labels form an entity if they are equal and adjacent. `O` is no
-    entity. The entities equal those of the strategies of transformers' token-classification
-    pipeline, except that it does not know IOBES and BILOU.
+    IOB, IOBES, BILOU and BMES, also written as `PER-B`, `B_PER` or `b-per`. Other labels form an
+    entity if they are equal and adjacent. `O` is no entity. The entities equal those of the
+    strategies of transformers' token-classification pipeline, except that it only knows IOB.
 
     Args:
         model: The tagger, or the path or the name of its checkpoint, which is loaded at each
@@ -217,26 +218,31 @@ def tag(
         if aggregate == "none":
             found += tags
         else:
-            found += [entities(*_in_text(row, one)) for row, one in zip(some, tags, strict=True)]
+            found += [
+                entities(*_in_text(row, one), model.labels)
+                for row, one in zip(some, tags, strict=True)
+            ]
     return found[0] if isinstance(texts, str) else found
 
 
-def entities(tags: Sequence[Tag], text: str) -> list[Entity]:
+def entities(tags: Sequence[Tag], text: str, labels: Iterable[str]) -> list[Entity]:
     """Join the tags of a text to entities.
 
     Args:
         tags: The tags of all words, or of all tokens, with their positions.
         text: The text.
+        labels: All labels, which determine the scheme.
     """
     found: list[Entity] = []
-    for label, first, stop in spans([_scheme_tag(one.label) for one in tags]):
+    scheme = scheme_of(labels) or {}
+    for label, first, stop in spans([scheme.get(x.label, _own_tag(x.label)) for x in tags]):
         start, end = cast(int, tags[first].start), cast(int, tags[stop - 1].end)
         score = float(np.mean([one.score for one in tags[first:stop]]))
         found.append(Entity(text[start:end], label, score, start, end))
     return found
 
 
-def _scheme_tag(label: str) -> str:
+def _own_tag(label: str) -> str:
     """Return a label as `O`, or with a prefix: equal labels without one form one entity."""
     return label if label == "O" or label[:2] in _PREFIXES else f"I-{label}"
 

@@ -1,6 +1,7 @@
 import pytest
 
-from keras_bert_d2l.tasks.tag.entities import has_scheme, span_scores, spans, tagging_scores
+from keras_bert_d2l.tasks.tag.entities import span_scores, spans, tagging_scores
+from keras_bert_d2l.tasks.tag.schemes import scheme_note, scheme_of
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,52 @@ def test_tags_that_belong_to_no_scheme_are_rejected():
     ],
 )
 def test_a_tagging_scheme_is_recognized_by_its_labels(labels, expected):
-    assert has_scheme(labels.split()) == expected
+    assert (scheme_of(labels.split()) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("B-X M-X E-X S-Y", [("X", 0, 3), ("Y", 3, 4)]),  # Chinese corpora
+        ("B M E S", [("_", 0, 3), ("_", 3, 4)]),
+        ("B-X I-X W-Y", [("X", 0, 2), ("Y", 2, 3)]),  # BMEWO
+        ("X-B X-I O Y-B", [("X", 0, 2), ("Y", 3, 4)]),
+        ("X_B X_M X_E Y_S O", [("X", 0, 3), ("Y", 3, 4)]),
+        ("B_X I_X O", [("X", 0, 2)]),
+        ("b-x i-x o s-y", [("x", 0, 2), ("y", 3, 4)]),
+        ("b i o b", [("_", 0, 2), ("_", 3, 4)]),
+        ("B-X I-X 0 B-Y", [("X", 0, 2), ("Y", 3, 4)]),
+        ("B:X I:X O", [("X", 0, 2)]),
+        ("B-X_1 I-X_1 O", [("X_1", 0, 2)]),
+        ("X.b X.i 0", [("X", 0, 2)]),
+    ],
+)
+def test_schemes_are_read_as_data_sets_write_them(tags, expected):
+    scheme = scheme_of(tags.split())
+    assert spans([scheme[tag] for tag in tags.split()]) == expected
+    scores = tagging_scores([tags.split()], [tags.split()], tags.split())
+    assert (scores["f1"], scheme_note(tags.split())) == (1, ())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    ["S M", "s e", "NN_S VB_S", "0 1 2", "PER LOC O", "O X B-PER I-PER", "W-X E-X", "b-x c-x o"],
+)
+def test_labels_that_only_resemble_a_scheme_have_none(labels):
+    assert scheme_of(labels.split()) is None
+
+
+def test_labels_without_a_scheme_are_reported_with_what_they_cost():
+    for labels, odd in (
+        ("PER LOC O", "LOC"),
+        ("O X B-A I-A", "X"),
+        ("0 1 2", "1"),
+        ("o b-x c", "c"),
+    ):
+        [note] = scheme_note(labels.split())
+        assert f"because of {odd!r}; so evaluation has accuracy only" in note
+    assert scheme_note("NOUN VERB X".split()) == ()
+    assert scheme_note([]) == ()
 
 
 def test_span_metrics_match_hand_calculation():

@@ -129,20 +129,23 @@ def tags(text, labels, scores=None):
         ("I-A I-A I-B O I-B", [("the cat", "A"), ("sat", "B"), ("mat", "B")]),  # IOB1
         ("B-A E-A S-A S-A O", [("the cat", "A"), ("sat", "A"), ("on", "A")]),  # IOBES
         ("B-A I-A L-A U-B O", [("the cat sat", "A"), ("on", "B")]),  # BILOU
+        ("B-A M-A E-A S-B O", [("the cat sat", "A"), ("on", "B")]),  # BMES
+        ("A-B A-I O B-B O", [("the cat", "A"), ("on", "B")]),
+        ("B_A I_A 0 0 B_B", [("the cat", "A"), ("mat", "B")]),
         ("N N V O N", [("the cat", "N"), ("sat", "V"), ("mat", "N")]),  # no scheme
         ("O O O O O", []),
     ],
 )
 def test_labels_are_joined_to_entities(labels, expected):
     text = "the cat sat on mat"
-    found = entities(tags(text, labels.split()), text)
+    found = entities(tags(text, labels.split()), text, labels.split())
     assert [(one.text, one.label) for one in found] == expected
     assert all(text[one.start : one.end] == one.text for one in found)
 
 
 def test_the_score_of_an_entity_is_the_mean_of_its_labels():
     labels, scores = ["O", "B-A", "I-A"], [0.9, 0.5, 0.75]
-    [found] = entities(tags("the new cat", labels, scores), "the new cat")
+    [found] = entities(tags("the new cat", labels, scores), "the new cat", labels)
     assert found == Entity("new cat", "A", 0.625, 4, 11)
 
 

@@ -86,6 +86,7 @@ def collect(
     file: TextFile,
     rows: Iterable[tuple[str, _Row]],
     example: Callable[[_Row], Mapping[str, object]],
+    notes: Iterable[str] = (),
     **fields: object,
 ) -> _Examples:
     """Build an example from every usable row.
@@ -95,6 +96,7 @@ def collect(
         file: The file that was read.
         rows: The rows, each with its location as shown to the user, such as `"line 3"`.
         example: Returns `ids` and the `sequences` of `kind` for one row, or raises `Unusable`.
+        notes: The notes of the examples. They are read after the rows.
         **fields: Other fields of `kind`.
 
     Returns:
@@ -118,6 +120,7 @@ def collect(
         "sha256": file.sha256,
         "dropped": dict(dropped),
         "first_dropped": first_dropped,
+        "notes": tuple(notes),
         **fields,
     }
     for name in ("ids", *kind.sequences):
