@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.variants import initialize
 from keras_bert_d2l.models.bert import BERTModel
@@ -167,6 +168,31 @@ def first_few(names: Iterable[str]) -> str:
     names = sorted(names)
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
     return ", ".join(names[:_NUM_NAMED]) + more
+
+
+def wrapper_prefix(arrays: NamedArrays, pattern: str) -> str:
+    """Return what a wrapper, such as `DataParallel`, has put before the names of the weights.
+
+    Args:
+        arrays: The arrays of a file.
+        pattern: A regular expression for a name that a model has once, without the prefix.
+
+    Raises:
+        ValueError: The file contains several models.
+    """
+    matches = (re.fullmatch(rf"((?:.+?[./])??){pattern}", name) for name in arrays.shapes)
+    prefixes = sorted({match[1] for match in matches if match})
+    if len(prefixes) > 1:
+        raise ValueError(
+            f"{arrays.source!r} contains {len(prefixes)} models, with the prefixes "
+            f"{first_few(map(shown, prefixes))}. Save the weights of one of them alone."
+        )
+    return prefixes[0] if prefixes else ""
+
+
+def without_prefix(prefix: str) -> str:
+    """Return the part of a summary that reports the prefix of a wrapper."""
+    return f" (without the prefix {shown(prefix)} of its weights)" if prefix else ""
 
 
 _FEW_VALUES = 1 << 24  # a sinusoidal position embedding of this size takes 64 MB

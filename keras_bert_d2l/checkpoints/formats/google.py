@@ -35,6 +35,8 @@ from keras_bert_d2l.checkpoints.weights import (
     expand,
     first_few,
     stored_weights,
+    without_prefix,
+    wrapper_prefix,
 )
 from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
@@ -68,6 +70,7 @@ _NAMES: Names = {
     "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
 }
 
+_SIGNATURE = "bert/embeddings/word_embeddings"
 # The state of the optimizer: two slots for every variable, and the number of steps.
 _SLOTS, _STEP = ("/adam_m", "/adam_v"), "global_step"
 
@@ -183,11 +186,12 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
+    prefix = wrapper_prefix(arrays, _SIGNATURE)
     return Checkpoint(
-        description="google-research/bert, TF1 checkpoint",
+        description=f"google-research/bert, TF1 checkpoint{without_prefix(prefix)}",
         config=config,
         table=table(config),
-        arrays=arrays.select({name: name for name in weights}),
+        arrays=arrays.select({name.removeprefix(prefix): name for name in weights}),
         vocab=vocab,
         tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
     )

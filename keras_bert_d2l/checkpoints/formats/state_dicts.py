@@ -22,6 +22,7 @@ because they are pickles, which may run code when they are read.
 
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -115,6 +116,9 @@ _BLOG = Program(
 # No other known state dict has these names.
 _SIGNATURES = {"encoder.blks.0.addnorm1.ln.weight": BOOK, "ebd.t.weight": _BLOG}
 _NOTEBOOK_SIGNATURE = "embedding.token.weight"  # after "bert.", unless the encoder was saved alone
+_ANY_SIGNATURE = "|".join(
+    map(re.escape, (*_SIGNATURES, f"bert.{_NOTEBOOK_SIGNATURE}", _NOTEBOOK_SIGNATURE))
+)
 _NOTEBOOK_ENDINGS: weights.Endings = {
     **weights.TORCH_ENDINGS,
     "gamma": (".a_2", weights.SAME),
@@ -170,7 +174,7 @@ def recognizes(path: pathlib.Path) -> bool:
         return False
     # Pickles are included because the error of `describe` explains how to convert them.
     return path.suffix in _PICKLE_SUFFIXES or (
-        path.suffix in SUFFIXES and _program(_open(path).shapes) is not None
+        path.suffix in SUFFIXES and _program(_open(path)[0].shapes) is not None
     )
 
 
@@ -187,7 +191,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             missing, the positions of the notebook are not sinusoidal, or the number of heads is
             unknown or does not match the sizes.
     """
-    arrays = _open(_parameters(path))
+    arrays, prefix = _open(_parameters(path))
     program = _program(arrays.shapes) or BOOK
     arguments = _arguments(arrays, num_heads)
     sizes = _sizes(arrays, program.names)
@@ -196,7 +200,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     table = weights.expand(config, program.names, program.endings)
     if config.positions == "sinusoidal":
         arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
-    checkpoint = Checkpoint(program.description, config, table, arrays, None, {})
+    description = program.description + weights.without_prefix(prefix)
+    checkpoint = Checkpoint(description, config, table, arrays, None, {})
     if not has_file(path / VOCAB_FILE):
         return checkpoint
     vocab = _read_vocab(path / VOCAB_FILE)
@@ -254,12 +259,17 @@ def _parameters(path: pathlib.Path) -> pathlib.Path:
     return found
 
 
-def _open(file: pathlib.Path) -> NamedArrays:
-    """Open a state dict. If some names start with `w/`, only these arrays are weights."""
+def _open(file: pathlib.Path) -> tuple[NamedArrays, str]:
+    """Open a state dict without the prefix of a wrapper, which is returned too.
+
+    If some names start with `w/`, only these arrays are weights.
+    """
     stored = open_npz(file) if file.suffix == ".npz" else open_safetensors([file])
     names = stored.shapes.keys() - _ARGUMENTS.keys()
     prefixed = [name for name in names if name.startswith(_PREFIX)]
-    return stored.select({name.removeprefix(_PREFIX): name for name in prefixed or names})
+    stored = stored.select({name.removeprefix(_PREFIX): name for name in prefixed or names})
+    prefix = weights.wrapper_prefix(stored, f"(?:{_ANY_SIGNATURE})")
+    return stored.select({name.removeprefix(prefix): name for name in stored.shapes}), prefix
 
 
 def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | float]:

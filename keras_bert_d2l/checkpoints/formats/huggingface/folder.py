@@ -48,6 +48,8 @@ from keras_bert_d2l.checkpoints.weights import (
     expand,
     first_few,
     stored_weights,
+    without_prefix,
+    wrapper_prefix,
 )
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
@@ -88,6 +90,7 @@ _NAMES: Names = {
 }
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+_SIGNATURE = r"(?:bert\.)?embeddings\.word_embeddings\.weight"
 _IN_BERT = ("embeddings.", "encoder.", "pooler.")
 
 
@@ -98,18 +101,20 @@ def table(config: BERTConfig, task: ConfigDict | None) -> list[Row]:
     return expand(config, names, TORCH_ENDINGS, parts_of(task))
 
 
-def current_names(stored: NamedArrays) -> dict[str, str]:
+def current_names(stored: NamedArrays, prefix: str = "") -> dict[str, str]:
     """Map the name that transformers writes today to the name in a file, for each weight.
 
     Old files use `gamma` and `beta` for the weight and bias of a normalization, and may contain
-    constant buffers. Files of a bare `BertModel` omit the prefix `bert.`.
+    constant buffers. Files of a bare `BertModel` omit the prefix `bert.`, and a wrapper may have
+    added one of its own.
     """
     names = {}
     for stored_name in stored.shapes:
         name = stored_name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        if name.startswith(_IN_BERT):
-            name = f"bert.{name}"
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            name = f"bert.{name}" if name.startswith(_IN_BERT) else name
         if name in stored.shapes:  # a second array of the same name is not a weight of the model
             name = stored_name
         if name not in _BUFFERS:
@@ -200,7 +205,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             task head is unknown.
     """
     stored = open_weights(path)
-    names = current_names(stored)
+    prefix = wrapper_prefix(stored, _SIGNATURE)
+    names = current_names(stored, prefix)
     arrays, file = stored.select(names), path / CONFIG_FILE
     config = config_from_json(file)
     check_extent(config, arrays)
@@ -228,7 +234,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         embedding["long_texts"] = read_json_object(file).get("long_texts", "cut")
     vocab, tokenizer_options, unsupported = read_tokenizer(path)
     return Checkpoint(
-        description=f"Hugging Face {architecture}",
+        description=f"Hugging Face {architecture}{without_prefix(prefix)}",
         config=config,
         table=table(config, task),
         arrays=stored.select(names),
