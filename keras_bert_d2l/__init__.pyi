@@ -33,10 +33,10 @@ from .checkpoints.surgery import (
 )
 from .config import BERTConfig as BERTConfig
 from .data.pretraining.dataset import pretraining_dataset as pretraining_dataset
-from .data.pretraining.mask_step import MaskTokens as MaskTokens
 from .data.pretraining.masking import (
     MaskedRows as MaskedRows,
     Masking as Masking,
+    MaskTokens as MaskTokens,
     mask_tokens as mask_tokens,
 )
 from .data.pretraining.tfrecords import read_tfrecords as read_tfrecords

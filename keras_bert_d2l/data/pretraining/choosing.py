@@ -1,4 +1,4 @@
-"""Choose the positions to predict: single tokens, whole words, n-grams or spans.
+"""Draw the positions to predict (tokens, whole words, n-grams or spans) and their new tokens.
 
 B: batch size, T: tokens per row, P: predicted positions per row, W: words in the batch,
 L: maximum number of words in a unit.
@@ -207,6 +207,45 @@ def _flat_indices(values: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.where(tf.reshape(values, [-1]))[:, 0], tf.int32)
 
 
+def replace_tokens(
+    originals: tf.Tensor,
+    positions: tf.Tensor,
+    units: tf.Tensor,
+    keys: tf.Tensor,
+    shares: tuple[float, float, float],
+    mask_id: int,
+    ordinary_ids: np.ndarray,
+) -> tf.Tensor:
+    """Replace 80% of the chosen tokens with the mask token and 10% with a random one; keep 10%.
+
+    `[MASK]` never occurs in the text that a trained model is used on. Random and kept tokens
+    force the model to represent every token, masked or not (Devlin et al. 2018, appendix C.2).
+
+    Args:
+        originals: int32 `(B, P)`, the chosen tokens.
+        positions: int32 `(B, P)`, their positions.
+        units: int32 `(B, P)`. The tokens of a row with the same unit share one draw.
+        keys: int64 `(B,)`, one random number per row.
+        shares: `Masking.replace`; (0.8, 0.1, 0.1) for BERT.
+        mask_id: Id of the mask token.
+        ordinary_ids: int32, the ids to draw random tokens from.
+
+    Returns:
+        int32 `(B, P)`, the tokens that the model sees instead.
+    """
+    mask_share, random_share, _ = shares
+    draw = uniform(keys, REPLACEMENT, units)
+    is_masked = draw < mask_share  # 80%: the mask token
+    is_random = ~is_masked & (draw < mask_share + random_share)  # 10%: a random token
+    # The other 10% keep the original token.
+
+    # The upper bits of a draw decide the branch, so its lower bits can choose the random token.
+    shifted = uniform(keys, REPLACEMENT, positions) * 2.0**21
+    choice = tf.cast((shifted - tf.floor(shifted)) * len(ordinary_ids), tf.int32)
+    random_tokens = tf.gather(ordinary_ids, choice)
+    return tf.where(is_masked, mask_id, tf.where(is_random, random_tokens, originals))
+
+
 def uniform(keys: tf.Tensor, stream: int, index: tf.Tensor) -> tf.Tensor:
     """Return random numbers in [0, 1), computed with the hash function of SplitMix64.
 
@@ -244,7 +283,7 @@ def row_keys(tokens: tf.Tensor, valid_lens: tf.Tensor, seed: int) -> tf.Tensor:
     """Return a key for each row that depends only on the seed and the row's ids without padding.
 
     It is the sum of the ids plus 1, each times a random factor of its position, modulo 2^64.
-    Source: Lemire and Kaser 2014, "Strongly universal string hashing is fast", section 2.
+    Source: Lemire and Kaser 2014, "Strongly universal string hashing is fast" (Multilinear).
 
     Args:
         tokens: int32 `(B, T)`.

@@ -1,6 +1,6 @@
 """Masked language modeling: choose the tokens to predict and corrupt them.
 
-`choosing` chooses the positions.
+`choosing` draws the positions and the new tokens.
 
 B: batch size, T: tokens per row, P: predicted positions per row.
 """
@@ -23,13 +23,8 @@ from keras_bert_d2l.checks import (
     check_share,
     check_that,
     check_type,
-    shown,
 )
-from keras_bert_d2l.data.pretraining.choosing import (
-    REPLACEMENT,
-    choose_positions,
-    uniform,
-)
+from keras_bert_d2l.data.pretraining.choosing import choose_positions, replace_tokens, row_keys
 from keras_bert_d2l.text.tokenizer.framing import not_converted
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
@@ -112,16 +107,14 @@ class Masking:
 
     def excluded_ids(self, vocab: Vocab) -> np.ndarray:
         """Return the sorted ids of the special and the excluded tokens."""
-        unknown = [token for token in self.exclude if token >= len(vocab)]
-        if unknown:
-            raise ValueError(
-                f"`exclude` must contain ids of the vocabulary, which has {len(vocab):,} tokens. "
-                f"Received: {unknown[0]}."
-            )
+        check_range("exclude", self.exclude, 0, len(vocab) - 1)
         excluded = np.union1d(vocab.special_ids, self.exclude).astype(int)
-        if len(excluded) == len(vocab):
-            raise ValueError("`exclude` must leave a token to predict. Received: all of them.")
+        check_that(len(excluded) < len(vocab), "exclude", "some, not all tokens", self.exclude)
         return excluded
+
+
+_Options: TypeAlias = tuple[Vocab, Masking, int]
+"""The vocabulary, the masking and the number of predictions."""
 
 
 class MaskedRows(NamedTuple):
@@ -193,21 +186,101 @@ def mask_tokens(
         >>> masked.tokens.numpy().tolist(), masked.labels.numpy().tolist()
         ([[2, 5, 4, 7, 3], [2, 6, 4, 3, 0]], [[6], [7]])
     """
-    masking = check_options(vocab, masking, num_predictions)
-    tokens, valid_lens = check_rows(tokens, valid_lens, vocab)
+    options = _check_options(vocab, masking, num_predictions)
+    tokens, valid_lens = _check_rows(tokens, valid_lens, vocab)
     keys = _one_per_row("keys", keys, tokens)
     check_that(keys.dtype.is_integer, "keys", "integers", keys)
-    return mask_rows(tokens, valid_lens, tf.cast(keys, tf.int64), vocab, masking, num_predictions)
+    return _mask_rows(tokens, valid_lens, tf.cast(keys, tf.int64), options)
 
 
-def check_options(vocab: Vocab, masking: Strategy | Masking, num_predictions: int) -> Masking:
-    """Check the options of `mask_tokens`, and return the `Masking`."""
+class MaskTokens:
+    """Masking step of a `tf.data` pipeline of your own.
+
+    `dataset.map(mask)` needs batches, each a dictionary. The masks of a row then depend only on the
+    seed and its ids without padding: they are the same in every epoch and every process, and rows
+    with the same ids have the same masks.
+
+    `dataset.repeat(epochs).enumerate().map(mask)` also passes the number of the batch. The masks
+    then depend on the seed, this number and the place of the row in the batch, so every epoch has
+    new masks. Both are deterministic with `num_parallel_calls`.
+
+    Args:
+        vocab: The `Vocab` of the ids, such as `tokenizer.vocab`. Exclude special tokens of your
+            own, those in `tokenizer.options["special_tokens"]`, by `Masking(exclude=...)`.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
+            all options.
+        num_predictions: P, the maximum number of predictions per row. `Masking.num_predictions`
+            is enough for a full row.
+        seed: Random seed, at least 0.
+
+    Call arguments:
+        step: The number of the batch, an integer; see above.
+        batch: A dictionary with `tokens`, int `(B, T)`, and `valid_lens`, int `(B,)`, the number of
+            tokens before the padding, as from `Tokenizer` and `frame_tokens`. Other entries remain.
+
+    Returns:
+        `(features, labels, weights)` for `fit`: the batch with the corrupted `tokens`, int32
+        `(B, T)`, and `pred_positions`, int32 `(B, P)`; `{"mlm": labels}`, int32 `(B, P)`; and
+        `{"mlm": weights}`, float32 `(B, P)`, 0 for unused predictions.
+
+    Raises:
+        ValueError: As from `mask_tokens`, or if an element of the dataset is not such a batch.
+
+    Example:
+        >>> import keras_bert_d2l as kb
+        >>> import tensorflow as tf
+        >>> words = "the cat sat on a mat".split()
+        >>> vocab = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+        >>> tokenizer = kb.Tokenizer(vocab)
+        >>> mask = kb.MaskTokens(vocab, "whole_word", num_predictions=2)
+        >>> texts = tf.data.Dataset.from_tensor_slices(["the cat sat", "a cat sat on the mat"])
+        >>> batches = texts.batch(2).map(lambda texts: tokenizer(texts, max_len=8))
+        >>> batches = batches.repeat(10).enumerate().map(mask, num_parallel_calls=tf.data.AUTOTUNE)
+        >>> features, labels, weights = next(iter(batches))
+        >>> features["pred_positions"].shape, labels["mlm"].shape
+        (TensorShape([2, 2]), TensorShape([2, 2]))
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        masking: Strategy | Masking = "token",
+        *,
+        num_predictions: int,
+        seed: int = 0,
+    ) -> None:
+        self._options = _check_options(vocab, masking, num_predictions)
+        self._seed = check_integer("seed", seed, 0) % (1 << 63)
+
+    @not_converted
+    def __call__(self, step: Tensor, batch: dict[str, Tensor] | None = None) -> Batch:
+        step, batch = (None, step) if batch is None else (step, batch)
+        is_batch = isinstance(batch, dict) and batch.keys() >= {"tokens", "valid_lens"}
+        expected = "a dictionary with `tokens` and `valid_lens`"
+        advice = "If the elements are (x, y), use `dataset.map(lambda x, y: mask(x))`."
+        check_that(is_batch, "batch", expected, batch, advice)
+        check_that("pred_positions" not in batch, "batch", "without `pred_positions`", batch)
+        tokens, valid_lens = _check_rows(batch["tokens"], batch["valid_lens"], self._options[0])
+        if step is None:
+            keys = row_keys(tokens, valid_lens, self._seed)
+        else:
+            number = tf.convert_to_tensor(step)
+            is_number = number.dtype.is_integer and number.shape.rank == 0
+            check_that(is_number, "step", "an integer, the number of the batch", step)
+            seeds = tf.stack([self._seed, tf.cast(number, tf.int64)])
+            keys = tf.random.stateless_uniform(tf.shape(valid_lens), seeds, None, None, tf.int64)
+        masked = _mask_rows(tokens, valid_lens, keys, self._options)
+        features = {**batch, "tokens": masked.tokens, "pred_positions": masked.positions}
+        return features, {"mlm": masked.labels}, {"mlm": masked.weights}
+
+
+def _check_options(vocab: Vocab, masking: Strategy | Masking, num_predictions: int) -> _Options:
+    """Check the options of `mask_tokens`, and return them with a `Masking`."""
     check_type("vocab", vocab, Vocab, "Pass `tokenizer.vocab`.")
-    check_integer("num_predictions", num_predictions, 1)
-    return Masking.of(masking)
+    return vocab, Masking.of(masking), check_integer("num_predictions", num_predictions, 1)
 
 
-def check_rows(tokens: Tensor, valid_lens: Tensor, vocab: Vocab) -> tuple[tf.Tensor, tf.Tensor]:
+def _check_rows(tokens: Tensor, valid_lens: Tensor, vocab: Vocab) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the tokens and their lengths as int32 tensors after checks."""
     tokens = _as_tensor("tokens", tokens, rank=2)
     check_range("tokens", tokens, 0, len(vocab) - 1)
@@ -217,26 +290,21 @@ def check_rows(tokens: Tensor, valid_lens: Tensor, vocab: Vocab) -> tuple[tf.Ten
 
 
 def _one_per_row(name: str, value: Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """Return a tensor of one number for each row of `tokens`."""
     tensor, num_rows = _as_tensor(name, value, rank=1), _size(tokens, 0)
     check_range(f"len({name})", _size(tensor, 0), num_rows, num_rows, "Each row needs one.")
     return tensor
 
 
 def _as_tensor(name: str, value: Tensor, rank: int) -> tf.Tensor:
-    """Return a tensor of numbers of a rank."""
-    expected = f"`{name}` must be numbers of shape {'(B, T)' if rank == 2 else '(B,)'}."
     try:
         tensor = tf.convert_to_tensor(value)
-    except (TypeError, ValueError) as error:
-        advice = " `frame_tokens` pads rows of different lengths." if rank == 2 else ""
-        raise ValueError(f"{expected} Received: {shown(value)}.{advice}") from error
-    is_numeric = tensor.dtype.is_integer or tensor.dtype.is_floating
-    if not is_numeric or tensor.shape.rank not in (rank, None):
-        is_row = tensor.shape.rank == rank - 1
-        advice = " Mask batches instead of rows: use `dataset.batch(...)` first." if is_row else ""
-        received = f"{tensor.dtype.name} of shape {tensor.shape}"
-        raise ValueError(f"{expected} Received: {received}.{advice}")
+    except (TypeError, ValueError):  # ragged
+        tensor = tf.constant("")
+    is_right = tensor.dtype.is_integer or tensor.dtype.is_floating
+    is_right &= tensor.shape.rank in (rank, None)
+    expected = f"numbers of shape {'(B, T)' if rank == 2 else '(B,)'}"
+    advice = "`dataset.batch(...)` makes batches of rows; `frame_tokens` pads rows."
+    check_that(is_right, name, expected, value, advice)
     return tf.ensure_shape(tensor, [None] * rank)
 
 
@@ -245,15 +313,11 @@ def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     return tf.shape(tensor)[axis] if size is None else size
 
 
-def mask_rows(
-    tokens: tf.Tensor,
-    valid_lens: tf.Tensor,
-    keys: tf.Tensor,
-    vocab: Vocab,
-    masking: Masking,
-    num_predictions: int,
+def _mask_rows(
+    tokens: tf.Tensor, valid_lens: tf.Tensor, keys: tf.Tensor, options: _Options
 ) -> MaskedRows:
     """Return the result of `mask_tokens` for int32 tokens and lengths and int64 keys."""
+    vocab, masking, num_predictions = options
     num_tokens = tf.shape(tokens)[1]
 
     # 1. Choose. Special and excluded tokens are never chosen and never inserted.
@@ -304,42 +368,3 @@ def _find_candidates(tokens: tf.Tensor, valid_lens: tf.Tensor, excluded: np.ndar
         operator.or_, [(tokens >= run[0]) & (tokens <= run[-1]) for run in runs]
     )
     return tf.sequence_mask(valid_lens, tf.shape(tokens)[1]) & ~is_excluded
-
-
-def replace_tokens(
-    originals: tf.Tensor,
-    positions: tf.Tensor,
-    units: tf.Tensor,
-    keys: tf.Tensor,
-    shares: tuple[float, float, float],
-    mask_id: int,
-    ordinary_ids: np.ndarray,
-) -> tf.Tensor:
-    """Replace 80% of the chosen tokens with the mask token and 10% with a random one; keep 10%.
-
-    `[MASK]` never occurs in the text that a trained model is used on. Random and kept tokens
-    force the model to represent every token, masked or not (Devlin et al. 2018, appendix C.2).
-
-    Args:
-        originals: int32 `(B, P)`, the chosen tokens.
-        positions: int32 `(B, P)`, their positions.
-        units: int32 `(B, P)`. The tokens of a row with the same unit share one draw.
-        keys: int64 `(B,)`, one random number per row.
-        shares: `Masking.replace`; (0.8, 0.1, 0.1) for BERT.
-        mask_id: Id of the mask token.
-        ordinary_ids: int32, the ids to draw random tokens from.
-
-    Returns:
-        int32 `(B, P)`, the tokens that the model sees instead.
-    """
-    mask_share, random_share, _ = shares
-    draw = uniform(keys, REPLACEMENT, units)
-    is_masked = draw < mask_share  # 80%: the mask token
-    is_random = ~is_masked & (draw < mask_share + random_share)  # 10%: a random token
-    # The other 10% keep the original token.
-
-    # The upper bits of a draw decide the branch, so its lower bits can choose the random token.
-    shifted = uniform(keys, REPLACEMENT, positions) * 2.0**21
-    choice = tf.cast((shifted - tf.floor(shifted)) * len(ordinary_ids), tf.int32)
-    random_tokens = tf.gather(ordinary_ids, choice)
-    return tf.where(is_masked, mask_id, tf.where(is_random, random_tokens, originals))

@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking import Masking
+from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, mask_tokens
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.text.corpus import Corpus
+from keras_bert_d2l.text.tokenizer.framing import frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -109,6 +110,28 @@ def test_a_row_is_two_texts_between_special_tokens_and_padding(text, batches):
             expected = [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - length)
             assert segments.tolist() == expected
             assert is_next == (document_of(text.store, a[0]) == document_of(text.store, b[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_framing_and_masking_by_oneself_give_the_same_batches(text, dataset, strategy):
+    vocab = text.tokenizer.vocab
+    features, labels, weights = read(dataset(seed=3, masking=strategy).take(1))[0]
+    rows = unmasked(features, labels, weights)
+    pairs = [np.split(row, np.flatnonzero(row == SEP)) for row in rows]
+    texts = ([pair[n][1:].tolist() for pair in pairs] for n in (0, 1))
+    batch = frame_tokens(*texts, vocab=vocab, max_len=32)
+    masked = mask_tokens(
+        batch["tokens"],
+        batch["valid_lens"],
+        np.random.default_rng((3, 0, 2)).integers(1 << 63, size=8),  # seed, epoch, stream of masks
+        vocab=vocab,
+        masking=strategy,
+        num_predictions=5,
+    )
+    batch |= {"tokens": masked.tokens, "pred_positions": masked.positions}
+    expected = batch, {"nsp": labels["nsp"], "mlm": masked.labels}, masked.weights
+    assert_same([expected], [(features, labels, weights["mlm"])])
 
 
 def test_only_predicted_positions_are_corrupted(batches):
@@ -211,7 +234,8 @@ def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp
         import random, resource
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
         from keras_bert_d2l.text.corpus import Corpus
-        from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+        from keras_bert_d2l.text.tokenizer.framing import frame_tokens
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
         from keras_bert_d2l.text.vocab import Vocab
 
         WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(100))]
@@ -253,7 +277,7 @@ def test_held_out_documents_are_never_in_the_training_part(text, dataset):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"masking": Masking(exclude=(9999,))}, "ids of the vocabulary, .* Received: 9999"),
+        ({"masking": Masking(exclude=(9999,))}, "`exclude` must be from 0 to .* Received: 9999"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
         ({"epochs": 0}, "`epochs` must be an integer of at least 1"),
         ({"seed": -1}, "`seed` must be an integer of at least 0"),

@@ -1,19 +1,22 @@
-"""mask_tokens: comparison with plain NumPy, row by row, and statistics."""
+"""Masking: comparison with plain NumPy, row by row, statistics, and a pipeline of one's own."""
 
 import bisect
 import functools
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_bert_d2l as kb
 from keras_bert_d2l.data.pretraining.choosing import (
     CHOICE,
     REPLACEMENT,
+    ROW,
     UNIT_LENGTH,
 )
-from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, mask_tokens
+from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, MaskTokens, mask_tokens
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 # Special tokens anywhere in the vocabulary. The last 15 of 40 tokens continue a word.
@@ -120,10 +123,13 @@ def plain_words(key, tokens, candidates, count, strategy):
 
 def uniform(key, stream, index):
     """Return a random number of a row's stream, computed by SplitMix64 with Python integers."""
+    return (random_bits(key, stream, index) >> 11) / 2**53
+
+
+def random_bits(key, stream, index):
     bits = int(key) + (int(index) + stream + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
-    bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
-    return (bits >> 11) / 2**53
+    return (bits ^ bits >> 27) * 0x94D049BB133111EB & 2**64 - 1
 
 
 def chi_square(observed, expected):
@@ -249,8 +255,8 @@ def test_a_graph_with_unknown_shapes_gives_the_same_result():
     @tf.function(
         autograph=False,
         input_signature=[
-            tf.TensorSpec((None, None), tf.int32),
-            tf.TensorSpec((None,), tf.int32),
+            tf.TensorSpec((None, None), tf.int64),
+            tf.TensorSpec((None,), tf.int64),
             tf.TensorSpec((None,), tf.int64),
         ],
     )
@@ -263,6 +269,10 @@ def test_a_graph_with_unknown_shapes_gives_the_same_result():
     eager = mask(tokens, valid_lens, 9, masking=masking)
     for result, wanted in zip(graph(tokens, valid_lens, random_keys(50)), eager, strict=True):
         np.testing.assert_array_equal(result, wanted)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="valid_lens.* must be 50. Received: 1"
+    ):
+        graph(tokens, valid_lens[:1], random_keys(50))
 
 
 def test_an_id_outside_the_vocabulary_is_rejected():
@@ -270,6 +280,8 @@ def test_an_id_outside_the_vocabulary_is_rejected():
         tokens = np.full((2, 8), outside, np.int32)
         with pytest.raises(ValueError, match=f"from 0 to 39. .*{outside}"):
             mask(tokens, np.full(2, 8, np.int32), 1)
+    with pytest.raises(ValueError, match="`keys` must be integers"):
+        mask(np.full((2, 8), 0), np.full(2, 8), 1, [0.5, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -288,3 +300,103 @@ def test_an_id_outside_the_vocabulary_is_rejected():
 def test_the_error_for_an_option_out_of_range_names_it(options, message):
     with pytest.raises(ValueError, match=message):
         Masking(**options)
+
+
+# MaskTokens
+
+ROWS = dict(zip(("tokens", "valid_lens"), random_rows(40, 24), strict=True))
+ONE = {"tokens": [[3, 0, 5]], "valid_lens": [3]}
+NOT_A_BATCH = {  # message -> arguments
+    r"\(x, y\), use `dataset.map\(lambda x, y: mask\(x\)\)`": [ONE, [1]],
+    "`batch` must be a dictionary .*batch=\\(": [0, (ONE, [1])],
+    "dictionary with `tokens` and `valid_lens`. .*'tokens'": [{"tokens": [[3]]}],
+    "`batch` must be without `pred_positions`": [ONE | {"pred_positions": [[1]]}],
+    "`step` must be an integer.*step=0.5": [0.5, ONE],
+    r"`tokens` .*\(B, T\).*\[3, 0, 5\].*`dataset.batch": [ONE | {"tokens": [3, 0, 5]}],
+    "`tokens` must be numbers .*`frame_tokens` pads": [ONE | {"tokens": [[3], [0, 5]]}],
+    "`valid_lens` must be from 0 to 3. Received: 4": [ONE | {"valid_lens": [4]}],
+    r"`len\(valid_lens\)` must be 1. Received: 2": [ONE | {"valid_lens": [3, 3]}],
+}
+
+
+@pytest.mark.slow
+def test_the_masks_of_a_row_depend_only_on_its_ids_and_the_seed():
+    options = {"vocab": VOCAB, "masking": "whole_word", "num_predictions": 4}
+    mask = MaskTokens(**options, seed=5)
+    features, labels, weights = mask(ROWS)
+    factors = np.array([random_bits(5, ROW, n) for n in range(24)], np.uint64)
+    is_token = np.arange(24) < ROWS["valid_lens"][:, None]
+    keys = ((ROWS["tokens"].astype(np.uint64) + 1) * factors * is_token).sum(axis=1)
+    masked = mask_tokens(*ROWS.values(), keys, **options)
+    found = features["tokens"], features["pred_positions"], labels["mlm"], weights["mlm"]
+    assert all(np.array_equal(one, other) for one, other in zip(found, masked, strict=True))
+    wider = np.pad(ROWS["tokens"], [(0, 0), (0, 9)], constant_values=7)[::-1]
+    lengths = ROWS["valid_lens"][::-1].astype(np.float32)
+    _, reversed_labels, _ = mask({"tokens": wider, "valid_lens": lengths})
+    np.testing.assert_array_equal(reversed_labels["mlm"][::-1], labels["mlm"])
+    _, other_labels, _ = MaskTokens(**options, seed=6)(ROWS)
+    assert np.mean(other_labels["mlm"] != labels["mlm"]) > 0.3
+
+
+@pytest.mark.slow
+def test_numbered_batches_have_new_masks_in_every_epoch_also_with_parallel_calls():
+    rows = ROWS | {"name": [f"row {n}" for n in range(40)]}
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(8).repeat(2)
+    mask = MaskTokens(VOCAB, num_predictions=4)
+    found = [x for x, *_ in dataset.enumerate().map(mask, num_parallel_calls=tf.data.AUTOTUNE)]
+    for step, batch in enumerate(dataset):
+        np.testing.assert_array_equal(mask(step, batch)[0]["tokens"], found[step]["tokens"])
+    for first, second in zip(found[:5], found[5:], strict=True):
+        np.testing.assert_array_equal(first["name"], second["name"])
+        assert (first["tokens"] != second["tokens"]).numpy().any()
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_similar_rows_have_independent_masks(is_numbered):
+    vocab = Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(2000))])
+    tokens = np.full((2000, 102), 5)
+    tokens[:, [0, -1]] = vocab.cls_id, vocab.sep_id
+    tokens[:, 1] += 0 if is_numbered else np.arange(2000)  # the only difference
+    batch = {"tokens": tokens, "valid_lens": [102] * 2000}
+    mask = MaskTokens(vocab, num_predictions=15)
+    features, labels, weights = mask(0, batch) if is_numbered else mask(batch)
+    assert (weights["mlm"].numpy() == 1).all()  # round(0.15 * 102)
+    positions = features["pred_positions"].numpy()
+    assert is_likely(chi_square(np.bincount(positions.ravel())[1:], 300), 99)
+    replaced = np.take_along_axis(features["tokens"].numpy(), positions, axis=1)
+    is_masked, is_kept = replaced == vocab.mask_id, replaced == labels["mlm"].numpy()
+    counts = np.array([is_masked.sum(), (~is_masked & ~is_kept).sum(), is_kept.sum()])
+    assert is_likely(chi_square(counts, np.array([24_000, 3_000, 3_000])), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager_models")
+def test_a_model_of_ones_own_learns_from_strings_that_its_pipeline_pairs_and_masks():
+    words = [f"w{n}" for n in range(8)]
+    tokenizer = kb.Tokenizer(Vocab([*GOOGLE_SPECIALS, *words]))
+    texts = tf.data.Dataset.from_tensor_slices((words, words)).batch(8)
+    rows = texts.map(lambda a, b: tokenizer(a, b, max_len=8))
+    mask = MaskTokens(tokenizer.vocab, num_predictions=2)
+    dataset = rows.repeat(30).enumerate().map(mask, num_parallel_calls=tf.data.AUTOTUNE)
+    shapes = {"tokens": [8], "segments": [8], "valid_lens": [], "pred_positions": [2]}
+    inputs = {name: keras.Input(shape, name=name) for name, shape in shapes.items()}
+    tokens, segments, valid_lens, pred_positions = inputs.values()
+    encoded = kb.BERTEncoder(13, 16, 32, 2, 1, 0.0, max_len=8)(tokens, segments, valid_lens)
+    model = keras.Model(inputs, {"mlm": kb.MaskLM(13, 16)(encoded, pred_positions)})
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.02), loss={"mlm": loss})
+    losses = [model.fit(dataset, shuffle=False, verbose=0).history["loss"][0] for _ in range(3)]
+    assert losses[-1] < 0.5 * losses[0]  # the other text of a pair is the same
+
+
+@pytest.mark.parametrize("message", NOT_A_BATCH)
+def test_an_element_that_is_no_batch_is_rejected(message):
+    with pytest.raises(ValueError, match=message):
+        MaskTokens(VOCAB, num_predictions=1)(*NOT_A_BATCH[message])
+
+
+def test_options_out_of_range_are_rejected():
+    with pytest.raises(ValueError, match="`num_predictions` must be an integer of at least 1"):
+        MaskTokens(VOCAB, num_predictions=0)
+    with pytest.raises(ValueError, match=r"`vocab` must be a `Vocab`.*Pass `tokenizer.vocab`"):
+        MaskTokens(kb.Tokenizer(VOCAB), num_predictions=1)

@@ -93,6 +93,13 @@ def test_an_invalid_truncation_is_rejected():
         frame_tokens([[5]], vocab=VOCAB, max_len=8, truncation="only_second")
 
 
+def test_every_first_text_needs_a_second_one_also_in_a_graph():
+    spec = tf.RaggedTensorSpec((None, None), tf.int32)
+    graph = tf.function(lambda *ids: frame_tokens(*ids, vocab=VOCAB), input_signature=[spec, spec])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many second texts"):
+        graph(tf.ragged.constant([[5], [6]]), tf.ragged.constant([[5]]))
+
+
 @pytest.mark.long
 def test_framing_does_not_need_tensorflow_text(fresh_process):
     code = """
