@@ -5,8 +5,10 @@ from typing import cast
 import keras
 
 from keras_bert_d2l.checks import check_type, shown
+from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import check_vocab_size
+from keras_bert_d2l.models.own_model import layers_of_kind
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -24,10 +26,13 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     if isinstance(model, kinds):
         return
     needed = " or a ".join(kind.__name__ for kind in kinds)
-    received = f"a {type(model).__name__}; {remedy}"
+    received = f"a {type(model).__name__}" if isinstance(model, keras.Model) else shown(model)
     if not isinstance(model, BERTModel | TaskModel):
-        received = f"{shown(model)}; load a checkpoint with `load_pretrained(path).model`"
-    raise ValueError(f"`model` must be a {needed}. Received: {received}.")
+        if not isinstance(model, keras.Model) or not layers_of_kind(model, BERTEncoder):
+            remedy = "load a checkpoint with `load_pretrained(path).model`"
+        elif BERTModel in kinds:
+            remedy = "pass `BERTModel.from_layers(encoder)` with the encoder that is meant"
+    raise ValueError(f"`model` must be a {needed}. Received: {received}; {remedy}.")
 
 
 def check_order(model: object, *others: object) -> None:
@@ -49,7 +54,12 @@ def check_head(model: BERTModel, head: str) -> None:
     """Raise a `ValueError` unless a model has the head `"mlm"` or `"nsp"` with trained weights."""
     if head in model.usable_heads:
         return
-    if head == "nsp" and model.nsp is None:
+    if model.is_assembled:
+        received = (
+            "a model without such a head that reads the output of its encoder directly. Call the "
+            f"model itself, or pass `BERTModel.from_layers(encoder, {head}={head})`."
+        )
+    elif head == "nsp" and model.nsp is None:
         received = "a model with next_sentence=False. Use a model that has the head."
     else:
         received = (

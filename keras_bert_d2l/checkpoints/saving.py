@@ -3,7 +3,7 @@
 import os
 from typing import Literal, get_args
 
-from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     MODULES_FILE,
@@ -18,6 +18,7 @@ from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
 from keras_bert_d2l.files import CHECKSUMS
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.remote import check_replaceable, writing_folder
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -82,6 +83,8 @@ def save_pretrained(
     ```
     """
     check_choice("dtype", dtype, get_args(Dtype))
+    model = shared_bert(model)
+    check_kind(model, BERTModel, TaskModel, remedy="save one of those")
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         _save(model, path, None, {}, format, dtype)

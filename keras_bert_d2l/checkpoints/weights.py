@@ -298,13 +298,15 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
     are not listed.
 
     Raises:
-        ValueError: The model is quantized.
+        ValueError: The model is quantized, or its MLM head has other options than its encoder.
     """
     if model.quantized_policies:
         raise ValueError(
             "A quantized model has no float weights to save, change or load. Do this before "
             "`quantize`; to save the quantized model, use `model.save('model.keras')`."
         )
+    if isinstance(model, BERTModel):
+        model.check_config()
     # A path may start with a model name or a name scope, so it is compared with the path of the
     # layer.
     layers = {part: getattr(model, part, None) for part in PARTS}

@@ -16,6 +16,7 @@ from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained,
 from keras_bert_d2l.checks import check_integer, check_that, checks_names
 from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -68,7 +69,8 @@ def asked_model(
     """Return the model that a function asks, and its tokenizer.
 
     Args:
-        model: The model, or the path or the name of its checkpoint, which is then loaded.
+        model: The model, or the path or the name of its checkpoint, which is then loaded. A Keras
+            model of one's own is asked as a `BERTModel` that shares its layers.
         *kinds: The classes that the function takes. If `TextEmbedder` is one, the checkpoint of a
             BERT without a task is loaded as that, with the pooling that its folder defines.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
@@ -86,6 +88,8 @@ def asked_model(
             found = load_task(TextEmbedder, model, verbose=False).model
         else:
             found = load_pretrained(model, heads=(), verbose=False).model
+    elif BERTModel in kinds:
+        found = shared_bert(model)
     check_kind(found, *kinds, remedy=_remedy(found, *kinds))
     return found, tokenizer_of(found, tokenizer)
 

@@ -4,13 +4,14 @@ B batch, T tokens, P predicted positions, E examples in a packed row, D hidden w
 V vocabulary.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Self, TypeAlias, Unpack, cast
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.checks import check_that, check_type, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
@@ -104,6 +105,7 @@ class BERTModel(BatchModel):
     """
 
     features = FEATURES
+    is_assembled = False  # set by `from_layers`
 
     def __init__(
         self,
@@ -122,11 +124,16 @@ class BERTModel(BatchModel):
         )
         # Disable autocast: the book's loader yields float lengths, and bfloat16 rounds 257 to 256.
         super().__init__(autocast=False, **layer_options)
+        self._add_layers(config)
+
+    def _add_layers(self, config: BERTConfig, **given: keras.layers.Layer | None) -> None:
+        """Set the layers, and create those of the configuration that are not given."""
         self.bert_config = config
         policy = self.dtype_policy
-        self.encoder = BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
-        self.hidden = None
-        if config.pooler:
+        encoder = given.get("encoder")
+        self.encoder = encoder or BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
+        self.hidden = given.get("pooler")
+        if config.pooler and self.hidden is None:
             self.hidden = Dense(
                 config.num_hiddens,
                 activation="tanh",
@@ -134,7 +141,7 @@ class BERTModel(BatchModel):
                 dtype=policy,
                 name="hidden",
             )
-        self.mlm = MaskLM(
+        self.mlm = given.get("mlm") or MaskLM(
             config.vocab_size,
             config.num_hiddens,
             token_embedding=self.encoder.token_embedding if config.tie_embeddings else None,
@@ -146,13 +153,19 @@ class BERTModel(BatchModel):
             dtype=policy,
             name="mlm",
         )
-        self.nsp = NextSentencePred(dtype=policy, name="nsp") if config.next_sentence else None
+        self.nsp = given.get("nsp")
+        if config.next_sentence and self.nsp is None:
+            self.nsp = NextSentencePred(dtype=policy, name="nsp")
         # All widths are known, so create the weights now; they can then be counted or loaded.
-        self.encoder.build((None, None))
-        self.mlm.build((None, None, config.num_hiddens), (None, None))
-        for layer in (self.hidden, self.nsp):
-            if layer is not None:
-                layer.build((None, config.num_hiddens))
+        width = config.num_hiddens
+        for layer, *shapes in (
+            (self.encoder, (None, None)),
+            (self.mlm, (None, None, width), (None, None)),
+            (self.hidden, (None, width)),
+            (self.nsp, (None, width)),
+        ):
+            if layer is not None and not layer.built:
+                layer.build(*shapes)
         self.built = True
 
     @classmethod
@@ -164,6 +177,62 @@ class BERTModel(BatchModel):
         """
         check_type("config", config, BERTConfig, "Create one with `BERTConfig.preset(name)`.")
         return cls(**config.to_dict(), **options)
+
+    @classmethod
+    def from_layers(
+        cls,
+        encoder: BERTEncoder,
+        *,
+        mlm: MaskLM | None = None,
+        nsp: NextSentencePred | None = None,
+        pooler: keras.layers.Dense | None = None,
+    ) -> Self:
+        """Create a model from layers, for example those of a Keras model of your own.
+
+        The model shares the layers: training them there also changes them here. The heads that are
+        not given are random, and listed in `missing_heads`.
+
+        Args:
+            encoder: The encoder.
+            mlm: The masked-language-model head, which reads the encoded tokens.
+            nsp: The next-sentence head. It reads the output of the pooler or, without a `pooler`,
+                the encoded `[CLS]`.
+            pooler: A dense layer with tanh, as wide as the encoder. It reads the encoded `[CLS]`.
+
+        Raises:
+            ValueError: An argument is not a layer of this kind, or has other sizes than `encoder`.
+
+        Example:
+
+        ```python
+        import keras_bert_d2l as kb
+
+        encoder = kb.BERTEncoder(100, 16, 32, num_heads=2, num_blks=1, dropout=0.1)
+        mlm = kb.MaskLM(100, 16, token_embedding=encoder.token_embedding)
+        model = kb.BERTModel.from_layers(encoder, mlm=mlm)
+        assert model.missing_heads == {"pooler", "nsp"}
+        ```
+        """
+        given = {"pooler": pooler, "mlm": mlm, "nsp": nsp}
+        config = check_type("encoder", encoder, BERTEncoder).config
+        changes: ConfigDict = {} if pooler is None else {"pooler": True}
+        if mlm is not None:
+            sizes = (check_type("mlm", mlm, MaskLM).vocab_size, mlm.num_hiddens)
+            expected = (config.vocab_size, config.num_hiddens)
+            check_that(sizes == expected, "mlm", f"of the encoder's sizes, MaskLM{expected}", mlm)
+            is_tied = mlm.token_embedding is encoder.token_embedding
+            changes |= {"mlm_head": mlm.mlm_head, "tie_embeddings": is_tied}
+        if pooler is not None and not is_pooler(pooler, config.num_hiddens):
+            raise wrong("pooler", f"Dense({config.num_hiddens}, activation='tanh')", pooler)
+        if nsp is not None:
+            check_type("nsp", nsp, NextSentencePred)
+            changes |= {"next_sentence": True, "pooler": pooler is not None}
+        model = cls.__new__(cls)  # `__init__` would create all layers
+        super(BERTModel, model).__init__(autocast=False, dtype=encoder.dtype_policy)
+        model._add_layers(dataclasses.replace(config, **changes), encoder=encoder, **given)
+        model.is_assembled = True
+        model.missing_heads = frozenset(name for name in model.usable_heads if not given[name])
+        return model
 
     def call(
         self,
@@ -288,22 +357,48 @@ class BERTModel(BatchModel):
             options = with_default_metrics(options, metrics)
         super().compile(optimizer, loss, **options)
 
+    def check_config(self) -> None:
+        """Raise a `ValueError` if the MLM head has options that `bert_config` cannot express."""
+        head, config = self.mlm, self.bert_config
+        options = ("layer_norm_epsilon", "layer_norm", "activation")
+        differ = [name for name in options if getattr(head, name) != getattr(config, name)]
+        if head.mlm_head == "linear":  # has no hidden layer
+            differ = []
+        if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):
+            raise ValueError(
+                "`MaskLM` must have the options of the encoder, because one configuration is saved "
+                f"for both. Received: different {differ or 'token_embedding'}. Create it with the "
+                "same, or save the encoder alone, as `BERTModel.from_layers(encoder)`."
+            )
+
     def get_config(self) -> ConfigDict:
+        self.check_config()
         base = super().get_config()
         return {
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
             **self.bert_config.to_dict(),
             "missing_heads": sorted(self.missing_heads),
-            **self.saved_state(),
+            "quantized": self.quantized_policies,
+            "frozen_weights": self.frozen_weights,
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         config = dict(config)
-        missing = config.pop("missing_heads", ())
-        model = cls.from_saved(config, cls)
+        missing, quantized = config.pop("missing_heads", ()), config.pop("quantized", {})
+        frozen = config.pop("frozen_weights", ())
+        model = cls(**config)
+        model.freeze_weights(frozen)
         model.missing_heads = frozenset(missing)
+        model.quantize_layers(quantized)
         return model
+
+
+def is_pooler(layer: object, width: int) -> bool:
+    """Return whether a layer computes the tanh of a dense layer with `width` units and a bias."""
+    if not isinstance(layer, keras.layers.Dense) or layer.units != width:
+        return False
+    return bool(layer.use_bias and layer.activation is keras.activations.tanh)
 
 
 def _positions_read(pred_positions: Tensor, cls_positions: Tensor | None, tokens: Tensor) -> Tensor:

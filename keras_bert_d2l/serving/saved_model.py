@@ -12,6 +12,7 @@ from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import check_local, make_folder, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.audit import check_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
@@ -27,10 +28,12 @@ WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
 def export_saved_model(
-    model: BERTModel | TaskModel,
+    model: keras.Model,
     path: PathLike,
     *,
     tokenizer: Tokenizer | None = None,
+    inputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | None = None,
     version: int | None = None,
     pairs: bool = False,
     top_k: int = 5,
@@ -54,15 +57,21 @@ def export_saved_model(
         `null_score`, and the best `top_k`: `answers`, `scores`, `starts`, `ends`;
       - `MultipleChoice`: `text`, `choices` -> `choice`, `index`, `score`, `scores`;
       - `TextEmbedder`: `text` -> `embedding`;
+      - a Keras model of your own: `text`, with `pairs` also `text_b`, and its other inputs -> its
+        outputs. `pred_positions` are the positions of the masks in the text;
 
     - `embed` of a `BERTModel` or a `TextEmbedder`: `text` -> `embedding`, as from
       `keras_bert_d2l.embed`;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
-    - `tf_example`, except for `MultipleChoice`: serialized `tf.train.Example`s with the strings of
-      `serving_default` -> the same outputs;
+    - `tf_example`, except for `MultipleChoice` and models of your own: serialized
+      `tf.train.Example`s with the strings of `serving_default` -> the same outputs;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
-      logits.
+      logits; of a model of your own, all its inputs -> its outputs.
+
+    A model of your own is a functional `keras.Model` with one `BERTEncoder`. Its inputs are known
+    by their names, `tokens`, `segments`, `valid_lens` and `pred_positions`. It also has the
+    signature `embed` and, with the heads of a `BERTModel`, `fill_mask` and `nsp`.
 
     Signatures and outputs of heads that the model's checkpoint lacked (`BERTModel.missing_heads`)
     are omitted. Signatures that take strings also return `truncated`, a mask of the texts that were
@@ -79,9 +88,12 @@ def export_saved_model(
         path: Folder for all versions of the model, such as `"saved_models/demo"`.
         tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, the
             export only accepts token ids.
+        inputs: For a model of your own, which inputs have other names than the features, such as
+            `{"input_ids": "tokens"}`.
+        outputs: For a model of your own, other names for outputs, such as `{"dense_1": "risk"}`.
         version: Version number, at least 1. Defaults to the next one, or 1 in a new folder.
         pairs: Whether the inputs of a `SequenceClassifier` or a `SequenceRegressor` are pairs of
-            texts.
+            texts, or those of a model of your own.
         top_k: Number of predictions per mask, or of answers per question for a
             `QuestionAnswerer`.
         null_threshold: A `QuestionAnswerer` returns no answer (the empty string) if its
@@ -95,7 +107,8 @@ def export_saved_model(
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
             `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
-            does not fit the model.
+            does not fit the model. A model of your own is not functional, has no tokens or several
+            encoders, or a name is unknown or appears twice.
         RuntimeError: The graph has operations that TensorFlow Serving does not support.
         FileExistsError: The version already exists.
         FileNotFoundError: `run_dir` is not a run folder.
@@ -116,15 +129,15 @@ def export_saved_model(
     print(embed(text=tf.constant(["a text"]))["embedding"].shape)  # (1, 128)
     ```
     """
-    _check_model(model)
+    bert = _checked(model)
     check_path("path", path)
     check_local("path", path)
-    tokenizer = model.tokenizer if tokenizer is None else tokenizer
-    can_be_unanswered = takes(model, "null_threshold") and tokenizer is not None
+    tokenizer = bert.tokenizer if tokenizer is None else tokenizer
+    can_be_unanswered = takes(bert, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
     null_threshold = checked_null_threshold(null_threshold)
-    options = TextOptions(pairs, top_k, null_threshold)
+    options = TextOptions(pairs, top_k, null_threshold, inputs, outputs)
     signatures = model_signatures(model, tokenizer, options)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
@@ -136,7 +149,7 @@ def export_saved_model(
         write_warmup(temporary, name, signatures)
         write_model_card(
             temporary,
-            model,
+            bert,
             tokenizer,
             run_dir,
             name=name,
@@ -156,14 +169,17 @@ def _os_errors(folder: pathlib.Path) -> Iterator[None]:
         raise OSError(f"{os.fspath(folder)!r} cannot be written: {error.message}") from error
 
 
-def _check_model(model: object) -> None:
+def _checked(model: object) -> BERTModel | TaskModel:
+    """Return the model or, of a model of one's own, a `BERTModel` that shares its layers."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             "Exporting a SavedModel requires the TensorFlow backend. Received: the backend "
             f"{keras.backend.backend()!r}. Save the model with `save_pretrained`, then load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
-    check_kind(model, BERTModel, TaskModel, remedy="export one of those")
+    found: BERTModel | TaskModel = shared_bert(model)
+    check_kind(found, BERTModel, TaskModel, remedy="export one of those")
+    return found
 
 
 def _save(

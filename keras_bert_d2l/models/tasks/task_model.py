@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_type, checks_names
+from keras_bert_d2l.checks import check_choice, checks_names
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import (
     Pooling,
@@ -26,6 +26,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
 from keras_bert_d2l.models.features import BatchModel, TextTokenizer, check_keys, check_vocab_size
 from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results, with_default_metrics
+from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks import text_inputs
 from keras_bert_d2l.models.tasks.text_inputs import (
     FEATURES,
@@ -63,7 +64,7 @@ class TaskModel(BatchModel, abc.ABC):
     padding: the mean of `pooling="mean"` then needs `valid_lens`.
 
     Args:
-        bert: The pretrained model.
+        bert: The pretrained model, or a Keras model of your own with a `BERTEncoder`.
         head: The layer that computes the outputs, or the number of outputs for a new dense layer.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
         pooling: What the head of a task for whole texts reads: `"cls"`, the pooler's output for
@@ -81,12 +82,12 @@ class TaskModel(BatchModel, abc.ABC):
         mean: The layer that computes the mean for `pooling="mean"`, or `None`.
         head: The output layer of the task.
         bert_config: The architecture of `bert`.
-        tokenizer: The tokenizer, which can be set later. A `.keras` file and `save_pretrained`
-            keep it.
+        tokenizer: The tokenizer, which can be set later. Keras does not save it;
+            `save_pretrained` does.
 
     Raises:
-        ValueError: `bert` is not a `BERTModel`, it has no pooler for `pooling="cls"`, or the task
-            does not support `long_texts`.
+        ValueError: `bert` does not have one BERT, it has no pooler for `pooling="cls"`, or the
+            task does not support `long_texts`.
     """
 
     task = ""  # its name for `read_examples` and `finetune`
@@ -113,7 +114,7 @@ class TaskModel(BatchModel, abc.ABC):
         tokenizer: TextTokenizer = None,
         name: str | None = None,
     ) -> None:
-        check_type("bert", bert, BERTModel)
+        bert = checked_bert(bert)
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
@@ -422,7 +423,8 @@ class TaskModel(BatchModel, abc.ABC):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "bert_config": self.bert_config.to_dict(),
-            **self.saved_state(),
+            "quantized": self.quantized_policies,
+            "frozen_weights": self.frozen_weights,
             **self.task_config(),
         }
 
@@ -431,8 +433,11 @@ class TaskModel(BatchModel, abc.ABC):
         config = dict(config)
         architecture = BERTConfig.from_dict(config.pop("bert_config"))
         dtype = keras.saving.deserialize_keras_object(config.pop("dtype"))
-        bert = BERTModel.from_bert_config(architecture, dtype=dtype)
-        return cls.from_saved(config, functools.partial(cls, bert))
+        frozen, quantized = config.pop("frozen_weights", ()), config.pop("quantized", {})
+        model = cls(BERTModel.from_bert_config(architecture, dtype=dtype), **config)
+        model.freeze_weights(frozen)
+        model.quantize_layers(quantized)
+        return model
 
 
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:

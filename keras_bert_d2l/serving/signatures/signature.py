@@ -4,7 +4,7 @@ B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width
 size, C: labels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -56,11 +56,22 @@ class TextOptions(NamedTuple):
         top_k: Number of predictions per mask, or of answers per question.
         null_threshold: A `QuestionAnswerer` returns the empty string as its best answer if
             `null_score` is above this. `None`: it always returns a part of the context.
+        inputs: The features that inputs of an own model are, by the names of the inputs.
+        outputs: New names for outputs of an own model.
     """
 
     pairs: bool
     top_k: int
     null_threshold: float | None
+    inputs: Mapping[str, str] | None = None
+    outputs: Mapping[str, str] | None = None
+
+
+def filled(spec: tf.TensorSpec, text: bytes = b"", number: int = 0) -> np.ndarray:
+    """Return a small array for an input, of equal texts or numbers."""
+    shape = [1, *(size or 2 for size in spec.shape[1:])]
+    is_text = spec.dtype == tf.string
+    return np.full(shape, text if is_text else number, spec.dtype.as_numpy_dtype)
 
 
 def traced_once(
@@ -68,6 +79,19 @@ def traced_once(
 ) -> Callable[..., Traced]:
     """Wrap a function so that it is traced and saved once, even if several signatures call it."""
     return tf.function(function, input_signature=specs, autograph=False)
+
+
+def after_checks(check: Callable[[], None], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return inputs that a graph computes with only after checks of their values.
+
+    Otherwise, a GPU would return zeros for invalid ids.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    num_operations = len(graph.get_operations())
+    check()
+    added = graph.get_operations()[num_operations:]
+    with tf.control_dependencies([one for one in added if one.type == "Assert"]):
+        return [*map(tf.identity, inputs)]
 
 
 class ServedModel:
@@ -136,14 +160,8 @@ class ServedModel:
         )
 
         def run(*features: tf.Tensor) -> Answer:
-            graph = tf.compat.v1.get_default_graph()
-            num_operations = len(graph.get_operations())
-            names = (spec.name for spec in specs)
-            self.model.check_batch(dict(zip(names, features, strict=True)))
-            added = graph.get_operations()[num_operations:]
-            # The model runs after the checks. Otherwise, a GPU would return zeros for invalid ids.
-            with tf.control_dependencies([one for one in added if one.type == "Assert"]):
-                return self(*map(tf.identity, features))
+            batch = {spec.name: x for spec, x in zip(specs, features, strict=True)}
+            return self(*after_checks(lambda: self.model.check_batch(batch), features))
 
         return {"tokens": Signature(run, specs, example[: len(specs)])}
 

@@ -4,11 +4,20 @@ B: texts in a batch, T: tokens, M: maximum number of masks per text, D: hidden w
 predictions per mask.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
+from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
-from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.layers.inputs import check_shapes
+from keras_bert_d2l.layers.kernels.attention import exported
+from keras_bert_d2l.models.bert import FEATURES
+from keras_bert_d2l.models.features import BatchModel
+from keras_bert_d2l.models.own_model import is_functional, shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.signatures.signature import (
     TEXT,
@@ -17,9 +26,13 @@ from keras_bert_d2l.serving.signatures.signature import (
     ServedModel,
     Signature,
     TextOptions,
+    after_checks,
+    filled,
+    traced_once,
 )
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.serving.signatures.texts import TextBatches, TextSignatures, mask_positions
 from keras_bert_d2l.tasks.task import task_named, tasks_with
+from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -92,9 +105,7 @@ class PretrainingSignatures(TextSignatures):
             and zeros.
         """
         batch, truncated = self.batches(text)
-        is_mask = batch["tokens"] == self.vocab.mask_id  # (B, T)
-        places = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
-        positions = tf.ragged.boolean_mask(places, is_mask).to_tensor(0)  # 0 is [CLS], never a mask
+        positions = mask_positions(batch["tokens"], self.vocab)
         mlm_logits = self.run(**batch, pred_positions=positions)["mlm_logits"]
         scores, ids = top_predictions(mlm_logits, self._top_k)
         is_mask = (positions > 0)[:, :, None]
@@ -108,8 +119,117 @@ class PretrainingSignatures(TextSignatures):
         }
 
 
+class OwnModel(ServedModel):
+    """A functional Keras model of one's own, and a `BERTModel` that shares its layers.
+
+    Args:
+        model: The model.
+        options: `inputs` and `outputs`.
+
+    Attributes:
+        inputs: The inputs of the model, by the features that they are or by their names.
+        run: The model as a function from its inputs to its outputs by name.
+
+    Raises:
+        ValueError: The model is not functional, a name is unknown or appears twice, or there are
+            no tokens.
+    """
+
+    def __init__(self, model: keras.Model, options: TextOptions) -> None:
+        super().__init__(shared_bert(model))
+        self._own = model
+        advice = "Export `keras.Model(inputs, model(inputs))`, with a `keras.Input` for each input."
+        check_that(is_functional(model), "model", "a functional model", model, advice)
+        names = _names(model.input, [x.name for x in model.inputs])
+        features = _renamed("inputs", names, options.inputs, "text", "text_b")
+        specs = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in model.inputs]
+        named = map(tf.TensorSpec.from_spec, specs, names)
+        self.inputs = dict(zip(features, named, strict=True))
+        expected = "a dictionary with 'tokens' for one of the inputs, unless it has this name"
+        check_that("tokens" in self.inputs, "inputs", expected, names)
+        check_shapes({k: spec.shape for k, spec in self.inputs.items()}, self.model.max_row_len)
+        outputs = _names(model.output, model.output_names)
+        self._outputs = _renamed("outputs", outputs, options.outputs, "truncated")
+        self.run = traced_once(self._run, (*self.inputs.values(),))
+
+    def _run(self, *inputs: tf.Tensor) -> Answer:
+        num_rows = tf.stack([tf.shape(x)[0] for x in inputs])
+        message = "All inputs must have the same number of rows."
+        with tf.control_dependencies(require(num_rows == num_rows[0], message)), exported():
+            batch = keras.tree.pack_sequence_as(self._own.input, [*map(tf.identity, inputs)])
+            outputs = keras.tree.flatten(self._own(batch, training=False))
+        half = (tf.float16, tf.bfloat16)
+        outputs = [tf.cast(x, tf.float32) if x.dtype in half else x for x in outputs]
+        return dict(zip(self._outputs, outputs, strict=True))
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signature `tokens`, which checks its inputs and runs the model."""
+
+        def run(*inputs: tf.Tensor) -> Answer:
+            given = dict(zip(self.inputs, inputs, strict=True))
+            batch = {"segments": tf.zeros_like(given["tokens"]), **given}
+            return self.run(*after_checks(lambda: self.model.check_batch(batch), inputs))
+
+        specs = (*self.inputs.values(),)
+        example = [filled(x, number=k == "valid_lens") for k, x in self.inputs.items()]
+        return {"tokens": Signature(run, specs, (*example,))}
+
+
+class OwnSignatures(PretrainingSignatures):
+    """Signatures of an `OwnModel` that take strings."""
+
+    run: OwnModel
+
+    def __init__(self, run: OwnModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self._texts = (TEXT, TEXT_B)[: 1 + options.pairs]
+        self._others = [name for name in run.inputs if name not in FEATURES]
+        self.specs = (*self._texts, *(run.inputs[name] for name in self._others))
+        if length := run.inputs["tokens"].shape[1]:
+            self.batches = TextBatches(tokenizer, length, (length,))
+
+    def answer(self, *inputs: tf.Tensor) -> Answer:
+        """Return the outputs of the model, and `truncated`.
+
+        Args:
+            *inputs: The texts, and the inputs of the model that are no features.
+        """
+        batch, truncated = self.batches(*inputs[: len(self._texts)])
+        batch |= zip(self._others, inputs[len(self._texts) :], strict=True)
+        batch["pred_positions"] = positions = mask_positions(batch["tokens"], self.vocab)
+        size = self.run.inputs.get("pred_positions", TEXT).shape[-1]
+        if size is not None:
+            truncated |= tf.math.count_nonzero(positions, axis=1) > size
+            batch["pred_positions"] = tf.pad(positions, [[0, 0], [0, size]])[:, :size]
+        given = [tf.cast(batch[name], spec.dtype) for name, spec in self.run.inputs.items()]
+        return {**self.run.run(*given), "truncated": truncated}
+
+
+def _names(structure: Any, names: list[str]) -> list[str]:
+    """Return the keys of a dictionary of tensors in the order of Keras, otherwise `names`."""
+    keys = isinstance(structure, dict) and keras.tree.flatten({key: key for key in structure})
+    return keys if keys and len(keys) == len(names) else names
+
+
+def _renamed(
+    argument: str, names: list[str], new: Mapping[str, str] | None, *reserved: str
+) -> list[str]:
+    """Return the names, some of them replaced.
+
+    Raises:
+        ValueError: A name to replace does not exist, or a name appears twice or is reserved.
+    """
+    new = new or {}
+    for name in new:
+        check_choice(argument, name, names)
+    found = [new.get(name, name) for name in names]
+    is_right = len({*found, *reserved}) == len(names) + len(reserved)
+    check_that(is_right, argument, f"different names, other than {reserved}", found)
+    return found
+
+
 def model_signatures(
-    model: BERTModel | TaskModel,
+    model: keras.Model,
     tokenizer: Tokenizer | None,
     options: TextOptions,
 ) -> dict[str, Signature]:
@@ -125,24 +245,28 @@ def model_signatures(
             does not have the model's size.
     """
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
-    given = {"pairs": options.pairs, "null_threshold": options.null_threshold is not None}
-    for option, is_given in given.items():
+    for option, value in options._asdict().items():
+        is_given = option != "top_k" and value not in (None, False)
         if is_given and (tokenizer is None or not takes(model, option)):
             needed = " or a ".join(task.model.__name__ for task in tasks_with(option))
             raise ValueError(
                 f"`{option}` requires a {needed} with a tokenizer. Received: {name}. Omit "
                 f"`{option}`."
             )
-    run = ServedModel(model)
+    run = ServedModel(model) if isinstance(model, BatchModel) else OwnModel(model, options)
     if tokenizer is None:
         return run.signatures()
-    check_vocabulary(model, tokenizer)
+    check_vocabulary(run.model, tokenizer)
     kind: type[TextSignatures] = PretrainingSignatures
     if isinstance(model, TaskModel):
         kind = task_named(model.task).signatures
+    elif isinstance(run, OwnModel):
+        kind = OwnSignatures
     return kind(run, tokenizer, options).signatures() | run.signatures()
 
 
-def takes(model: BERTModel | TaskModel, option: str) -> bool:
-    """Return whether an option of exports is for the task of a model."""
+def takes(model: keras.Model, option: str) -> bool:
+    """Return whether an option of exports is for a model."""
+    if not isinstance(model, BatchModel):
+        return option in ("pairs", "inputs", "outputs")
     return isinstance(model, TaskModel) and option in task_named(model.task).options

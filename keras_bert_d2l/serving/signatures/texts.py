@@ -3,7 +3,7 @@
 B: texts in a batch, T: tokens in a row, N: spans, D: hidden width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -14,12 +14,14 @@ from keras_bert_d2l.serving.signatures.signature import (
     ServedModel,
     Signature,
     TextOptions,
+    filled,
     traced_once,
 )
 from keras_bert_d2l.text.normalization import encode
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, frame_tokens, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.vocab import Vocab
 
 _ACCENT = r"\p{Mn}"
 _STEP = 8  # the shortest length, and the distance between the lengths up to 64
@@ -90,13 +92,13 @@ def padded_lengths(max_len: int) -> tuple[int, ...]:
 class TextBatches:
     """Tokenizer of texts or text pairs into batches for a model.
 
-    Rows have the length of the longest text, rounded up to the next of
-    `padded_lengths(max_len)`. Texts longer than `max_len` are truncated at the end; in a pair,
-    the longer text is truncated first.
+    Rows have the length of the longest text, rounded up to the next of `lengths`. Texts longer
+    than `max_len` are truncated at the end; in a pair, the longer text is truncated first.
 
     Args:
         tokenizer: The `Tokenizer`.
         max_len: Maximum number of tokens in a row, including special tokens.
+        lengths: The lengths that rows may have, up to `max_len`. `None`: `padded_lengths(max_len)`.
 
     Call arguments:
         text: Strings `(B,)`.
@@ -105,11 +107,13 @@ class TextBatches:
     Returns: a batch, and whether each text was truncated, bool `(B,)`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_len: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, max_len: int, lengths: Sequence[int] | None = None
+    ) -> None:
         self.vocab = tokenizer.vocab
         self.max_len = max_len
         self.room = max_len - ADDED_TO_ONE  # maximum number of tokens of a single text
-        self._lengths = tf.constant(padded_lengths(max_len))
+        self._lengths = tf.constant(lengths or padded_lengths(max_len))
 
         self._tokenize = traced_once(tokenizer.tokenize, (TEXT,))
         self._with_offsets = traced_once(tokenizer.with_offsets, (TEXT,))
@@ -150,6 +154,13 @@ class TextBatches:
         batch = frame_tokens(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
         num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + ADDED_TO_PAIR
         return self.trim(batch), num_tokens > self.max_len
+
+
+def mask_positions(tokens: tf.Tensor, vocab: Vocab) -> tf.Tensor:
+    """Return the positions of the masks in each row `(B, T)`, padded with 0, int32 `(B, M)`."""
+    is_mask = tokens == vocab.mask_id
+    places = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
+    return tf.ragged.boolean_mask(places, is_mask).to_tensor(0)  # 0 is [CLS], never a mask
 
 
 def checked_pairs(text: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -202,17 +213,16 @@ class TextSignatures:
     def signatures(self) -> dict[str, Signature]:
         """Return the signatures by name."""
         answer = traced_once(self.answer, self.specs)
-        found = {
-            "serving_default": self.of_strings(answer, *self.specs),
-            "tf_example": self._of_examples(answer),
-        }
+        found = {"serving_default": self.of_strings(answer, *self.specs)}
+        if all(spec.dtype == tf.string and spec.shape.rank == 1 for spec in self.specs):
+            found["tf_example"] = self._of_examples(answer)
         if self.run.embeds:
             found["embed"] = self.of_strings(self.embed, TEXT)
         return found
 
     def of_strings(self, function: Callable[..., Answer], *specs: tf.TensorSpec) -> Signature:
-        """Return the signature of a function of string tensors `(B,)`."""
-        return Signature(function, specs, (_bytes_array(self._example),) * len(specs))
+        """Return the signature of a function of texts, and perhaps other inputs."""
+        return Signature(function, specs, tuple(filled(spec, self._example) for spec in specs))
 
     def _of_examples(self, answer: Callable[..., Answer]) -> Signature:
         """Return a signature that reads its strings from serialized `tf.train.Example`s."""
@@ -229,14 +239,10 @@ class TextSignatures:
         return Signature(
             answer_examples,
             (tf.TensorSpec((None,), tf.string, name="examples"),),
-            (_bytes_array(example.SerializeToString()),),
+            (np.array([example.SerializeToString()], object),),
         )
 
     @property
     def _example(self) -> bytes:
         """Text for warming up a server: a mask, so that `fill_mask` has something to predict."""
         return self.vocab.to_tokens(self.vocab.mask_id).encode()
-
-
-def _bytes_array(value: bytes) -> np.ndarray:
-    return np.array([value], object)

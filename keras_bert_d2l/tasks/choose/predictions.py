@@ -25,8 +25,6 @@ from keras_bert_d2l.serving.signatures.signature import (
     CHOICES,
     TEXT,
     Answer,
-    Signature,
-    traced_once,
 )
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
@@ -185,9 +183,3 @@ class ChoiceSignatures(TextSignatures):
             "scores": scores,
             "truncated": tf.reduce_any(tf.reshape(truncated, shape) & is_choice, axis=1),
         }
-
-    def signatures(self) -> dict[str, Signature]:
-        answer = traced_once(self.answer, self.specs)
-        text = np.array([self._example], object)
-        example = (text, np.tile(text, (1, 2)))
-        return {"serving_default": Signature(answer, self.specs, example)}

@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_type, shown
+from keras_bert_d2l.checks import check_bool, shown
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, without_pandas
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
@@ -78,7 +79,7 @@ class TextEmbedder(TaskModel):
         normalize: bool = True,
         **options: Option,
     ) -> None:
-        check_type("bert", bert, BERTModel)
+        bert = checked_bert(bert)
         head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
         super().__init__(bert, head=head, **options)
         self.pooling = pooling
