@@ -3,13 +3,16 @@
 B batch, T tokens.
 """
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from types import GeneratorType
+from typing import Any
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, value_errors
+from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, shown, value_errors
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values
 from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
@@ -63,15 +66,18 @@ class CheckedModel(keras.Model):
 
     def checked_data(self, x: Tensor, y: Tensor = None) -> Tensor:
         """Check arrays, or return a dataset or a generator that checks its batches."""
-        if isinstance(x, Mapping):
-            self.check_batch(x, y)
-            return x
         if isinstance(x, GeneratorType):
             return (self._checked_batch(batch) for batch in x)
-        import tensorflow as tf
-
-        if not isinstance(x, tf.data.Dataset):
+        if holds_text(x):
+            raise ValueError(
+                f"A {type(self).__name__} takes token ids. Received: strings. Train it on texts by "
+                "`pretrain` or on the batches of `pretraining_dataset`, and ask it by `fill_mask`."
+            )
+        if isinstance(x, Mapping):
+            self.check_batch(x, y)
+        if not is_dataset(x):
             return x
+        import tensorflow as tf
 
         @tf.autograph.experimental.do_not_convert  # nothing to convert
         def checked(*batch: Tensor) -> Tensor:
@@ -147,6 +153,40 @@ class CheckedModel(keras.Model):
         """Predict as `keras.Model.predict_on_batch` does, with the checks of `predict`."""
         self.check_batch(x)
         return super().predict_on_batch(x)
+
+
+def is_dataset(x: object) -> bool:
+    """Return whether `x` is a `tf.data.Dataset`."""
+    tf = sys.modules.get("tensorflow")  # not imported for other data under another backend
+    return tf is not None and isinstance(x, tf.data.Dataset)
+
+
+def holds_text(x: Any) -> bool:
+    """Return whether the features `x`, a list, array, tensor or dataset, are strings.
+
+    Raises:
+        ValueError: A list is empty, so the type of its elements is unknown.
+    """
+    if is_dataset(x):
+        import tensorflow as tf
+
+        spec = x.element_spec
+        features = spec[0] if isinstance(spec, tuple) else spec
+        return any(part.dtype == tf.string for part in tf.nest.flatten(features))
+    if isinstance(x, Mapping):
+        return any(holds_text(value) for value in x.values())
+    if isinstance(x, list | tuple):
+        for value in x:
+            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+            is_empty = isinstance(value, list | tuple) and not value  # a text may have no words
+            if not is_missing and not is_empty:
+                return holds_text(value)
+        raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
+    if isinstance(x, str | bytes):
+        return True
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "US" or (x.dtype == object and holds_text(x.tolist()))
+    return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
 
 
 def check_finite(name: str, values: object) -> None:

@@ -211,6 +211,23 @@ def test_floats_must_be_integers(bert):
             bert.check_batch(wrong)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a film"],
+        "a film",
+        np.array(["a film"]),
+        {"tokens": tf.constant(["a film"])},
+        tf.data.Dataset.from_tensors(["a film"]),
+    ],
+)
+def test_a_bert_given_strings_names_the_functions_that_take_them(bert, texts):
+    bert.compile("sgd")
+    for method in (bert.fit, bert.evaluate, bert.predict):
+        with pytest.raises(ValueError, match="^A BERTModel takes token ids.*`pretraining_dataset`"):
+            method(texts, verbose=0)
+
+
 @pytest.mark.parametrize("asked", [None, True])
 def test_datasets_are_not_tuned_unless_they_ask_for_it(bert, asked):
     data = dataset_of(make_batch())

@@ -124,7 +124,8 @@ def read_examples(
     name = examples.source
     if not len(examples):
         is_folder = pathlib.Path(name).is_dir()
-        empty = "it has no subfolders of text files" if is_folder else "it only has a header"
+        empty = "it has no subfolders of text files" if is_folder else "none"
+        empty = "it only has a header" if examples.columns else empty
         why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:

@@ -3,7 +3,6 @@
 B batch, T tokens, L tokens in a window, W windows of the longest row, C outputs per row.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -12,6 +11,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import IGNORED, has_surrogate, shown
 from keras_bert_d2l.layers.heads import pooled
+from keras_bert_d2l.models.data_checks import holds_text, is_dataset
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:
@@ -23,41 +23,6 @@ Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mappi
 LongTexts: TypeAlias = Literal["cut", "mean", "max"]
 LONG_TEXTS: tuple[LongTexts, ...] = get_args(LongTexts)
 MAX_WINDOWS = 8  # limits the memory that one text can take
-
-
-def is_dataset(x: object) -> bool:
-    """Return whether `x` is a `tf.data.Dataset`."""
-    import tensorflow as tf
-
-    return isinstance(x, tf.data.Dataset)
-
-
-def holds_text(x: Texts) -> bool:
-    """Return whether the features `x`, a list, array, tensor or dataset, are strings.
-
-    Raises:
-        ValueError: A list is empty, so the type of its elements is unknown.
-    """
-    if is_dataset(x):
-        import tensorflow as tf
-
-        spec = x.element_spec
-        features = spec[0] if isinstance(spec, tuple) else spec
-        return any(part.dtype == tf.string for part in tf.nest.flatten(features))
-    if isinstance(x, Mapping):
-        return any(holds_text(value) for value in x.values())
-    if isinstance(x, list | tuple):
-        for value in x:
-            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-            is_empty = isinstance(value, list | tuple) and not value  # a text may have no words
-            if not is_missing and not is_empty:
-                return holds_text(value)
-        raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
-    if isinstance(x, str | bytes):
-        return True
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind in "US" or (x.dtype == object and holds_text(x.tolist()))
-    return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
 
 
 def without_pandas(x: Any) -> Any:

@@ -21,7 +21,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
-from keras_bert_d2l.data.tasks.readers.tables import Table, json_values, read_table
+from keras_bert_d2l.data.tasks.readers.tables import Table, is_json, json_values, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 
@@ -171,7 +171,8 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
 
 def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, str]]:
     """Return the questions of a file, and for a table its column names by role."""
-    if file.text.lstrip().startswith("{"):
+    records: list[Mapping[str, _Json]] = []
+    if is_json(file) and file.text.lstrip().startswith(("{", "[{")):
         records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
         articles = records[0].get("data") if len(records) == 1 else None
         if isinstance(articles, list) and any(
@@ -181,8 +182,17 @@ def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, s
         if any("qas" in record for record in records):  # MRQA, which may begin with a header
             article = {"paragraphs": [record for record in records if "header" not in record]}
             return list(_squad_questions(file, [article], options)), {}
-    table = read_table(file, options.is_header)
-    columns = find_columns(file, table, options)
+    try:
+        table = read_table(file, options.is_header)
+        columns = find_columns(file, table, options)
+    except ValueError as error:
+        if len(records) != 1 and not any("paragraphs" in record for record in records):
+            raise
+        raise ValueError(
+            f"{os.fspath(file.path)!r} is not in SQuAD format, one object with a list 'data' of "
+            "articles, each with 'paragraphs'. Received: an object with the keys "
+            f"{', '.join(map(repr, records[0]))}. As a table of questions: {error}"
+        ) from error
     return list(_table_questions(table, columns)), columns.named(table)
 
 

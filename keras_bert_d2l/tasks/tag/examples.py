@@ -263,7 +263,7 @@ def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:
     if layout.has_labels and len(words) != len(labels):
         raise Unusable("different numbers of words and labels")
     if layout.has_labels and not all(labels):
-        raise Unusable("word without a label")
+        raise Unusable("word without a label", f", word {labels.index('') + 1}")
     seen.update(labels)
     name = row.id or str(row.line)
     return {"ids": name, "words": words, "labels": labels if layout.has_labels else None}

@@ -26,6 +26,32 @@ def lines(*records):
     return "\n".join(json.dumps({"context": CONTEXT, **record}) for record in records) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"foo": 1}, "keys 'foo'.*Its columns are 'foo'"),
+        (
+            {"version": "1.1", "data": [{"title": "t"}]},
+            "keys 'version', 'data'.*columns are 'title'",
+        ),
+        ({"data": SQUAD["data"][0]}, "keys 'data'"),
+        (SQUAD["data"], "keys 'title', 'paragraphs'"),
+        (SQUAD["data"][0], "keys 'title', 'paragraphs'"),
+    ],
+)
+def test_json_that_is_not_squad_is_told_what_squad_is(content, reason, write):
+    file = write("train.json", json.dumps(content))
+    message = f"not in SQuAD format, one object with a list 'data' of articles.*{reason}"
+    with pytest.raises(ValueError, match=message):
+        read_examples("answer", file)
+
+
+def test_squad_without_questions_is_told_so(write):
+    empty = {"data": [{"paragraphs": [{"context": CONTEXT, "qas": []}]}]}
+    with pytest.raises(ValueError, match="at least one usable example. Received: none."):
+        read_examples("answer", write("empty.json", json.dumps(empty)))
+
+
 def test_squad_questions_may_have_no_answer(write):
     examples = read_examples("answer", write("dev.json", json.dumps(SQUAD)))
     assert isinstance(examples, QuestionExamples)

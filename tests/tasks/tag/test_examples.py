@@ -81,7 +81,20 @@ def test_sentences_with_more_or_fewer_labels_than_words_are_counted(write):
     examples = read_examples("tag", write("a.conll", content))
     assert examples.words == (("a", "b"), ("e",))
     assert examples.dropped == {"word without a label": 1}
-    assert examples.first_dropped == {"word without a label": "line 4"}
+    assert examples.first_dropped == {"word without a label": "line 4, word 1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("EU ORG\nrejects\ncall O\n", r"word without a label \(first: line 1, word 2\)"),
+        ("rejects\nEU ORG\n", r"word without a label \(first: line 1, word 1\)"),
+        ("a\nb\n\nc\nd O\n", "Most of its lines have one column, but line 5 has 2"),
+    ],
+)
+def test_a_line_without_a_label_is_named(content, reason, write):
+    with pytest.raises(ValueError, match=reason):
+        read_examples("tag", write("train.conll", content), labeled=True)
     lines = [
         {"tokens": ["a", "b"], "ner_tags": [0, 1]},
         {"tokens": ["a", "b"], "ner_tags": [0]},

@@ -78,7 +78,12 @@ _Row = TypeVar("_Row")
 
 
 class Unusable(Exception):
-    """Raised for a row that cannot be used. The message is the reason shown to the user."""
+    """Raised for a row that cannot be used.
+
+    Args:
+        reason: The reason shown to the user.
+        part: The part of the row that it is about, such as `", word 2"`, if it is only a part.
+    """
 
 
 def collect(
@@ -111,8 +116,8 @@ def collect(
             if any(map(has_surrogate, values.values())):
                 raise Unusable("broken character (half of a surrogate pair)")
         except Unusable as error:
-            dropped[str(error)] += 1
-            first_dropped.setdefault(str(error), place)
+            dropped[error.args[0]] += 1
+            first_dropped.setdefault(error.args[0], place + "".join(error.args[1:]))
         else:
             kept.append(values)
     arguments: dict[str, Any] = {

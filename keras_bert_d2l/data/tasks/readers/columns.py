@@ -316,6 +316,12 @@ class _Finder:
         if self.table.columns is not None:
             return f"Its columns are {', '.join(map(repr, self.table.columns))}."
         first = self.table.first
+        more = [row for row in self.table.rows if len(row.cells) > len(first) == 1]
+        if more and self.table.has_words:
+            return (
+                f"Most of its lines have one column, but line {more[0].line:,} has "
+                f"{len(more[0].cells)}. Every line must have a word and its label."
+            )
         if len(first) == 1:
             separators = "commas, semicolons, pipes or tabs"
             if self.table.has_words:

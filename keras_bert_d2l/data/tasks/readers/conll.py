@@ -95,7 +95,7 @@ class _Comments:
         filled = [line for line in lines if line in cells_of]
         words = [line for line in filled if not line.startswith("#")]
         counts = Counter(len(cells_of[line]) for line in words or filled)
-        self.num_columns = counts.most_common(1)[0][0]
+        self.num_columns = max(counts, key=lambda number: (counts[number], number))
         self._cells_of = cells_of
         self._labels = {cells_of[line][-1] for line in words}
         self._has_tabs = 2 * sum("\t" in line for line in words) > len(words)
