@@ -378,19 +378,15 @@ class BERTModel(BatchModel):
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
             **self.bert_config.to_dict(),
             "missing_heads": sorted(self.missing_heads),
-            "quantized": self.quantized_policies,
-            "frozen_weights": self.frozen_weights,
+            **self.saved_state(),
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         config = dict(config)
-        missing, quantized = config.pop("missing_heads", ()), config.pop("quantized", {})
-        frozen = config.pop("frozen_weights", ())
-        model = cls(**config)
-        model.freeze_weights(frozen)
+        missing = config.pop("missing_heads", ())
+        model = cls.from_saved(config, cls)
         model.missing_heads = frozenset(missing)
-        model.quantize_layers(quantized)
         return model
 
 

@@ -3,8 +3,10 @@
 B batch, T tokens, P predicted positions.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+import importlib
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Self, TypeAlias, get_args
 
 import keras
 
@@ -82,8 +84,8 @@ class BatchModel(CheckedModel):
     """A model that takes batches as dictionaries of int32 features.
 
     Attributes:
-        tokenizer: The tokenizer that the model is used with, or `None`. Keras does not save it;
-            `save_pretrained` does.
+        tokenizer: The tokenizer that the model is used with, or `None`. A `.keras` file and
+            `save_pretrained` keep it.
     """
 
     built: bool  # set by keras.Model
@@ -154,6 +156,35 @@ class BatchModel(CheckedModel):
         for layer in self._flatten_layers():
             if layer.path in policies:
                 layer.dtype_policy = policies[layer.path]
+
+    def saved_state(self) -> ConfigDict:
+        """Return what a saved model keeps besides the arguments of its class, for JSON."""
+        keeps = hasattr(self.tokenizer, "get_config")
+        return {
+            "quantized": self.quantized_policies,
+            "frozen_weights": self.frozen_weights,
+            "tokenizer": self.tokenizer.get_config() if keeps else None,
+        }
+
+    @classmethod
+    def from_saved(cls, config: ConfigDict, create: Callable[..., Self]) -> Self:
+        """Create a model from its arguments and the result of `saved_state` in `config`.
+
+        Files of earlier versions lack some of it.
+        """
+        quantized, frozen = config.pop("quantized", {}), config.pop("frozen_weights", ())
+        tokenizer = config.pop("tokenizer", None)
+        model = create(**config)
+        model.freeze_weights(frozen)
+        model.quantize_layers(quantized)
+        if tokenizer is not None:
+            # Models do not import `text`, so they find the class by its name, as Keras would.
+            of_text = importlib.import_module("keras_bert_d2l.text.tokenizer.tokenizer")
+            try:
+                model.tokenizer = of_text.Tokenizer.from_config(tokenizer)
+            except ImportError as error:  # there is no tensorflow-text for Windows
+                warnings.warn(f"The model is loaded without its tokenizer. {error}", stacklevel=4)
+        return model
 
     def enable_lora(
         self,

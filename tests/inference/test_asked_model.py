@@ -1,5 +1,8 @@
 """Functions that ask a model take its tokenizer from it, and load it if it is a path or a name."""
 
+import json
+
+import keras
 import numpy as np
 import pytest
 
@@ -23,9 +26,43 @@ def test_the_tokenizer_comes_with_the_model_and_can_be_replaced(words_bert, word
 
 
 @pytest.mark.slow
-def test_keras_neither_saves_nor_tracks_the_tokenizer(words_bert, words_tokenizer, tmp_path):
-    words_bert.save(tmp_path / "bert.keras")
-    loaded = kb.BERTModel.from_config(words_bert.get_config())
+def test_a_keras_file_keeps_the_tokenizer_also_for_another_process(tmp_path, fresh_process):
+    vocab = kb.Vocab([*GOOGLE_SPECIALS, "[E1]", "The", "the", "cat"])
+    tokenizer = kb.Tokenizer(vocab, lowercase=False, special_tokens=["[E1]"])
+    bert = kb.BERTModel(len(vocab), 8, 16, 2, 1, 0.1, 16)
+    bert.tokenizer = tokenizer
+    model = kb.SequenceClassifier(bert, ["a", "b"])
+    model.run_eagerly = True
+    model.save(tmp_path / "model.keras")
+    texts = ["The [E1]cat", "the cat"]
+    expected = model.predict(texts, verbose=0)
+    assert not np.allclose(*expected)  # the case matters
+    copies = {
+        "file": keras.models.load_model(tmp_path / "model.keras", compile=False),
+        "clone": keras.models.clone_model(model),
+        "configuration": type(model).from_config(model.get_config()),
+        "BERT": kb.BERTModel.from_config(bert.get_config()),
+    }
+    for copy in copies.values():
+        assert copy.tokenizer.vocab == vocab
+        assert copy.tokenizer.options == tokenizer.options
+    assert kb.classify(copies["file"], "the cat") == kb.classify(model, "the cat")
+    found = fresh_process(
+        """
+        import keras, keras_bert_d2l, sys
+        model = keras.models.load_model(sys.argv[1])
+        print(model.predict(["The [E1]cat", "the cat"], verbose=0).tolist())
+        """,
+        tmp_path / "model.keras",
+    )
+    np.testing.assert_allclose(json.loads(found), expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_keras_does_not_track_the_tokenizer_and_it_may_be_missing_or_replaced(words_bert):
+    config = words_bert.get_config()
+    assert isinstance(config.pop("tokenizer")["vocab"], str)  # fast also for 30,000 tokens
+    loaded = kb.BERTModel.from_config(config)  # as of an earlier version
     assert loaded.tokenizer is None
     with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer. Received: tokenizer=5"):
         loaded.tokenizer = 5

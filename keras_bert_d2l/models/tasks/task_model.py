@@ -82,8 +82,8 @@ class TaskModel(BatchModel, abc.ABC):
         mean: The layer that computes the mean for `pooling="mean"`, or `None`.
         head: The output layer of the task.
         bert_config: The architecture of `bert`.
-        tokenizer: The tokenizer, which can be set later. Keras does not save it;
-            `save_pretrained` does.
+        tokenizer: The tokenizer, which can be set later. A `.keras` file and `save_pretrained`
+            keep it.
 
     Raises:
         ValueError: `bert` does not have one BERT, it has no pooler for `pooling="cls"`, or the
@@ -423,8 +423,7 @@ class TaskModel(BatchModel, abc.ABC):
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "bert_config": self.bert_config.to_dict(),
-            "quantized": self.quantized_policies,
-            "frozen_weights": self.frozen_weights,
+            **self.saved_state(),
             **self.task_config(),
         }
 
@@ -433,11 +432,8 @@ class TaskModel(BatchModel, abc.ABC):
         config = dict(config)
         architecture = BERTConfig.from_dict(config.pop("bert_config"))
         dtype = keras.saving.deserialize_keras_object(config.pop("dtype"))
-        frozen, quantized = config.pop("frozen_weights", ()), config.pop("quantized", {})
-        model = cls(BERTModel.from_bert_config(architecture, dtype=dtype), **config)
-        model.freeze_weights(frozen)
-        model.quantize_layers(quantized)
-        return model
+        bert = BERTModel.from_bert_config(architecture, dtype=dtype)
+        return cls.from_saved(config, functools.partial(cls, bert))
 
 
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:

@@ -11,16 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, is_string
+from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, how_many, is_string
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
+    as_flag,
     as_string,
     cell_string,
     collect,
     listed,
     without_point,
 )
-from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.columns import (
+    Columns,
+    ReadingOptions,
+    find_columns,
+    plain_name,
+)
 from keras_bert_d2l.data.tasks.readers.tables import Table, is_json, json_values, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -124,7 +130,12 @@ _Json: TypeAlias = Any  # a parsed JSON value
 
 _Placed: TypeAlias = list[tuple[str, "_Question"]]  # with the location shown to the user
 
-_ARRAY = re.compile(r"array\((\[.*?\])(?:, dtype=\w+)?\)", re.DOTALL)  # a NumPy array as text
+_ARRAY = re.compile(r"array\((\[.*?\])(?:,\s*dtype=[^)]+)?\)", re.DOTALL)  # a NumPy array as text
+# Names of what says that a question has no answer, or has one.
+_NO_ANSWER = "is_impossible impossible is_unanswerable unanswerable no_answer".split()
+_HAS_ANSWER = "is_answerable answerable has_answer".split()
+_STARTS = ("answer_start", "start")
+_UNITS = {"utf-8": 1, "utf-16-le": 2}  # bytes of a unit in which positions may count
 
 
 class _Question(NamedTuple):
@@ -135,6 +146,7 @@ class _Question(NamedTuple):
     contexts: str
     titles: str | None
     answers: tuple[Answer, ...] | None
+    problem: str = ""
 
 
 def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExamples:
@@ -146,27 +158,57 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     questions, columns = _read(file, options)
     has_answers = any(question.answers is not None for _, question in questions)
 
+    corrected: list[str] = []
+
     def example(found: _Question) -> dict[str, object]:
-        answers = found.answers or ()
         if not found.questions.strip():
             raise Unusable("empty question")
         if not found.contexts.strip():
             raise Unusable("empty context")
+        if found.problem:
+            raise Unusable(found.problem)
         if has_answers and found.answers is None:
             raise Unusable("no answers")
-        if any(answer.start < 0 for answer in answers):
-            raise Unusable("answer has no position, and does not occur exactly once in the context")
-        if not all(stands_in(answer, found.contexts) for answer in answers):
-            raise Unusable("answer is not at its position in the context")
-        return found._asdict()
+        if not found.answers:
+            return found._asdict()
+        answers = tuple(_in_context(answer, found.contexts) for answer in found.answers)
+        pairs = zip(found.answers, answers, strict=True)
+        if any(given != answer and given.start >= 0 for given, answer in pairs):
+            corrected.append(found.ids)
+        return found._replace(answers=answers)._asdict()
 
-    return collect(
-        QuestionExamples,
-        file,
-        questions,
-        example,
-        columns=columns,
-    )
+    def notes() -> Iterator[str]:
+        if corrected:
+            yield (
+                f"corrected the positions of the answers to {how_many(len(corrected), 'question')}"
+                f", first {corrected[0]}: they count other units, such as bytes, or the text "
+                "occurs elsewhere and only once"
+            )
+
+    return collect(QuestionExamples, file, questions, example, notes(), columns=columns)
+
+
+def _in_context(answer: Answer, context: str) -> Answer:
+    """Return the answer where its text is: at its position, or at the one that is meant.
+
+    Raises:
+        Unusable: The text is not there, and does not occur exactly once.
+    """
+    if stands_in(answer, context):
+        return answer
+    text, start = answer.text, answer.start
+    number = context.count(text)
+    if number == 1:
+        return Answer(text, context.index(text))
+    if start < 0:
+        raise Unusable("answer has no position, and does not occur exactly once in the context")
+    if not number:
+        raise Unusable("answer does not occur in the context")
+    for encoding, size in _UNITS.items():
+        before = context.encode(encoding, "replace")[: start * size].decode(encoding, "ignore")
+        if context.startswith(text, len(before)):
+            return Answer(text, len(before))
+    raise Unusable("answer is not at its position in the context, and occurs several times")
 
 
 def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, str]]:
@@ -207,43 +249,87 @@ def _squad_questions(
                 number += 1
                 question = as_string(_key(file, record, "question", "question"))
                 name = as_string(record.get("id", record.get("qid", number)))
-                answers = None
+                title = as_string(article.get("title")) or None
+                made = _Question(name, question, context, title, None)
                 if options.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
-                    answers = () if record.get("is_impossible") else _answers(found, context)
-                title = as_string(article.get("title")) or None
-                yield f"question {name}", _Question(name, question, context, title, answers)
+                    made = _answered(made, _answers(found, context), record)
+                yield f"question {name}", made
 
 
 def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Question]]:
-    places = {name: place for place, name in enumerate(table.columns or ())}
+    places = {plain_name(name): place for place, name in enumerate(table.columns or ())}
+    started = next((places[name] for name in _STARTS if name in places), None)
+    label = columns.label
+    cells = [cell_string(row.cells, label).strip() for row in table.rows]
+    has_lists = 2 * sum(cell[:1] in "[{" for cell in cells) > len(cells)
     for row in table.rows:
-        context, answers = cell_string(row.cells, columns.text_b), None
-        if columns.label is not None and columns.label < len(row.cells):
-            start = cell_string(row.cells, places.get("answer_start"))
-            answers = _answers(_from_cell(row.cells[columns.label], start), context)
+        context = cell_string(row.cells, columns.text_b)
         name = cell_string(row.cells, columns.id) or str(row.line)
         question = cell_string(row.cells, columns.text)
         title = cell_string(row.cells, places.get("title")) or None
-        yield f"line {row.line:,}", _Question(name, question, context, title, answers)
+        made = _Question(name, question, context, title, None)
+        if label is not None and label < len(row.cells):
+            start = cell_string(row.cells, started)
+            answers = _answers(_from_cell(row.cells[label], start, has_lists), context)
+            record = {name: row.cells[x] for name, x in places.items() if x < len(row.cells)}
+            made = _answered(made, answers, record)
+        yield f"line {row.line:,}", made
 
 
-def _from_cell(cell: object, start: str) -> _Json:
-    """Parse the answers in a cell: JSON, a Python literal, or the text of one answer."""
+def _answered(
+    made: _Question, answers: tuple[Answer, ...] | None, record: Mapping[str, _Json]
+) -> _Question:
+    """Return a question with its answers, of which a field of the record may say that none exist.
+
+    A field that contradicts the answers is a problem, so no answer is deleted without a word.
+    """
+    record = {plain_name(name): value for name, value in record.items()}
+    for name in (*_NO_ANSWER, *_HAS_ANSWER):
+        text = as_string(record.get(name)).strip()
+        if not text:
+            continue
+        flag = as_flag(text)
+        if flag is None:
+            return made._replace(problem=f"{name} is neither true nor false")
+        has_none = flag == (name in _NO_ANSWER)
+        if has_none and answers:
+            return made._replace(problem=f"an answer, although {name} says that there is none")
+        answers = () if has_none else answers or None
+    return made._replace(answers=answers)
+
+
+def _from_cell(cell: object, start: str, has_lists: bool) -> _Json:
+    """Parse the answers in a cell: JSON, a Python literal, or the text of one answer.
+
+    Args:
+        cell: The cell.
+        start: The position of the answer, or the list of positions, if there is a column for it.
+        has_lists: Whether the texts of the column are lists or objects, and not answers.
+    """
+    if start.strip() and not as_string(cell).strip():
+        return []  # as some data sets write that there is no answer
+    if isinstance(cell, list) or (has_lists and listed(cell) is not None):
+        items = listed(cell) or []
+        are_texts = all(isinstance(item, str) for item in items)
+        starts = listed(start) if are_texts else None
+        return items if starts is None else {"text": items, "answer_start": starts}
     if not isinstance(cell, str) or not cell.strip():
         return cell
-    if (items := listed(cell)) is not None:
-        return items
     if cell.lstrip().startswith(("{", "[{")):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(cell)
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return ast.literal_eval(_ARRAY.sub(r"\1", cell))
-    return [{"text": cell, "answer_start": start}]
+    starts = listed(start)
+    return [{"text": cell, "answer_start": starts[0] if starts else start}]
 
 
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
-    """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables."""
+    """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables.
+
+    Answers without text say that there is none.
+    """
     if isinstance(found, Mapping):
         texts, starts = (_several(found.get(name)) for name in ("text", "answer_start"))
         found = [
@@ -253,7 +339,8 @@ def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
     if not isinstance(found, list) or not all(isinstance(item, Mapping | str) for item in found):
         return None
     items = (item if isinstance(item, Mapping) else {"text": item} for item in found)
-    return tuple(_answer(item, context) for item in items)
+    answers = (_answer(item, context) for item in items)
+    return tuple(answer for answer in answers if answer.text.strip())
 
 
 def _several(value: _Json) -> list[_Json]:
@@ -263,15 +350,16 @@ def _several(value: _Json) -> list[_Json]:
 
 
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
-    """Return an answer with its given position, that of its only occurrence, or -1."""
+    """Return an answer with its given position, or -1."""
     text = as_string(item.get("text"))
-    start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
+    given = next((item[name] for name in _STARTS if name in item), None)
+    start = without_point(as_string(given).strip())
     match item.get("char_spans"):
         case [[int(first), int(last)], *_]:  # MRQA; the end is inclusive
-            return Answer(context[first : last + 1], first)
-    if start.removeprefix("-").isdecimal():
-        return Answer(text, int(start))
-    return Answer(text, context.find(text) if context.count(text) == 1 else -1)
+            inside = context[first : last + 1]
+            is_same = "".join(inside.split()).lower() == "".join(text.split()).lower()
+            return Answer(inside if is_same or not text else text, first)
+    return Answer(text, int(start) if start.removeprefix("-").isdecimal() else -1)
 
 
 def _list(file: TextFile, record: _Json, key: str, kind: str) -> list[_Json]:

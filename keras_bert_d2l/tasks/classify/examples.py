@@ -22,6 +22,7 @@ from keras_bert_d2l.data.tasks.examples import (
 )
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
+    as_flag,
     as_string,
     cell_string,
     collect,
@@ -36,8 +37,6 @@ from keras_bert_d2l.reading import visible_files
 from keras_bert_d2l.tasks.task import task_named
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
-_YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
-_FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
@@ -245,9 +244,7 @@ def _label(
 ) -> Label | None:
     """Return the label of a row; None if the file has no labels."""
     if columns.flags:  # the label consists of the names of the columns that contain a 1
-        flags = {
-            place: _FLAGS.get(as_string(cells[place]).strip().lower()) for place in columns.flags
-        }
+        flags = {place: as_flag(cells[place]) for place in columns.flags}
         if None in flags.values():
             raise Unusable("a label column contains neither 1 nor 0")
         return tuple(table.name(place) for place, is_set in flags.items() if is_set)

@@ -4,7 +4,7 @@ B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ from keras_bert_d2l.text.tokenizer.framing import (
 )
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces, pieces_with_offsets
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.types import ConfigDict, Tensor
 
 Texts: TypeAlias = str | Sequence[str] | Tensor
 """A string, a list of strings, or a string tensor `(B,)`."""
@@ -147,6 +147,15 @@ class Tokenizer(tf.Module):
     def options(self) -> TokenizerOptions:
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
         return self._normalize.options()
+
+    def get_config(self) -> ConfigDict:
+        """Return the vocabulary, as one string, and the options as plain JSON values."""
+        return {"vocab": "\n".join(self.vocab), **self.options}
+
+    @classmethod
+    def from_config(cls, config: ConfigDict) -> Self:
+        """Create a tokenizer from the result of `get_config`."""
+        return cls(**{**config, "vocab": Vocab(config["vocab"].split("\n"))})
 
     @not_converted
     @checks_names

@@ -60,7 +60,7 @@ def test_squad_questions_may_have_no_answer(write):
     assert examples.titles == ("Crane", "Crane")
     assert examples.answers[0][0].end == 7
     assert examples.dropped == {
-        "answer is not at its position in the context": 1,
+        "answer does not occur in the context": 1,
         "empty question": 1,
     }
     assert "question q3" in examples.first_dropped.values()
@@ -183,3 +183,101 @@ def test_a_cell_may_contain_answers_in_json_python_or_numpy_notation(write):
     assert examples.columns == {"text": "question", "text_b": "context", "label": "answers"}
     path = write("b.csv", f"context,question,answer_start,text\n{CONTEXT},What?,2,crane\n")
     assert read_examples("answer", path).answers == ((crane,),)
+
+
+def in_squad(**fields):
+    record = {"id": "q", "question": "What?", **fields}
+    return json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": [record]}]}]})
+
+
+CRANE = {"text": "crane", "answer_start": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"is_impossible": "false", "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"is_impossible": "False", "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"is_impossible": "0", "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"is_impossible": 0.0, "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"is_impossible": None, "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"isImpossible": "no", "answers": [CRANE]}, (Answer("crane", 2),)),
+        ({"is_impossible": "true", "answers": []}, ()),
+        ({"has_answer": False, "answers": []}, ()),
+        ({"answerable": "false"}, ()),
+        ({"is_impossible": True, "answers": [{"text": "", "answer_start": 0}]}, ()),
+        ({"answers": [{"text": "", "answer_start": -1}]}, ()),
+        ({"answers": {"text": [""], "answer_start": [7]}}, ()),
+        ({"answers": [{"text": None, "answer_start": None}]}, ()),
+        ({"answers": []}, ()),
+        ({"is_impossible": "true", "answers": [CRANE]}, "that there is none"),
+        ({"is_impossible": "maybe", "answers": [CRANE]}, "neither true nor false"),
+        ({"answers": [{"text": "heron", "answer_start": 2}]}, "does not occur in the context"),
+        ({"answers": [{"text": "is", "answer_start": 3}]}, "occurs several times"),
+    ],
+)
+def test_an_answer_is_never_deleted_without_its_reason(write, fields, expected):
+    table = {"question": "What?", "context": CONTEXT, **fields}
+    for path in (write("a.json", in_squad(**fields)), write("a.jsonl", json.dumps(table))):
+        if path.suffix == ".jsonl" and "answers" not in fields:
+            continue
+        if isinstance(expected, str):
+            with pytest.raises(ValueError, match=expected):
+                read_examples("answer", path)
+        else:
+            assert read_examples("answer", path).answers == (expected,)
+
+
+def test_a_question_that_says_it_has_an_answer_lacks_its_answer(write):
+    records = [{"question": "What?", "answers": [CRANE]}, {"question": "Why?", "answers": []}]
+    records[1]["is_impossible"] = False
+    examples = read_examples("answer", write("a.jsonl", lines(*records)))
+    assert (len(examples), examples.dropped) == (1, {"no answers": 1})
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "expected"),
+    [
+        ("answer,answer_start,is_impossible", "crane,2,False", (Answer("crane", 2),)),
+        ("answer,answer_start,is_impossible", ",,True", ()),
+        ("answer,is_impossible", ",1", ()),
+        ("answer,has_answer", ",no", ()),
+        ("answer,answer_start", ",-1", ()),
+        ("answer,answer_start", ",0", ()),
+        ("answers,start", "['crane'],[2]", (Answer("crane", 2),)),
+        ("answer,Answer Start", "is,8", (Answer("is", 8),)),
+        ("answers,is_impossible", "[],true", ()),
+    ],
+)
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_columns_of_a_table_say_that_there_is_no_answer(write, header, row, expected, separator):
+    content = f"question,context,{header}\nWhat?,{CONTEXT},{row}\nWho?,{CONTEXT},{row}\n"
+    path = write(f"a.{'csv' if separator == ',' else 'tsv'}", content.replace(",", separator))
+    assert read_examples("answer", path).answers == (expected, expected)
+
+
+def test_an_answer_in_brackets_is_a_text_among_texts(write):
+    rows = (
+        "question,context,answer\nWhen?,In [1998] it was 1998 or so.,[1998]\nWhat?,A crane.,crane\n"
+    )
+    examples = read_examples("answer", write("a.csv", rows))
+    assert examples.answers == ((Answer("[1998]", 3),), (Answer("crane", 2),))
+
+
+@pytest.mark.parametrize("unit", ["utf-8", "utf-16-le"])
+def test_positions_in_other_units_are_corrected_and_reported(write, unit):
+    size = {"utf-8": 1, "utf-16-le": 2}[unit]
+    context = "\U0001f680 caf\u00e9: it is so, it is."
+    starts = [context.index("so"), context.rindex("is")]
+    given = [len(context[:start].encode(unit)) // size for start in starts]
+    records = [
+        {"context": context, "question": "?", "answers": [{"text": text, "answer_start": start}]}
+        for text, start in zip(["so", "is"], given, strict=True)
+    ]
+    examples = read_examples("answer", records)
+    assert examples.answers == ((Answer("so", starts[0]),), (Answer("is", starts[1]),))
+    assert examples.notes[0].startswith("corrected the positions of the answers to 2 questions")
+    mrqa = {"context": context, "qas": [{"qid": "q", "question": "?", "detected_answers": []}]}
+    mrqa["qas"][0]["detected_answers"] = [{"text": "so", "char_spans": [[given[0], given[0] + 1]]}]
+    examples = read_examples("answer", write("a.jsonl", json.dumps(mrqa)))
+    assert examples.answers == ((Answer("so", starts[0]),),)

@@ -244,6 +244,12 @@ def test_what_contradicts_the_layout_of_a_table_is_reported():
     assert read_examples("tag", nested).dropped == {"list or object instead of a word": 1}
 
 
+def test_tags_without_a_scheme_are_reported_by_the_reader(write):
+    examples = read_examples("tag", write("a.conll", "Ada PER\nleft O\n\nBob LOC\n"))
+    assert examples.notes[0].startswith("the tags form no scheme of entities")
+    assert read_examples("tag", write("b.conll", "Ada PER-B\nleft O\n\nBob LOC-B\n")).notes == ()
+
+
 def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
     rows = "index,word,tag\n0,Ada,PER\n1,left,O\n{}2,Bob,PER\n"
     examples = read_examples("tag", write("a.csv", rows.format("\n")))

@@ -15,6 +15,8 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 # A list in the notation of Python or NumPy: "['a', 'b']", "[3 7]". "[OTHER]" is a label name.
 _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
 _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
+_YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # how pandas writes 1 in a column with missing values
 
 
@@ -34,6 +36,11 @@ def as_string(value: object) -> str:
 def cell_string(row: Sequence[object], column: int | None) -> str:
     """Return a cell of a row as a string, or "" if there is no such cell."""
     return as_string(row[column]) if column is not None and column < len(row) else ""
+
+
+def as_flag(value: object) -> bool | None:
+    """Return what a cell with 1 or 0, true or false, yes or no says; None if it says neither."""
+    return _FLAGS.get(as_string(value).strip().lower())
 
 
 def without_point(text: str) -> str:

@@ -70,9 +70,9 @@ class ReadingOptions:
         """Return whether the first row of a table contains column names."""
         if self.header is not None:
             return self.header
-        names = {_plain(cell) for cell in cells}
+        names = {plain_name(cell) for cell in cells}
         given = {
-            _plain(part) for one in self.given for part in _parts(one) if _number(part) is None
+            plain_name(part) for one in self.given for part in _parts(one) if _number(part) is None
         }
         if task_named(self.task).one_word_per_row:  # a common name may also be a word
             if given:
@@ -87,7 +87,7 @@ class ReadingOptions:
         roles = (_usual(self.task, role) for role in (*task_named(self.task).columns, "id"))
         known = set(itertools.chain(USUAL_TEXTS.split(), *_PAIRS, *roles))
         # A single match may be data: the label "question" before a question.
-        return sum(_plain(cell) in known for cell in cells) >= min(2, len(cells))
+        return sum(plain_name(cell) in known for cell in cells) >= min(2, len(cells))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,7 +283,7 @@ class _Finder:
         has_keys = is_json(self.file)  # as data in memory, whose columns may be named 0 and 1
         for names, name in (
             (self.table.columns or (), str(column)),
-            (self._plain_names(), _plain(str(column))),
+            (self._plain_names(), plain_name(str(column))),
         ):
             if name in names and (isinstance(column, str) or has_keys):
                 return self._only(role, names, name)
@@ -309,7 +309,7 @@ class _Finder:
         return places[0] - 1
 
     def _plain_names(self) -> list[str]:
-        return [_plain(name) for name in self.table.columns or ()]
+        return [plain_name(name) for name in self.table.columns or ()]
 
     def _what_exists(self) -> str:
         """Describe the columns of the table for an error message."""
@@ -347,7 +347,7 @@ def _usual(task: str, role: str) -> list[str]:
     return (_IDS if role == "id" else task_named(task).columns.get(role, "")).split()
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Normalize a column name for comparison."""
     return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
 
