@@ -39,6 +39,8 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     BASE: ("huggingface", "huggingface", [], {}),
     "ours": ("ours", "saved/1", [], {}),
     "ours-session": ("ours", "saved/1", ["--session"], {}),
+    "ours-rest": ("rest", "saved/1", [], {}),
+    "ours-client": ("rest", "saved/1", ["--client"], {}),
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
     "ours-bfloat16": ("ours", "saved/2", [], {}),
     "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEP_MEMORY),

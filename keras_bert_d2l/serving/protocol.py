@@ -139,7 +139,8 @@ def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
         values = np.array(value, object)
     except ValueError as error:  # arrays of different shapes
         raise _wrong(spec, reprlib.repr(value)) from error
-    if any(isinstance(leaf, list | tuple | np.ndarray) for leaf in values.flat):
+    # Types are collected first, because a response has many numbers and few types.
+    if any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, values.flat))):
         raise _wrong(spec, reprlib.repr(value))
     if not values.size and spec.shape.rank is not None:
         # An empty list does not determine the size of its rows.
@@ -154,9 +155,9 @@ def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
     # NumPy reports the kind "V" for the types of ml_dtypes, such as bfloat16.
     allowed = _LEAVES.get("f" if spec.dtype.is_floating else dtype.kind, ())
-    for leaf in leaves:
-        if type(leaf) not in allowed:
-            raise _wrong(spec, reprlib.repr(leaf))
+    if not set(map(type, leaves)).issubset(allowed):
+        wrong = next(leaf for leaf in leaves if type(leaf) not in allowed)
+        raise _wrong(spec, reprlib.repr(wrong))
     try:
         wide = np.array(leaves, np.float64 if spec.dtype.is_floating else dtype)
     except OverflowError as error:
