@@ -1,7 +1,8 @@
 """Compare the data pipeline with Hugging Face, KerasHub, google-research/bert and the book.
 
 There are four tasks: raw text to masked batches; masking rows of ids; and tokenized corpus to
-complete batches (pairs, masks, padding), masking single tokens or whole words. The contestants
+complete batches (pairs, masks, padding), masking single tokens or whole words. `own` is a pipeline
+of a user with the package's steps, on pairs that are already cut. The contestants
 take turns and use one thread each. The rate is tokens, without padding, per second of CPU time.
 `ours/other` is our rate divided by the other contestant's rate in the same round.
 """
@@ -26,8 +27,8 @@ OURS = "ours"
 TASKS = {
     "text": ("kerashub", "huggingface"),
     "masking": ("huggingface",),
-    "store": ("google", "book"),
-    "store-whole-word": ("google",),
+    "store": ("google", "book", "own", "kerashub"),
+    "store-whole-word": ("google", "own"),
 }
 ONE_THREAD = {"RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 

@@ -1,4 +1,4 @@
-"""keras_bert_d2l: `Tokenizer`, `mask_tokens`, `pretraining_dataset`."""
+"""keras_bert_d2l: `Tokenizer`, `MaskTokens`, `mask_tokens`, `pretraining_dataset`."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from benchmarks.data.contestants import workload
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
-from keras_bert_d2l.data.pretraining.masking import Masking, mask_tokens
+from keras_bert_d2l.data.pretraining.masking import Masking, MaskTokens, mask_tokens
 from keras_bert_d2l.data.store.token_store import TokenStore
 
 TOGETHER = 8  # batches per call
@@ -32,9 +32,8 @@ def masked(tokens, valid_lens, keys):
 
 
 def from_text(step, texts):
-    batch = tokenizer(texts, max_len=options.max_len)
-    keys = tf.random.stateless_uniform(tf.shape(texts), (0, step), None, None, tf.int64)
-    return batch["valid_lens"], *masked(batch["tokens"], batch["valid_lens"], keys)
+    mask = MaskTokens(tokenizer.vocab, masking, num_predictions=num_predictions)
+    return mask(step, tokenizer(texts, max_len=options.max_len))
 
 
 if options.task == "text":
@@ -45,7 +44,7 @@ if options.task == "text":
     batches = iter(together.rebatch(options.batch_size).prefetch(1))
 
     def step() -> int:
-        return int(next(batches)[0].numpy().sum())
+        return int(next(batches)[0]["valid_lens"].numpy().sum())
 
 elif options.task == "masking":
     size = workload.MASKED_TOGETHER

@@ -88,6 +88,14 @@ def rows(options: argparse.Namespace) -> list[list[list[int]]]:
     return [framed[first : first + size] for first in range(0, len(framed), size)]
 
 
+def pairs(options: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of two successive texts per row. With three special tokens they fill it."""
+    ids = np.fromfile(options.store / "tokens.bin", "<u2").astype(np.int32)
+    inner = options.max_len - 3
+    rows = ids[: len(ids) // inner * inner].reshape(-1, inner)
+    return rows[:, : inner // 2], rows[:, inner // 2 :]
+
+
 def finished_batch(examples: Iterator[tuple], options: argparse.Namespace) -> int:
     """Build the arrays of a batch and return the number of tokens.
 
