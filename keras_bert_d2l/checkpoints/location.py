@@ -34,6 +34,7 @@ _FILES = (
     *_WEIGHTS,
     "model-*-of-*.safetensors",
     *("config.json", *_TOKENIZER),
+    "config_sentence_transformers.json",
     *("modules.json", "*_Pooling/config.json"),  # its folder begins with its place in the list
 )
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")

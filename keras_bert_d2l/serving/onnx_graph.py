@@ -31,6 +31,7 @@ _FLOAT, _INT64 = 1, 7  # ONNX's numbers for dtypes
 _MASKED_SCORE = -1e6  # as in `masked_softmax` in float32
 _ACTIVATIONS: dict[Callable[..., Tensor], tuple[str, dict[str, str]] | None] = {
     keras.activations.linear: None,
+    keras.activations.sigmoid: ("Sigmoid", {}),
     keras.activations.tanh: ("Tanh", {}),
     activation_function("relu"): ("Relu", {}),
     activation_function("gelu"): ("Gelu", {"approximate": "none"}),

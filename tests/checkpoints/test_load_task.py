@@ -46,6 +46,7 @@ MAKERS = {
     "one label": lambda bert: SequenceClassifier(bert, ["bad", "good"], dropout=0.3),
     "several labels": lambda bert: SequenceClassifier(bert, ["x", "y", "z"], multi_label=True),
     "scores": lambda bert: SequenceRegressor(bert, ["stars"]),
+    "scores to 1": lambda bert: SequenceRegressor(bert, ["stars"], activation="sigmoid"),
     "tags": lambda bert: TokenClassifier(bert, ["B-PER", "I-PER", "O"]),
     "answers": QuestionAnswerer,
     "long texts": lambda bert: SequenceClassifier(bert, ["x", "y"], long_texts="mean"),
@@ -57,6 +58,7 @@ PROBLEMS = {
     "one label": "single_label_classification",
     "several labels": "multi_label_classification",
     "scores": "regression",
+    "scores to 1": "regression",
     "long texts": "single_label_classification",
 }
 
@@ -370,3 +372,44 @@ def test_functions_that_need_pretraining_heads_reject_task_models():
     ):
         with pytest.raises(ValueError, match=r"must be a BERTModel.*a SequenceClassifier"):
             use()
+
+
+IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
+BEFORE_4 = "sbert_ce_default_activation_function"
+
+
+@pytest.mark.parametrize(
+    ("fields", "of_version_6", "is_sigmoid"),
+    [
+        ({BEFORE_4: IDENTITY}, {}, False),
+        ({BEFORE_4: SIGMOID}, {}, True),
+        ({"sentence_transformers": {"activation_fn": IDENTITY}}, {}, False),
+        ({"sentence_transformers": {"activation_fn": SIGMOID}}, {}, True),
+        ({"sentence_transformers": {"version": "4.1.0"}}, {}, True),
+        ({}, {"model_type": "CrossEncoder", "activation_fn": SIGMOID}, True),
+        ({BEFORE_4: SIGMOID}, {"model_type": "CrossEncoder", "activation_fn": IDENTITY}, False),
+        ({}, {"model_type": "CrossEncoder"}, True),
+        ({}, {"model_type": "SentenceTransformer"}, False),
+        ({}, {}, False),  # a folder of transformers
+    ],
+)
+def test_the_activation_of_a_cross_encoder_is_applied(
+    editable_task, fields, of_version_6, is_sigmoid
+):
+    folder = editable_task("scores", "huggingface")
+    edit_config(folder, **{BEFORE_4: ..., "problem_type": ..., **fields})
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(of_version_6))
+    model = load_pretrained(folder, verbose=False).model
+    logits = outputs(make("scores"))
+    expected = 1 / (1 + np.exp(-logits)) if is_sigmoid else logits
+    np.testing.assert_allclose(outputs(model), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "activation"), [("scores", "my.Swish"), ("one label", SIGMOID), ("scores", [1])]
+)
+def test_an_activation_that_the_task_does_not_have_is_named(editable_task, name, activation):
+    folder = editable_task(name, "huggingface")
+    edit_config(folder, **{BEFORE_4: activation})
+    with pytest.raises(ValueError, match=f"config.json.*{BEFORE_4}"):
+        load_pretrained(folder, verbose=False)

@@ -45,7 +45,10 @@ class Checkpoint(NamedTuple):
     name: str = ""
 
 
-_OPTIONAL = {"long_texts"}  # folders of this package that were written before it lack it
+_OPTIONAL = {
+    "activation",
+    "long_texts",
+}  # folders of this package that were written before them lack them
 
 
 def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
@@ -111,4 +114,6 @@ def describe_task(task: ConfigDict) -> str:
         parts.append(f"labels: {', '.join(task['labels'])}{several}")
     if "pooling" in task and (not task_kinds()[task["kind"]].has_head or task["pooling"] != "cls"):
         parts.append(f"pooling: {task['pooling']}")
+    if task.get("activation", "linear") != "linear":
+        parts.append(f"activation: {task['activation']}")
     return f"{task['kind']} ({'; '.join(parts)})" if parts else task["kind"]

@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from keras_bert_d2l.checkpoints.weights import first_few
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import ConfigDict
@@ -13,6 +16,20 @@ from keras_bert_d2l.types import ConfigDict
 _TRAINING_FIELDS = """
     dropout attention_dropout embedding_dropout ffn_dropout block_dropout
 """.split()
+
+# Parts of the names of fields that change what relatives of BERT compute.
+_OF_RELATIVES = re.compile(
+    r"""
+    activation_f|adapter|alibi|auto_map|attention_(bias|type|window)|bottleneck|classifier_(act|pool)
+    |conv_|cross_att|decoder|(?<!sentence_)embedding_size|emb_pool|encoder_width|expert|ffn_type
+    |feed_forward_type|fusion|glu(?!e)|^num_.*group|^[kqv]_groups|inner_group|head_(dim|ratio)
+    |hidden_activation|key_value|layer_types|lora|moe|(embed|hidden|qk|final)_norm|norm_(bias|eps|type)
+    |normalization|pre_?norm|prun|quant|relative|rel_pos|rms|(^|_)rope_|rotary|scale_att|sliding|spars
+    |_2d_|position|projection_dim|qkv|share_|task_(id|type_)|trigram|true_hidden|use_bias
+    |(?<!re)vision_|visual
+    """,
+    re.VERBOSE,
+)
 
 # Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
@@ -30,21 +47,29 @@ GOOGLE_FIELDS: FieldTable = {
 
 
 def read_config(
-    path: pathlib.Path, table: FieldTable, parse: Callable[[ConfigDict], BERTConfig]
+    path: pathlib.Path,
+    table: FieldTable,
+    known: Collection[str],
+    parse: Callable[[ConfigDict], BERTConfig],
 ) -> BERTConfig:
     """Read another program's configuration file.
+
+    Other fields than the known ones are ignored with a warning, unless their names are those of
+    fields that change the outputs of BERT's relatives.
 
     Args:
         path: The JSON file.
         table: The fields. An error about one of our fields also names the one in the file.
+        known: Names of the fields that `parse` reads, and of those without effect on outputs.
         parse: Function that converts the file's fields to a configuration.
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is not a JSON object, or `parse` rejects it.
+        ValueError: The file is not a JSON object, a field is not supported, or `parse` rejects it.
     """
     fields = read_json_object(path)
     try:
+        _check_others(fields, known, os.fspath(path))
         return parse(fields)
     except ValueError as error:
         names = [
@@ -54,6 +79,24 @@ def read_config(
         ]
         note = f" ({', '.join(names)})" if names else ""
         raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}{note}") from error
+
+
+def _check_others(fields: ConfigDict, known: Collection[str], name: str) -> None:
+    """Warn about fields that are not known, or reject one that changes outputs."""
+    # A field has no effect if its value is null, false, zero or empty.
+    others = sorted(field for field, value in fields.items() if value and field not in known)
+    for field in others:
+        if _OF_RELATIVES.search(field):
+            raise ValueError(
+                f"`{field:.80}` is not supported and may change the outputs of the model. "
+                f"Received: {shown(fields[field])}. If it does not affect the outputs, remove it "
+                "from the file."
+            )
+    if others:
+        ignored = first_few(shown(field) for field in others)
+        warnings.warn(
+            f"{name!r}: fields that BERT does not have are ignored: {ignored}.", stacklevel=5
+        )
 
 
 def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:

@@ -104,10 +104,10 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is not a JSON object, or a field is unknown, unsupported or out of
-            range.
+        ValueError: The file is not a JSON object, or a field is unsupported or out of range.
     """
-    return foreign_config.read_config(path, _FIELDS, _from_fields)
+    known = {*_FIELDS, "hidden_act", *_IGNORED}
+    return foreign_config.read_config(path, _FIELDS, known, _from_fields)
 
 
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
@@ -128,12 +128,6 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
 
 
 def _from_fields(fields: ConfigDict) -> BERTConfig:
-    known = {*_FIELDS, "hidden_act", *_IGNORED}
-    unknown = sorted(fields.keys() - known)
-    if unknown:
-        raise ValueError(
-            f"the field {shown(unknown[0])} is unknown. Known fields: {sorted(known)}."
-        )
     if "vocab_size" not in fields:
         raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
     activation = str(fields.get("hidden_act", "gelu")).lower()
@@ -186,12 +180,12 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
-    prefix = wrapper_prefix(arrays, _SIGNATURE)
+    wrapper = wrapper_prefix(arrays, _SIGNATURE)
     return Checkpoint(
-        description=f"google-research/bert, TF1 checkpoint{without_prefix(prefix)}",
+        description=f"google-research/bert, TF1 checkpoint{without_prefix(wrapper)}",
         config=config,
         table=table(config),
-        arrays=arrays.select({name.removeprefix(prefix): name for name in weights}),
+        arrays=arrays.select({name.removeprefix(wrapper): name for name in weights}),
         vocab=vocab,
         tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
     )

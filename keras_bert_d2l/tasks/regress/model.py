@@ -4,10 +4,12 @@ B batch, C scores.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
 from keras_bert_d2l.models.losses import WeightedSquaredError, score_metrics
@@ -27,6 +29,7 @@ class SequenceRegressor(LabeledTask):
     Args:
         bert: The pretrained model.
         labels: Names of the scores.
+        activation: `"linear"`, or `"sigmoid"` for scores from 0 to 1, as of cross-encoders.
         **options: As for `SequenceClassifier`.
 
     Call arguments: As for `SequenceClassifier`.
@@ -34,7 +37,8 @@ class SequenceRegressor(LabeledTask):
     Returns: Scores `(B, C)`. Labels are floats `(B, C)`, or `(B,)` for one score.
 
     Raises:
-        ValueError: `bert` has no pooler for `pooling="cls"`, or `labels` is empty.
+        ValueError: `bert` has no pooler for `pooling="cls"`, `labels` is empty, or `activation` is
+            unknown.
 
     Example:
 
@@ -50,15 +54,22 @@ class SequenceRegressor(LabeledTask):
     """
 
     task = "regress"
-    fields = ("labels", "long_texts", "dropout", "pooling")
+    fields = ("labels", "activation", "long_texts", "dropout", "pooling")
     pools = True
     min_labels = 1
     dataset_labels = "numbers"
 
     def __init__(
-        self, bert: BERTModel, labels: Sequence[str] = ("score",), **options: Option
+        self,
+        bert: BERTModel,
+        labels: Sequence[str] = ("score",),
+        *,
+        activation: Literal["linear", "sigmoid"] = "linear",
+        **options: Option,
     ) -> None:
+        self.activation = check_choice("activation", activation, ("linear", "sigmoid"))
         super().__init__(bert, labels, **options)
+        self.head.activation = keras.activations.get(activation)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedSquaredError(), score_metrics())

@@ -269,7 +269,7 @@ def test_gelu_means_the_tanh_approximation(tmp_path, theirs, ours):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"vocab_size": 9, "relative": 1}', "'relative' is unknown"),
+        ('{"vocab_size": 9, "relative_attention": 1}', "`relative_attention` is not s"),
         ('{"vocab_size": 9, "hidden_act": "tanh"}', "`hidden_act`.*'tanh'"),
         ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' in the file"),
         ('{"hidden_size": 768}', "'vocab_size' is missing"),

@@ -67,6 +67,27 @@ def test_fields_without_effect_are_accepted(tmp_path):
     assert config == BASE
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"language": "english"},  # FARM
+        {"notes": {"trained by": "us"}, "glue_score": 84.3},
+        {"pooling": "mean", "sentence_embedding_dimension": 384},
+        {"num_layers_trained": 2, "revision_date": "today"},
+        {"x" * 300: 1},
+        {"dataset": ["a", "b"], "europe_only": True, "max_seq_length": 128},
+    ],
+)
+def test_fields_that_bert_does_not_have_are_ignored_with_one_warning(tmp_path, fields):
+    with pytest.warns(UserWarning, match="are ignored: ") as warned:
+        config = config_of(tmp_path, **fields)
+    assert config == BASE
+    (message,) = (str(one.message) for one in warned)
+    assert "config.json" in message
+    assert all(name[:20] in message for name in fields)
+    assert len(message) < 300 + len(str(tmp_path))
+
+
 def test_omitted_fields_default_to_bert_base(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert config_from_json(tmp_path / "config.json") == BASE
@@ -81,7 +102,14 @@ def test_omitted_fields_default_to_bert_base(tmp_path):
         ("add_cross_attention", True),
         ("pruned_heads", {"0": [1]}),
         ("auto_map", {"AutoModel": "modeling.Mine"}),
-        ("embedding_size", 4),
+        ("embedding_size", 4),  # ELECTRA, ALBERT
+        ("alibi_starting_size", 512),  # MosaicBERT
+        ("feed_forward_type", "geglu"),  # Jina
+        ("rotary_emb_fraction", 1.0),  # Nomic
+        ("fusion_layer", 6),  # ALBEF
+        ("layernorm_eps", 1e-5),
+        ("quantization_config", {"bits": 8}),
+        ("num_hidden_groups", 2),
         ("hidden_act", "gelu_fast"),
         ("hidden_act", ["gelu"]),
         ("hidden_size", 0),

@@ -57,12 +57,18 @@ _WITHOUT_EFFECT = frozenset(
     output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
     pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
     problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
-    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class
-    top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache
+    sbert_ce_default_activation_function sentence_transformers sep_token_id suppress_tokens
+    task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype
+    torchscript transformers_version typical_p use_bfloat16 use_cache
     """.split()
 )
 _SINGLE, _REGRESSION = "single_label_classification", "regression"
 _DEFAULT_NUM_LABELS = 2
+# The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
+_SCORE_FIELD = "sbert_ce_default_activation_function"
+_LINEAR = "torch.nn.modules.linear.Identity"
+_SIGMOID = "torch.nn.modules.activation.Sigmoid"
+_SOFTMAX = "torch.nn.modules.activation.Softmax"
 
 
 def config_from_json(path: pathlib.Path) -> BERTConfig:
@@ -73,10 +79,11 @@ def config_from_json(path: pathlib.Path) -> BERTConfig:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is not JSON, or a field is unknown, out of range, or requests a feature
-            that BERT does not have.
+        ValueError: The file is not JSON, or a field is out of range or requests a feature that BERT
+            does not have.
     """
-    return foreign_config.read_config(path, _FIELDS, _from_fields)
+    known = {*_FIELDS, *_FIXED, *_WITHOUT_EFFECT}
+    return foreign_config.read_config(path, _FIELDS, known, _from_fields)
 
 
 def config_to_dict(config: BERTConfig) -> ConfigDict:
@@ -104,7 +111,11 @@ def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:
     that embed texts, with or without pretraining heads, are a `BertModel`.
     """
     fields = {**_to_fields(config), "architectures": ["BertModel"]}
-    return fields | config_fields(task) if task else fields
+    if task:
+        fields |= config_fields(task)
+    if _SCORE_FIELD in fields:  # the graph applies the activation
+        fields[_SCORE_FIELD] = _LINEAR
+    return fields
 
 
 def _to_fields(config: BERTConfig) -> ConfigDict:
@@ -122,15 +133,6 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
     for name, expected in _FIXED.items():
         if fields.get(name) not in (None, expected):
             raise wrong(name, f'"{expected}"', fields[name], "Only BERT can be loaded.")
-    # An unknown field is ignored if its value is null, false, zero or empty.
-    unknown = {name for name, value in fields.items() if value}
-    unknown -= _FIELDS.keys() | _FIXED.keys() | _WITHOUT_EFFECT
-    if unknown:
-        name = min(unknown)
-        raise ValueError(
-            f"`{name:.80}` is not supported and may change the outputs of the model. Received: "
-            f"{shown(fields[name])}. If it does not affect the outputs, remove it from the file."
-        )
     values = foreign_config.our_fields(fields, _FIELDS)
     activation = check_choice("hidden_act", values["activation"], tuple(_ACTIVATIONS))
     values["activation"] = _ACTIVATIONS[activation]
@@ -181,6 +183,7 @@ def task_of(
         "long_texts": fields.get("long_texts", "cut"),
         "dropout": fields.get("hidden_dropout_prob", 0.1) if dropout is None else dropout,
         "pooling": "cls",
+        "activation": _activation(fields, kind.task),
     }
     if "labels" in kind.fields:
         values["labels"] = _labels(fields, shape)
@@ -212,6 +215,8 @@ def config_fields(task: ConfigDict) -> ConfigDict:
         fields["classifier_dropout"] = task["dropout"]
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
+    if "activation" in task:
+        fields[_SCORE_FIELD] = _LINEAR if task["activation"] == "linear" else _SIGMOID
     if names.problems:
         fields["problem_type"] = names.problems[task.get("multi_label", False)]
     return fields
@@ -220,6 +225,25 @@ def config_fields(task: ConfigDict) -> ConfigDict:
 def head_name(task: ConfigDict) -> str | None:
     """Return Hugging Face's name for the head of a task, or `None` for a task without one."""
     return _names(task_of_kind(task["kind"])).head or None
+
+
+def _activation(fields: ConfigDict, task: str) -> str:
+    """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
+
+    Raises:
+        ValueError: The task does not support it.
+    """
+    encoder = fields.get("sentence_transformers")
+    found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
+    found = found or fields.get(_SCORE_FIELD)
+    if not found and encoder and task == "regress":  # as in a `CrossEncoder` with one label
+        found = _SIGMOID
+    names = {None: "linear", _LINEAR: "linear", _SIGMOID: "sigmoid"}
+    if task != "regress":  # the scores are probabilities, whatever it is
+        names = {None: "linear", _LINEAR: "linear", _SOFTMAX: "linear"}
+    if not isinstance(found, str | None) or found not in names:
+        raise wrong(_SCORE_FIELD, f"one of {tuple(names)}", found)
+    return names[found]
 
 
 def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -> str:
@@ -288,6 +312,13 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
     elif not steps:
         return None
     return {"pooling": " and ".join(steps), "normalize": "Normalize" in kinds}
+
+
+def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
+    """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
+    file = path / "config_sentence_transformers.json"
+    fields = read_json_object(file) if has_file(file) else {}
+    return {"sentence_transformers": fields} if fields.get("model_type") == "CrossEncoder" else {}
 
 
 def _modes(path: pathlib.Path, name: object) -> list[str]:

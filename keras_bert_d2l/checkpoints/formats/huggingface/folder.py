@@ -29,6 +29,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     config_from_json,
     config_to_dict,
     head_name,
+    read_cross_encoder,
     read_pooling,
     task_of,
     write_pooling,
@@ -211,7 +212,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     config = config_from_json(file)
     check_extent(config, arrays)
     with errors_naming(file):
-        task = task_of(read_json_object(file), arrays.shapes, arrays.source)
+        fields = read_json_object(file) | read_cross_encoder(path)
+        task = task_of(fields, arrays.shapes, arrays.source)
     has_mlm, has_nsp, has_pooler = (
         any(name.startswith(beginning) for name in names)
         for beginning in ("cls.predictions.", "cls.seq_relationship.", "bert.pooler.")
@@ -231,7 +233,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         (architecture,) = config_fields(task)["architectures"]
     embedding = None if task else read_pooling(path)
     if embedding is not None:
-        embedding["long_texts"] = read_json_object(file).get("long_texts", "cut")
+        embedding["long_texts"] = fields.get("long_texts", "cut")
     vocab, tokenizer_options, unsupported = read_tokenizer(path)
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}",
