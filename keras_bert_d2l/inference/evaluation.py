@@ -25,6 +25,10 @@ from keras_bert_d2l.tasks.task import EvaluationOptions, task_named
 from keras_bert_d2l.types import PathLike
 
 NUM_MISTAKES = 20
+_ADVICE = (  # the warning of `finetune` depends on the curve instead
+    "If its training loss still fell at the end, train for more epochs. If not, try the learning "
+    "rate that `--lr-find` proposes, or class weights that balance the labels."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +137,7 @@ class Evaluation:
         return (
             f"The model predicts {self.confusion.labels[predicted[0]]!r} for all "
             f"{how_many(counts.sum(), task_named(self.task).counted)}, although "
-            f"there are {len(gold)} different labels. Try more epochs, a smaller learning rate, or "
-            "class weights that balance the labels."
+            f"there are {len(gold)} different labels."
         )
 
 
@@ -297,7 +300,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     for heading, table in tables:  # a table's own title would be wrapped to the table's width
         console.print(Text(heading, style="bold"), table, sep="\n")
     if evaluation.warning:
-        console.print(Text(f"Warning: {evaluation.warning}"))
+        console.print(Text(f"Warning: {evaluation.warning} {_ADVICE}"))
 
 
 def _display_name(metric: str, evaluation: Evaluation) -> str:

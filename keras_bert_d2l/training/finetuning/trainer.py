@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import keras
+import numpy as np
 
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights import load_weights
@@ -278,7 +279,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             "monitor": self.progress.monitor,
             "best_epoch": self.progress.best_epoch,
             "best": self.progress.best,
-            "warning": self.progress.warning,
+            "warning": self._warning(),
             "history": self.progress.history,
             "options": self._own_options(),
             "version": importlib.metadata.version("keras-bert-d2l"),
@@ -291,6 +292,14 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         write_checksums(self.run.path, [*listed, self.run.summary_file.name])
         return metrics
 
+    def _warning(self) -> str | None:
+        """Return the warning about the best epoch, and what to do according to the curve."""
+        if self.progress.warning is None:
+            return None
+        losses = [loss for _, loss in self.progress.points]
+        num_labels = len(getattr(self.model, "labels", "")) or 2
+        return f"{self.progress.warning} {advice(losses, math.log(num_labels))}"
+
     def _say_result(self) -> None:
         monitor, run = self.progress.monitor, shlex.quote(self.run.name)
         value = cast(dict[str, float], self.progress.best)[monitor]
@@ -298,11 +307,11 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
             "on the development data."
         )
-        if self.progress.warning:
-            self.say(textwrap.fill(f"Warning: {self.progress.warning}", 79, subsequent_indent="  "))
+        if (warning := self._warning()) is not None:
+            self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
         self.say(
             f"The model is in {self.run.named(self.run.best)}.\n"
-            f"Curves, predictions and errors: {self.run.named(self.run.report)}\n"
+            f"{self.run.report_line('Curves, predictions and errors')}"
             "To evaluate or use the model:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {self.model.command} --model {run}"
@@ -317,6 +326,28 @@ class _EpochEnd(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.is_requested = self.model.stop_training
         self.model.stop_training = True  # each epoch has its own batches
+
+
+def advice(losses: Sequence[float], chance: float) -> str:
+    """Return what to do if a model has not learned to tell labels apart.
+
+    Args:
+        losses: The training loss, at equal distances. The limits are those of the doctor.
+        chance: The loss of equal guesses.
+    """
+    parts = np.array_split(losses, 3)
+    if not all(map(len, parts)):
+        return "The training was too short to learn anything: train for more epochs."
+    first, middle, last = map(float, map(np.mean, parts))
+    if last > 1.1 * min(first, middle):
+        return "The training loss rises: lower the learning rate to a third or a tenth."
+    if last < 0.98 * middle:
+        return f"The training loss still falls, to {last:.3f}: train for more epochs."
+    return (
+        f"The training loss stays at {last:.3f}, and equal guesses have {chance:.3f}: try the "
+        "learning rate that `--lr-find` (`find_learning_rate` in Python) proposes, higher or lower "
+        "than this one, or class weights that balance the labels."
+    )
 
 
 def _describe_model(model: TaskModel) -> str:

@@ -375,7 +375,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         run, best = shlex.quote(self.run.name), self.run.named(self.run.best)
         self.say(
             f"The best checkpoint is in {best}.\n"
-            f"Curves and predictions: {self.run.named(self.run.report)}\n"
+            f"{self.run.report_line('Curves and predictions')}"
             "To try the model, or to fine-tune it:\n"
             f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
             f"  keras-bert-d2l finetune --help"

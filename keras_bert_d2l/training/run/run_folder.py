@@ -108,6 +108,10 @@ class RunFolder:
             return os.fspath(path)
         return f"{self.name}/{path.relative_to(self.path).as_posix()}"
 
+    def report_line(self, contents: str) -> str:
+        """Return a line that names the report, or "" if it could not be written."""
+        return f"{contents}: {self.named(self.report)}\n" if self.report.is_file() else ""
+
     def download(self) -> None:
         """Bring the local copy of a remote run up to date.
 

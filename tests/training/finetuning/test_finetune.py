@@ -2,6 +2,8 @@
 
 import functools
 import json
+import math
+import re
 import signal
 
 import keras
@@ -24,7 +26,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
-from keras_bert_d2l.training.finetuning.trainer import FinetuningProgress
+from keras_bert_d2l.training.finetuning.trainer import FinetuningProgress, advice
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
@@ -98,6 +100,25 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
     np.testing.assert_array_equal(best(batch), model(batch))
 
 
+FALLING = np.linspace(0.69, 0.6, 94)
+
+
+@pytest.mark.parametrize(
+    ("losses", "advised"),
+    [
+        ([0.7, 0.69], "too short.*more epochs"),
+        (FALLING, r"still falls, to 0.61\d: train for more epochs"),
+        (FALLING + 0.02 * np.resize([1, -1], 94), "still falls"),
+        (np.full(94, 0.693), "stays at 0.693, and equal guesses have 0.693.*`--lr-find` proposes"),
+        (np.r_[np.linspace(0.69, 0.3, 20), np.full(74, 0.3)], "stays at 0.300.*class weights"),
+        (np.linspace(0.5, 0.9, 94), "rises: lower the learning rate"),
+        (np.r_[FALLING, np.full(40, 5.0)], "rises: lower"),
+    ],
+)
+def test_the_advice_for_a_single_label_depends_on_the_curve(losses, advised):
+    assert re.search(advised, advice(list(losses), math.log(2)))
+
+
 @pytest.mark.slow
 def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     tokenizer = Tokenizer(Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()))
@@ -110,6 +131,7 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     result = finetune(model, examples, examples, tmp_path / "run", **options)
     warning = result.metrics["warning"]
     assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
+    assert warning.endswith("The training was too short to learn anything: train for more epochs.")
     assert f"Warning: {warning}" in " ".join(capsys.readouterr().out.split())
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
     assert list(read_checksums(tmp_path / "run")) == ["metrics.json"]

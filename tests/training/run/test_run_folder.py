@@ -124,3 +124,10 @@ def test_damaged_metrics_are_named_in_an_error_and_restored_on_resume(run):
     with pytest.raises(ValueError, match=r"Line 2 of .*metrics\.jsonl' is damaged"):
         RunFolder(run).metrics()
     assert resume(run).metrics == expected
+
+
+def test_a_report_is_only_named_if_it_was_written(tmp_path):
+    run = RunFolder(tmp_path)
+    assert run.report_line("Curves") == ""
+    run.report.write_text("")
+    assert run.report_line("Curves") == f"Curves: {tmp_path / 'report.html'}\n"
