@@ -14,12 +14,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.task import EncodingOptions, task_named
-from keras_bert_d2l.text.tokenizer.framing import (
-    ADDED_TO_ONE,
-    ADDED_TO_PAIR,
-    check_max_len,
-    frame_tokens,
-)
+from keras_bert_d2l.text.tokenizer import framing
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 Fields: TypeAlias = dict[str, Any]
@@ -34,17 +29,17 @@ def encoded_texts(
 ) -> Fields:
     """Encode texts or pairs, one row each."""
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
-    check_max_len(options.max_len, len(sides))
+    framing.check_max_len(options.max_len, len(sides))
     names, ids = names_and_ids(examples, options.labels)
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = frame_tokens(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
+        batch = framing.frame_tokens(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
         full_lengths = tf.add_n([side.row_lengths() for side in texts])
         return (*unpadded(batch), full_lengths)
 
     tokens, lengths, seconds, full_lengths = in_parts(in_part, len(examples), TEXTS_TOGETHER)
-    full_lengths += ADDED_TO_PAIR if len(sides) == 2 else ADDED_TO_ONE
+    full_lengths += framing.ADDED_TO_PAIR if len(sides) == 2 else framing.ADDED_TO_ONE
     return {
         "label_names": names,
         "tokens": tokens,
