@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import Initializer, check_field, check_heads
+from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
@@ -18,7 +19,7 @@ from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(Composite):
     """Multi-head scaled dot-product attention.
 
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.

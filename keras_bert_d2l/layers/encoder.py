@@ -10,7 +10,14 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.inputs import check_shapes, check_values, gather_positions, is_known
+from keras_bert_d2l.layers.composite import Composite
+from keras_bert_d2l.layers.inputs import (
+    check_shapes,
+    check_values,
+    gather_positions,
+    is_known,
+    known_sizes,
+)
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.dense import ReversibleEmbedding
 from keras_bert_d2l.layers.kernels.fusion import Dropout
@@ -27,7 +34,7 @@ _SEED = "seed_generator_state"  # name that Keras gives to the state of a random
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class BERTEncoder(keras.layers.Layer):
+class BERTEncoder(Composite):
     """BERT's encoder: summed embeddings and a stack of Transformer blocks.
 
     Source: d2l.ai, section 15.8.4; Devlin et al. 2019, section 3. The defaults are the book's.
@@ -256,8 +263,11 @@ class BERTEncoder(keras.layers.Layer):
     def _positions(self, tokens: Tensor, position_ids: Tensor | None, dtype: str) -> Tensor:
         """Return the position embeddings, `(1, T, D)` or, with `position_ids`, `(B, T, D)`."""
         table = ops.cast(self.pos_embedding, dtype)
-        if position_ids is None:
-            return table[:, : ops.shape(tokens)[1], :]
+        length = ops.shape(tokens)[1]
+        if position_ids is None and known_sizes([length]) != [None]:
+            return table[:, :length, :]
+        if position_ids is None:  # JAX cannot slice up to an unknown length
+            position_ids = ops.arange(length)[None]
         return ops.take(table[0], ops.cast(position_ids, "int32"), axis=0)
 
     def compute_output_spec(self, *args: object, **kwargs: object) -> Tensor | dict[str, Tensor]:

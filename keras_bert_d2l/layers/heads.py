@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_type
 from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
+from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
 from keras_bert_d2l.layers.variants import (
@@ -23,14 +24,20 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 TextPooling: TypeAlias = Literal["cls", "mean"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
+_TIED = "`MaskLM(..., token_embedding=encoder.token_embedding)`"
 _LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class MaskLM(keras.layers.Layer):
+class MaskLM(Composite):
     """Masked-language-model head: predicts the original token at each masked position.
 
     Logits are computed only for the P predicted positions, not for all T tokens.
+
+    A tied head stays tied when a functional `keras.Model` is saved, cloned, copied, or restored
+    from JSON. Its configuration has the path of `token_embedding`. The restored head uses the
+    embedding with this path among the layers that compute its input. It never creates one. Outside
+    a functional model, `get_config` raises `ValueError`: there, create the head in `__init__`.
 
     Source: d2l.ai, section 15.8.5.1; google-research/bert, `get_masked_lm_output`.
 
@@ -39,7 +46,8 @@ class MaskLM(keras.layers.Layer):
         num_hiddens: Width of the hidden layer, D.
         token_embedding: The encoder's token embedding, a `keras.layers.ReversibleEmbedding`, whose
             transpose becomes the output kernel (tied weights, as in google-research/bert). `None`:
-            a separate dense layer, as in the book.
+            a separate dense layer, as in the book. A string, as in a configuration: the path of the
+            embedding, such as `"encoder/token_embedding"`.
         mlm_head: `"mlp"`: a dense layer and layer normalization before the logits; `"linear"`:
             only the logits.
         layer_norm_epsilon: Epsilon of the layer normalization.
@@ -57,8 +65,9 @@ class MaskLM(keras.layers.Layer):
     Output shape: logits, `(B, P, V)`.
 
     Raises:
-        ValueError: An option is out of range, or `token_embedding` is not a
-            `keras.layers.ReversibleEmbedding` of the same size.
+        ValueError: An option is out of range, `token_embedding` is not a
+            `keras.layers.ReversibleEmbedding` of the same size, or not exactly one layer that
+            computes the input of a restored head has it.
 
     Example:
 
@@ -78,7 +87,7 @@ class MaskLM(keras.layers.Layer):
         vocab_size: int,
         num_hiddens: int,
         *,
-        token_embedding: keras.layers.ReversibleEmbedding | None = None,
+        token_embedding: keras.layers.ReversibleEmbedding | str | None = None,
         mlm_head: MLMHead = "mlp",
         layer_norm_epsilon: float = 1e-3,
         layer_norm: LayerNorm = "biased",
@@ -89,9 +98,11 @@ class MaskLM(keras.layers.Layer):
         super().__init__(autocast=False, **options)
         self.vocab_size = check_field("vocab_size", vocab_size)
         self.num_hiddens = check_field("num_hiddens", num_hiddens)
-        if token_embedding is not None:
-            _check_embedding(token_embedding, vocab_size, num_hiddens)
-        self.token_embedding = token_embedding
+        self._embedding_path = token_embedding if isinstance(token_embedding, str) else None
+        self._build_config: ConfigDict = {}
+        self.token_embedding = None if isinstance(token_embedding, str) else token_embedding
+        if self.token_embedding is not None:
+            _check_embedding(self.token_embedding, vocab_size, num_hiddens)
         self.mlm_head = check_field("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.layer_norm = layer_norm
@@ -114,7 +125,7 @@ class MaskLM(keras.layers.Layer):
                     self.layer_norm, self.layer_norm_epsilon, dtype=policy, name="ln"
                 ),
             ]
-        if self.token_embedding is None:
+        if self.token_embedding is None and self._embedding_path is None:
             layers.append(
                 Dense(
                     self.vocab_size,
@@ -124,6 +135,26 @@ class MaskLM(keras.layers.Layer):
                 )
             )
         return layers or [keras.layers.Identity(dtype=policy)]  # it may not be empty
+
+    def __call__(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        if self._embedding_path is not None:  # the head of a model that is loaded or cloned
+            found = embeddings_above((args, kwargs), self._embedding_path)
+            if len(found) != 1:
+                raise ValueError(
+                    f"One layer that computes the input of the tied head {self.name!r} must have "
+                    f"the embedding {self._embedding_path!r}. Received: {len(found)} of them. "
+                    f"Create the model as before, with {_TIED}, and call `load_weights`, which "
+                    "also reads `.keras` files."
+                )
+            self.token_embedding, self._embedding_path, self.built = found[0], None, False
+            super().build_from_config(self._build_config)
+        return super().__call__(*args, **kwargs)
+
+    def build_from_config(self, config: ConfigDict) -> None:
+        if self._embedding_path is None:
+            super().build_from_config(config)
+        else:
+            self._build_config = config
 
     def build(self, X_shape: Shape, pred_positions_shape: Shape | None = None) -> None:
         self.mlp.build(tuple(X_shape))
@@ -149,11 +180,19 @@ class MaskLM(keras.layers.Layer):
         return (*(pred_positions_shape or X_shape[:-1]), self.vocab_size)
 
     def get_config(self) -> ConfigDict:
+        tied = self.token_embedding
+        inputs = [node.input_tensors for node in self._inbound_nodes]
+        if tied is not None and embeddings_above(inputs, tied.path) != [tied]:
+            raise ValueError(
+                f"No configuration can restore the tied head {self.name!r}, because its input does "
+                f"not come from exactly one layer with the embedding {tied.path!r} in a functional "
+                f"`keras.Model`. Create the head in `__init__` of your model, with {_TIED}."
+            )
         return {
             **super().get_config(),
             "vocab_size": self.vocab_size,
             "num_hiddens": self.num_hiddens,
-            "token_embedding": keras.saving.serialize_keras_object(self.token_embedding),
+            "token_embedding": self._embedding_path if tied is None else tied.path,
             "mlm_head": self.mlm_head,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "layer_norm": self.layer_norm,
@@ -164,9 +203,27 @@ class MaskLM(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: ConfigDict) -> Self:
         embedding = config.get("token_embedding")
-        if isinstance(embedding, dict):
-            embedding = keras.saving.deserialize_keras_object(embedding)
-        return cls(**{**config, "token_embedding": embedding})
+        if isinstance(embedding, dict):  # as in older files
+            config = {**config, "token_embedding": embedding["config"]["name"]}
+        return cls(**config)
+
+
+def embeddings_above(inputs: object, path: str) -> list[keras.layers.ReversibleEmbedding]:
+    """Return the embeddings of a path in the layers that compute symbolic tensors.
+
+    The path may lack the names of outer models, which a layer gets only if it is built inside them.
+    """
+    tensors = [x for x in keras.tree.flatten(inputs) if isinstance(x, keras.KerasTensor)]
+    sources = [source for x in tensors for source in keras.utils.get_source_inputs(x)]
+    operations = keras.Function(sources, tensors).operations if tensors else []
+    layers = [operation for operation in operations if isinstance(operation, keras.layers.Layer)]
+    inner = {id(part): part for layer in layers for part in layer._flatten_layers()}
+    return [
+        part
+        for part in inner.values()
+        if isinstance(part, keras.layers.ReversibleEmbedding)
+        and (f"/{part.path}".endswith(f"/{path}") or f"/{path}".endswith(f"/{part.path}"))
+    ]
 
 
 def _check_embedding(
@@ -182,7 +239,7 @@ def _check_embedding(
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class NextSentencePred(keras.layers.Layer):
+class NextSentencePred(Composite):
     """Next-sentence head: predicts whether the second segment followed the first.
 
     Column 1 of the logits is "is next".

@@ -28,13 +28,14 @@ def check_shapes(shapes: Mapping[str, Sequence[Tensor]], max_len: int) -> None:
     """Raise `ValueError` if the shapes of features do not match.
 
     Args:
-        shapes: The shapes of features by name. A size may be a tensor in a TensorFlow graph, or
-            `None`, which is not checked.
+        shapes: The shapes of features by name. A size may be a tensor in a TensorFlow graph. One
+            that is not known yet, `None` or a symbol of JAX, is not checked.
         max_len: Maximum of T.
     """
     for name in _SHAPES:
         if name in shapes:
             _check_rank(name, shapes[name])
+    shapes = {name: known_sizes(shape) for name, shape in shapes.items()}
     num_rows, length = shapes["tokens"]
     if length is not None:
         check_range("tokens.shape[1]", length, 1, max_len, "The limit is `max_len` of the model.")
@@ -78,10 +79,17 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
 def check_positions(name: str, positions: Tensor, X: Tensor) -> None:
     """Raise `ValueError` unless positions `(B, P)` are within the rows of X, `(B, T, ...)`."""
     _check_rank(name, positions.shape)
-    if None not in (num_rows := X.shape[0], positions.shape[0]):
-        check_range(f"{name}.shape[0]", positions.shape[0], num_rows, num_rows, "It must match X.")
+    size, num_rows = known_sizes((positions.shape[0], X.shape[0]))
+    if None not in (size, num_rows):
+        check_range(f"{name}.shape[0]", size, num_rows, num_rows, "It must match X.")
     if is_known(positions) and is_known(X) and len(X.shape) > 1:  # else, the encoder reports it
         _check_in_row(name, positions, X.shape[1])
+
+
+def known_sizes(shape: Sequence[Tensor]) -> list[Tensor]:
+    """Return a shape with `None` for each size that JAX does not know while it traces a model."""
+    is_jax = keras.backend.backend() == "jax"
+    return [None if is_jax and not isinstance(size, int) else size for size in shape]
 
 
 def _check_rank(name: str, shape: Sequence[Tensor]) -> None:

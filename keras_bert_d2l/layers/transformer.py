@@ -11,6 +11,7 @@ from keras import ops
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.config import Activation, BlockConfig, Initializer, LayerNorm, check_field
 from keras_bert_d2l.layers.attention import MultiHeadAttention
+from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
@@ -23,7 +24,7 @@ from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class TransformerEncoderBlock(keras.layers.Layer):
+class TransformerEncoderBlock(Composite):
     """Transformer encoder block: self-attention and a feed-forward network, each with `AddNorm`.
 
     Source: d2l.ai, section 11.7. The argument order follows the book's PyTorch edition.
@@ -154,7 +155,7 @@ class TransformerEncoderBlock(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class AddNorm(keras.layers.Layer):
+class AddNorm(Composite):
     """Residual connection and layer normalization: `ln(dropout(Y) + X)`.
 
     With `norm_first`, `before` normalizes the input of the sublayer instead, and the sum is not
@@ -207,7 +208,7 @@ class AddNorm(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class PositionWiseFFN(keras.layers.Layer):
+class PositionWiseFFN(Composite):
     """Position-wise feed-forward network: the same two dense layers at every position.
 
     Source: d2l.ai, section 11.7.

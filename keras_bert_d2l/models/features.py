@@ -5,7 +5,7 @@ B batch, T tokens, P predicted positions.
 
 import importlib
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias, get_args
 
 import keras
@@ -21,6 +21,7 @@ from keras_bert_d2l.checks import (
     did_you_mean,
 )
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.losses import Loss, Optimizer
@@ -80,7 +81,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         )
 
 
-class BatchModel(CheckedModel):
+class BatchModel(Composite, CheckedModel):
     """A model that takes batches as dictionaries of int32 features.
 
     Attributes:
@@ -133,30 +134,6 @@ class BatchModel(CheckedModel):
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
 
-    @property
-    def quantized_policies(self) -> dict[str, str]:
-        """The dtype policies of the quantized layers, by the paths of the layers."""
-        layers = self._flatten_layers()  # private, but Keras's quantization uses it the same way
-        return {layer.path: layer.dtype_policy.name for layer in layers if layer.quantization_mode}
-
-    @property
-    def frozen_weights(self) -> list[str]:
-        """The paths of the weights that training does not change."""
-        trained = {id(weight) for weight in self.trainable_variables}
-        return [weight.path for weight in self.weights if id(weight) not in trained]
-
-    def freeze_weights(self, paths: Collection[str]) -> None:
-        """Freeze the weights that `frozen_weights` listed when the model was saved."""
-        for weight in self.weights:
-            if weight.path in paths:
-                weight.trainable = False
-
-    def quantize_layers(self, policies: Mapping[str, str]) -> None:
-        """Quantize the layers that `quantized_policies` listed when the model was saved."""
-        for layer in self._flatten_layers():
-            if layer.path in policies:
-                layer.dtype_policy = policies[layer.path]
-
     def saved_state(self) -> ConfigDict:
         """Return what a saved model keeps besides the arguments of its class, for JSON."""
         keeps = hasattr(self.tokenizer, "get_config")
@@ -175,8 +152,7 @@ class BatchModel(CheckedModel):
         quantized, frozen = config.pop("quantized", {}), config.pop("frozen_weights", ())
         tokenizer = config.pop("tokenizer", None)
         model = create(**config)
-        model.freeze_weights(frozen)
-        model.quantize_layers(quantized)
+        model.restore_inner(frozen, quantized)
         if tokenizer is not None:
             # Models do not import `text`, so they find the class by its name, as Keras would.
             of_text = importlib.import_module("keras_bert_d2l.text.tokenizer.tokenizer")

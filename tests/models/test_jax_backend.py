@@ -2,11 +2,12 @@
 
 import importlib.util
 
+import keras
 import numpy as np
 import pytest
 
 import keras_bert_d2l
-from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
+from keras_bert_d2l import BERTAdamW, BERTConfig, BERTEncoder, BERTModel, MaskLM
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,6 +110,11 @@ data = (
 )
 check_same(data, jit_compile=True)
 
+# A functional model with a tied head has inputs of any length, and loads.
+loaded = keras.models.load_model("own.keras")
+np.testing.assert_allclose(loaded(arrays["tokens"]), arrays["own"], atol=1e-5)
+assert loaded.count_params() == keras.models.clone_model(loaded).count_params() == arrays["count"]
+
 # Values out of range are named.
 model.compile("sgd")
 features["tokens"][0, 0] = 50
@@ -148,5 +154,11 @@ def test_outputs_and_steps_are_the_same_under_jax_and_tensorflow(tmp_path, fresh
     labels = {name: arrays[f"{name}_labels"] for name in ("mlm", "nsp")}
     weights = {"mlm": arrays["mlm_weights"].astype("float32"), "nsp": np.ones(4, "float32")}
     history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
+    tokens = keras.Input((None,), dtype="int32")
+    encoder = BERTEncoder(VOCAB_SIZE, 16, 32, 2, 1, 0.0, max_len=16)
+    head = MaskLM(VOCAB_SIZE, 16, token_embedding=encoder.token_embedding)
+    own = keras.Model(tokens, head(encoder(tokens, tokens - tokens)))
+    own.save(tmp_path / "own.keras")
+    arrays |= {"own": own(arrays["tokens"]), "count": own.count_params()}
     np.savez(tmp_path / "batch.npz", **arrays, **outputs, losses=history.history["loss"])
     fresh_process(UNDER_JAX, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
