@@ -101,7 +101,11 @@ def _summaries(arrays: NamedArrays) -> Iterator[WeightSummary]:
 
 
 def open_checkpoint(
-    path: PathLike, num_heads: int | None = None, *, verify: bool = True
+    path: PathLike,
+    num_heads: int | None = None,
+    *,
+    verify: bool = True,
+    tokenizer: bool = True,
 ) -> Checkpoint:
     """Detect the format of a checkpoint and read everything except its weights.
 
@@ -109,6 +113,7 @@ def open_checkpoint(
         path: The checkpoint, as for `load_pretrained`.
         num_heads: Number of attention heads, as for `load_pretrained`.
         verify: Whether to compare the files with `SHA256SUMS`, as for `load_pretrained`.
+        tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
@@ -118,7 +123,7 @@ def open_checkpoint(
     name = os.fspath(path if path.is_relative_to(given) else given)
     # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
     checkpoint = read_folder(
-        path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify))
+        path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify, tokenizer))
     )
     config, vocab = checkpoint.config, checkpoint.vocab
     if num_heads not in (None, config.num_heads):
@@ -130,9 +135,9 @@ def open_checkpoint(
         raise ValueError(
             f"{name!r}: the vocabulary has {len(vocab)} tokens, but the configuration "
             f"has vocab_size={config.vocab_size}. Restore the vocabulary that the model was "
-            "trained with."
+            "trained with, or load the model alone with `load_pretrained(path, tokenizer=False)`."
         )
-    if verify and vocab is None and checkpoint.tokenizer_options:
+    if tokenizer and verify and vocab is None and checkpoint.tokenizer_options:
         raise FileNotFoundError(
             f"{name!r} lacks its vocabulary {native.VOCAB_FILE!r}. Copy the checkpoint "
             "again. In Python, `load_pretrained(path, verify=False)` loads it without a tokenizer."
@@ -140,7 +145,7 @@ def open_checkpoint(
     return checkpoint._replace(name=name)
 
 
-def _opened(path: pathlib.Path, num_heads: int | None, verify: bool) -> Checkpoint:
+def _opened(path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: bool) -> Checkpoint:
     if verify and path.is_dir():
         verify_checksums(path)
     elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
@@ -148,7 +153,7 @@ def _opened(path: pathlib.Path, num_heads: int | None, verify: bool) -> Checkpoi
     format = next((format for format in FORMATS.values() if format.recognizes(path)), None)
     if format is None:
         raise _unknown(path)
-    return format.describe(path, num_heads)
+    return format.describe(path, num_heads, tokenizer=tokenizer)
 
 
 def _unknown(path: pathlib.Path) -> FileNotFoundError:
@@ -209,5 +214,5 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
         + (f"; text embedding: {embedding['pooling']}" if embedding else "")
         + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
         + (f"; unsupported tokenizer: {checkpoint.unsupported}" if checkpoint.unsupported else "")
-        + ("" if checkpoint.vocab else "; no vocabulary")
+        + ("" if checkpoint.vocab else "; no tokenizer")
     )

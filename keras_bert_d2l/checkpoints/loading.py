@@ -88,8 +88,8 @@ def load_pretrained(
             record it.
         heads: The heads you intend to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing head is
             reported only if it is listed here.
-        tokenizer: Whether to load the tokenizer. Set it to `False` to load only the model from a
-            folder whose tokenizer is not supported.
+        tokenizer: Whether to load the tokenizer. Set it to `False` to load only the model, whatever
+            the files of the tokenizer contain.
         verify: Whether to compare the files with the `SHA256SUMS` of the folder, if it has one.
             This reads every file an additional time.
         verbose: Whether to print a one-line summary even if no head is missing.
@@ -114,7 +114,7 @@ def load_pretrained(
     model, tokenizer, config = kb.load_pretrained("checkpoints/tiny")
     ```
     """
-    checkpoint = open_checkpoint(path, num_heads, verify=verify)
+    checkpoint = open_checkpoint(path, num_heads, verify=verify, tokenizer=tokenizer)
     return _load(checkpoint, heads, tokenizer=tokenizer, verbose=verbose)
 
 

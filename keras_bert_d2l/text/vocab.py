@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -90,6 +91,10 @@ class Vocab:
     def from_file(cls, path: PathLike) -> "Vocab":
         """Read a `vocab.txt`: UTF-8, one token per line; the first line has the id 0.
 
+        As in transformers, of equal lines the last one is the token, and every line counts. With a
+        warning, the others, empty lines and those with control characters, which no text has, are
+        renamed to `[line 7]` and so on. Empty lines at the end do not count.
+
         Raises:
             FileNotFoundError: If the file does not exist.
             ValueError: If the file is empty, is not UTF-8, or is not a vocabulary.
@@ -99,10 +104,12 @@ class Vocab:
         check_size(check_file(path), MOST_VOCAB_BYTES)
         text = "".join(read_text(pathlib.Path(path))).removesuffix("\n")
         tokens = [line.removesuffix("\r") for line in text.split("\n")]
+        while tokens and not tokens[-1]:
+            tokens.pop()
         if not any(map(str.strip, tokens)):
             raise ValueError(f"{name!r} is empty. A vocabulary file has one token per line.")
         try:
-            return cls(tokens)
+            return cls(without_odd_tokens(tokens, name))
         except ValueError as error:
             raise type(error)(f"{name!r}: {error}") from error
 
@@ -194,6 +201,24 @@ class Vocab:
         if hasattr(ids, "__array__"):
             return self.to_tokens(np.asarray(ids).tolist())
         raise ValueError(f"Ids must be integers. Received: {shown(ids)} ({type(ids).__name__}).")
+
+
+def without_odd_tokens(tokens: Sequence[str], name: str) -> list[str]:
+    """Rename the tokens that no text has, with a warning that names their file `name`."""
+    last = {token: position for position, token in enumerate(tokens)}
+    named = [
+        token if token and last[token] == i and not _CONTROL.search(token) else f"[line {i + 1}]"
+        for i, token in enumerate(tokens)
+    ]
+    odd = [new for new, token in zip(named, tokens, strict=True) if new != token]
+    if odd:
+        warnings.warn(
+            f"{name!r}: {len(odd)} tokens are empty, contain control characters or are equal to a "
+            f"later one, so no text has them. They are renamed: {', '.join(odd[:3])}"
+            f"{' and others' if odd[3:] else ''}.",
+            stacklevel=3,
+        )
+    return named
 
 
 def _as_list(tokens: Iterable[str]) -> list[str]:

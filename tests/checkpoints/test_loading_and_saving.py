@@ -128,7 +128,7 @@ def test_loading_prints_a_one_line_summary(editable, model, capsys):
     assert load_pretrained(editable, verify=False).tokenizer is None
     assert capsys.readouterr().out == (
         f"{editable}: keras_bert_d2l checkpoint; 1 blocks, 4 wide, 2 attention heads, 8 tokens, "
-        f"{model.count_params()} weights; heads: pooler, mlm, nsp; no vocabulary\n"
+        f"{model.count_params()} weights; heads: pooler, mlm, nsp; no tokenizer\n"
     )
 
 
@@ -232,6 +232,26 @@ def test_a_vocabulary_of_the_wrong_size_is_rejected(editable, model):
     tokenizer.vocab.to_file(editable / VOCAB_FILE)
     with pytest.raises(ValueError, match="checkpoint': the vocabulary has 9 tokens.*vocab_size=8"):
         load_pretrained(editable)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "content", [b"", b"cat\ndog\n", b"\xff\xfe\n", b"[1, 2]", b"[PAD]\n[UNK]", None]
+)
+def test_without_the_tokenizer_the_vocabulary_may_hold_anything(format, content, saved, tmp_path):
+    folder = shutil.copytree(saved[format], tmp_path / "copy")
+    for file in folder.glob("vocab.*"):
+        file.unlink()
+        if content is None:
+            file.symlink_to("nothing")
+        else:
+            file.write_bytes(content)
+    (folder / "SHA256SUMS").unlink()
+    with pytest.raises((OSError, ValueError), match=r"vocab|tokens|\[UNK\]|copy"):
+        load_pretrained(folder)
+    loaded = load_pretrained(folder, tokenizer=False)
+    assert loaded.tokenizer is loaded.model.tokenizer is None
+    assert loaded.config == OF_FORMAT[format]
 
 
 def test_weights_that_are_not_finite_are_rejected_but_listed(editable):

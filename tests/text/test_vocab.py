@@ -133,7 +133,7 @@ def test_invalid_tokens_are_rejected(tokens, message):
         (b"", "is empty"),
         (b"[PAD]\ncaf\xe9\n", r"must be UTF-8. Received: byte 9 is 0xe9"),
         (b"cat\ndog\n", "Missing"),
-        (b"[PAD]\n\n[UNK]\n", r"as id 1 \(line 2"),
+        (b"[PAD]\n[UNK]\n\n", "Missing"),
     ],
 )
 def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message):
@@ -141,6 +141,35 @@ def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message
     with pytest.raises(ValueError, match=message) as caught:
         Vocab.from_file(tmp_path / "vocab.txt")
     assert "vocab.txt" in str(caught.value)
+
+
+# The ids of the words are those of transformers 5.24, `BertTokenizer(vocab_file)`.
+@pytest.mark.parametrize(
+    ("lines", "renamed"),
+    [
+        (["", "cat", "dog"], {5: "[line 6]"}),
+        (["cat", "dog", "cat"], {5: "[line 6]"}),  # the last one counts: id 7
+        (["cat", "\x96", "dog", "a\x7f", "b\tc"], {6: "[line 7]", 8: "[line 9]", 9: "[line 10]"}),
+        (["cat", "[MASK]", "[PAD]", "dog"], {4: "[line 5]", 0: "[line 1]"}),
+        (["cat", "", "", "dog"], {6: "[line 7]", 7: "[line 8]"}),
+        (["cat", "\x85", "dog", "\x0c", "##"], {6: "[line 7]", 8: "[line 9]"}),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_that_are_no_tokens_keep_their_ids_with_a_warning(tmp_path, lines, renamed, end):
+    lines = [*GOOGLE_SPECIALS, *lines]
+    (tmp_path / "vocab.txt").write_bytes("".join(line + end for line in [*lines, "", ""]).encode())
+    with pytest.warns(UserWarning, match=rf"vocab.txt': {len(renamed)} tokens are empty"):
+        vocab = Vocab.from_file(tmp_path / "vocab.txt")
+    assert vocab.tokens == tuple(renamed.get(i, line) for i, line in enumerate(lines))
+    for word in {"cat", "dog", *GOOGLE_SPECIALS}:
+        assert vocab[word] == max(i for i, line in enumerate(lines) if line == word)
+
+
+def test_lines_of_other_white_space_are_tokens(tmp_path):
+    tokens = [*GOOGLE_SPECIALS, " ", "\u2028", "\u00a0", "##q "]
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(tokens).encode())
+    assert Vocab.from_file(tmp_path / "vocab.txt").tokens == tuple(tokens)
 
 
 def test_ids_that_are_not_in_the_vocabulary_are_rejected():

@@ -157,7 +157,9 @@ def recognizes(path: pathlib.Path) -> bool:
     )
 
 
-def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+def describe(
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+) -> Checkpoint:
     """Locate the files of a checkpoint and read everything except the weights.
 
     No file records whether the vocabulary is lowercase, so this is inferred from the tokens.
@@ -167,6 +169,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
             `.../bert_model.ckpt`. The configuration and the vocabulary may also be in the parent
             folder, as they are for the step checkpoints of a training run.
         num_heads: Not used. The configuration records it.
+        tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: The checkpoint or `bert_config.json` is missing.
@@ -176,7 +179,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     config_file = _find_config(prefix)
     config = config_from_json(config_file)
     vocab_file = config_file.with_name(VOCAB_FILE)
-    vocab = Vocab.from_file(vocab_file) if has_file(vocab_file) else None
+    vocab = Vocab.from_file(vocab_file) if tokenizer and has_file(vocab_file) else None
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]

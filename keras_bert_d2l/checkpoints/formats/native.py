@@ -50,12 +50,15 @@ def recognizes(path: pathlib.Path) -> bool:
         return False
 
 
-def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+def describe(
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+) -> Checkpoint:
     """Read everything except the weights.
 
     Args:
         path: The folder.
         num_heads: Not used. The configuration records it.
+        tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: The weights are missing.
@@ -71,7 +74,8 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     config, options, task, embedding = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = path / VOCAB_FILE
-    if has_file(vocab_file) and not options:
+    has_vocab = tokenizer and has_file(vocab_file)
+    if has_vocab and not options:
         raise ValueError(
             f"{os.fspath(path / CONFIG_FILE)!r} lacks the options of the tokenizer that uses "
             f"{VOCAB_FILE!r}: {[*TokenizerOptions.__annotations__]}."
@@ -81,7 +85,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         config=config,
         table=table(config, task),
         arrays=arrays,
-        vocab=Vocab.from_file(vocab_file) if has_file(vocab_file) else None,
+        vocab=Vocab.from_file(vocab_file) if has_vocab else None,
         tokenizer_options=options,
         task=task,
         embedding=embedding,

@@ -178,12 +178,15 @@ def recognizes(path: pathlib.Path) -> bool:
     )
 
 
-def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+def describe(
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+) -> Checkpoint:
     """Read everything except the weights, and infer the sizes from the weights' shapes.
 
     Args:
         path: A folder or a file.
         num_heads: Number of attention heads per block, if the file does not store it.
+        tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: The parameter file is missing.
@@ -202,7 +205,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
     description = program.description + weights.without_prefix(prefix)
     checkpoint = Checkpoint(description, config, table, arrays, None, {})
-    if not has_file(path / VOCAB_FILE):
+    if not tokenizer or not has_file(path / VOCAB_FILE):
         return checkpoint
     vocab = _read_vocab(path / VOCAB_FILE)
     # The book lowercases every text.

@@ -189,7 +189,9 @@ def recognizes(path: pathlib.Path) -> bool:
     return "format" not in fields and not {"model_type", "hidden_size"}.isdisjoint(fields)
 
 
-def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
+def describe(
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+) -> Checkpoint:
     """Read everything in a folder except its weights.
 
     A file with an MLM head but neither a pooler nor a next-sentence head (`BertForMaskedLM`) yields
@@ -199,6 +201,7 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
         path: The folder. Weights are read from `model.safetensors`, or from the files that
             `model.safetensors.index.json` names. PyTorch's pickles next to them are ignored.
         num_heads: Not used. The configuration records it.
+        tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -234,14 +237,14 @@ def describe(path: pathlib.Path, num_heads: int | None = None) -> Checkpoint:
     embedding = None if task else read_pooling(path)
     if embedding is not None:
         embedding["long_texts"] = fields.get("long_texts", "cut")
-    vocab, tokenizer_options, unsupported = read_tokenizer(path)
+    vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}",
         config=config,
         table=table(config, task),
         arrays=stored.select(names),
         vocab=vocab,
-        tokenizer_options=tokenizer_options,
+        tokenizer_options=options,
         task=task,
         unsupported=unsupported,
         embedding=embedding,

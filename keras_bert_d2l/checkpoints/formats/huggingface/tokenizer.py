@@ -16,7 +16,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, has_file, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab, without_odd_tokens
 from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
@@ -156,7 +156,7 @@ def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]
         unsupported = list(_unsupported_parts(fields))
         if unsupported:
             return None, options, unsupported
-        vocab = _vocab_of(fields)
+        vocab = _vocab_of(fields, os.fspath(file))
         return vocab, options, list(_unsupported_tokens(fields, vocab))
     except SpecialTokensError:
         raise
@@ -275,12 +275,12 @@ def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
                 yield f"{part}.{name}={shown(found.get(name))}"
 
 
-def _vocab_of(fields: ConfigDict) -> Vocab:
+def _vocab_of(fields: ConfigDict, name: str) -> Vocab:
     ids = {**fields["model"]["vocab"], **{t["content"]: t["id"] for t in fields["added_tokens"]}}
     tokens = sorted(ids, key=ids.__getitem__)
     if [ids[token] for token in tokens] != [*range(len(ids))]:
         raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
-    return Vocab(tokens)
+    return Vocab(without_odd_tokens(tokens, name))
 
 
 def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
