@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import arguments_of, check_known, shown
+from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.variants import without_initialization
@@ -198,11 +198,9 @@ def load_task(
     )
     ```
     """
-    if not isinstance(kind, type) or not issubclass(kind, TaskModel):
-        raise ValueError(
-            f"`kind` must be one of the classes {', '.join(task_kinds())}. Received: "
-            f"kind={shown(kind)}. Pass the class itself, such as `kb.SequenceClassifier`."
-        )
+    is_task = isinstance(kind, type) and issubclass(kind, TaskModel)
+    advice = "Pass the class itself, such as `kb.SequenceClassifier`."
+    check_that(is_task, "kind", f"one of the classes {', '.join(task_kinds())}", kind, advice)
     known = arguments_of(kind.__init__, TaskModel.__init__)
     check_known("option", options, (*kind.fields, *known))
     checkpoint = open_checkpoint(path, verify=verify)

@@ -29,11 +29,10 @@ from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
-_HUGGING_FACE = {
-    "input_ids": "`tokens`",
-    "token_type_ids": "`segments` (0 everywhere if there is one text)",
-    "labels": "the argument `y` of `fit`, or the second element of a dataset",
-}
+_HUGGING_FACE = (
+    "These are names of Hugging Face: `input_ids` is `tokens` here, `token_type_ids` is `segments` "
+    "(0 for a single text), and `labels` is the argument `y`, or the second element of a dataset."
+)
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
 
 
@@ -47,9 +46,8 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
     unknown = sorted(set(batch) - set(known))
     missing = [name for name in ("tokens", "segments") if name not in batch]
     advice = did_you_mean(unknown[0], known) if unknown else ""
-    if not _HUGGING_FACE.keys().isdisjoint(batch):
-        renamed = (f"`{theirs}` is {ours}" for theirs, ours in _HUGGING_FACE.items())
-        advice = f"These are names of Hugging Face: here, {', '.join(renamed)}."
+    if not {"input_ids", "token_type_ids", "labels"}.isdisjoint(unknown):
+        advice = _HUGGING_FACE
     if unknown or missing:
         wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(

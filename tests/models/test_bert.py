@@ -61,7 +61,7 @@ def test_a_batch_of_hugging_face_is_told_the_names_and_works_with_them(make_mode
         "token_type_ids": features["segments"],
         "attention_mask": is_token,
     }
-    message = "`input_ids` is `tokens`, `token_type_ids` is `segments`.*`labels` is the argument"
+    message = "`input_ids` is `tokens` here, `token_type_ids` is `segments`.*`labels` is"
     with pytest.raises(ValueError, match=message):
         model(theirs)
     ours = {"tokens": theirs["input_ids"], "segments": theirs["token_type_ids"]}
