@@ -176,7 +176,8 @@ def load_task(
         verify: As for `load_pretrained`.
         verbose: As for `load_pretrained`.
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
-            checkpoint of the same task, they may be omitted; otherwise they must match it.
+            checkpoint of the same task, they may be omitted; otherwise they must match it. Labels
+            that the checkpoint calls `LABEL_0`, `LABEL_1` and so on get the given names.
 
     Returns:
         The model with the tokenizer attached, the tokenizer and the configuration.
@@ -205,6 +206,7 @@ def load_task(
     check_known("option", options, (*kind.fields, *known))
     checkpoint = open_checkpoint(path, verify=verify)
     heads = heads_of(kind, options.get("pooling"))
+    checkpoint = _with_names(checkpoint, options.get("labels"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and not kind.has_head:
@@ -235,6 +237,16 @@ def load_task(
                 "BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
+
+
+def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:
+    """Return a checkpoint with names for its labels, if it has as many without a name."""
+    task = checkpoint.task or {}
+    if not isinstance(labels, list | tuple) or "labels" not in task:
+        return checkpoint
+    if task["labels"] != [f"LABEL_{number}" for number in range(len(labels))]:
+        return checkpoint
+    return checkpoint._replace(task={**task, "labels": list(labels)})
 
 
 def load_as_defined(path: PathLike, *, heads: Collection[str]) -> Pretrained:

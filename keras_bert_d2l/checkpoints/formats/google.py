@@ -14,21 +14,24 @@ The files do not record the graph, the case of the vocabulary or the kind of mod
 Source: github.com/google-research/bert, modeling.py, run_pretraining.py and optimization.py.
 """
 
+import dataclasses
 import os
 import pathlib
 import unicodedata
 import warnings
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.array_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.formats import foreign_config
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
     SWAPPED,
     SWAPPED_TRANSPOSED,
     TENSORFLOW_ENDINGS,
+    TRANSPOSED,
     Names,
     Row,
     check_extent,
@@ -71,13 +74,33 @@ _NAMES: Names = {
 }
 
 _SIGNATURE = "bert/embeddings/word_embeddings"
+# The heads of run_classifier.py and run_squad.py.
+_CLASSIFIER, _SQUAD, _POOLER = "output_weights", "cls/squad/output_weights", "bert/pooler/"
 # The state of the optimizer: two slots for every variable, and the number of steps.
 _SLOTS, _STEP = ("/adam_m", "/adam_v"), "global_step"
 
 
-def table(config: BERTConfig) -> list[Row]:
+def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row with Google's name and layout for every weight."""
-    return expand(config, _NAMES, TENSORFLOW_ENDINGS)
+    weights = _SQUAD if task and task["kind"] == "QuestionAnswerer" else _CLASSIFIER
+    head: Names = {
+        "head/kernel": (weights, TRANSPOSED),
+        "head/bias": weights.replace("weights", "bias"),
+    }
+    return expand(config, {**_NAMES, **head}, TENSORFLOW_ENDINGS, parts_of(task))
+
+
+def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
+    """Return the task of a checkpoint, whose labels have no names, or `None`."""
+    if _SQUAD in shapes:
+        return {"kind": "QuestionAnswerer"}
+    if _CLASSIFIER not in shapes:
+        return None
+    labels = [f"LABEL_{number}" for number in range(shapes[_CLASSIFIER][0])]
+    fields = {"labels": labels, "long_texts": "cut", "dropout": 0.1, "pooling": "cls"}
+    if len(labels) == 1:
+        return {"kind": "SequenceRegressor", **fields}
+    return {"kind": "SequenceClassifier", "multi_label": False, **fields}
 
 
 CONFIG_FILE = "bert_config.json"
@@ -184,11 +207,18 @@ def describe(
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
     wrapper = wrapper_prefix(arrays, _SIGNATURE)
+    arrays = arrays.select({name.removeprefix(wrapper): name for name in weights})
+    task = _task(arrays.shapes)
+    if task and "hidden" not in parts_of(task):  # run_squad.py does not use it
+        used = [name for name in arrays.shapes if not name.startswith(_POOLER)]
+        arrays = arrays.select({name: name for name in used})
+        config = dataclasses.replace(config, pooler=False, next_sentence=False)
     return Checkpoint(
         description=f"google-research/bert, TF1 checkpoint{without_prefix(wrapper)}",
         config=config,
-        table=table(config),
-        arrays=arrays.select({name.removeprefix(wrapper): name for name in weights}),
+        table=table(config, task),
+        arrays=arrays,
+        task=task,
         vocab=vocab,
         tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
     )

@@ -10,7 +10,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, Vocab, WarmupLinearDecay
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTConfig,
+    BERTModel,
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+    Vocab,
+    WarmupLinearDecay,
+    convert_checkpoint,
+    load_pretrained,
+    load_task,
+)
 from keras_bert_d2l.checkpoints.formats import google
 from keras_bert_d2l.checkpoints.formats.google import config_from_json, config_to_json
 from keras_bert_d2l.checkpoints.weights import named_weights
@@ -398,3 +411,79 @@ def test_the_state_of_the_optimizer_is_not_read(folder):
     save_arrays(folder / "bert_model.ckpt", {**stored, **slots, "global_step": np.int64(2)})
     assert google.describe(folder).arrays.shapes.keys() == stored.keys()
     assert not model_of(google.describe(folder)).missing_heads
+
+
+# Checkpoints of run_classifier.py and run_squad.py
+
+
+def fine_tuned(folder, num_outputs, prefix="", name="output_{}"):
+    """Replace the pretraining heads by a head of google's, with Adam's slots, and return it."""
+    old = {n: x for n, x in arrays(folder / "bert_model.ckpt").items() if not n.startswith("cls/")}
+    rng = np.random.default_rng(num_outputs)
+    head = {
+        name.format("weights"): rng.normal(size=(num_outputs, 8)).astype("float32"),
+        name.format("bias"): rng.normal(size=num_outputs).astype("float32"),
+    }
+    slots = {f"{n}/adam_{m}": x for n, x in head.items() for m in "mv"}
+    new = {prefix + n: x for n, x in (old | head | slots).items()}
+    save_arrays(folder / "bert_model.ckpt", {**new, "global_step": np.int64(3)})
+    return list(head.values())
+
+
+def encoded(model):
+    tokens = np.array([[2, 5, 7, 3], [2, 9, 3, 0]])
+    batch = {"tokens": tokens, "segments": tokens * 0, "valid_lens": np.array([4, 3])}
+    return batch, np.asarray(model.encoder(*batch.values()))
+
+
+@pytest.mark.parametrize("prefix", ["", "module/"])
+@pytest.mark.parametrize(
+    ("num_outputs", "kind"),
+    [
+        (2, SequenceClassifier),
+        (3, SequenceClassifier),
+        (14, SequenceClassifier),
+        (1, SequenceRegressor),
+    ],
+)
+def test_a_checkpoint_of_run_classifier_is_a_task_model(folder, num_outputs, kind, prefix):
+    weights, bias = fine_tuned(folder, num_outputs, prefix)
+    loaded = load_pretrained(folder, verbose=False).model
+    assert type(loaded) is kind
+    assert loaded.labels == tuple(f"LABEL_{number}" for number in range(num_outputs))
+    batch, states = encoded(loaded)
+    pooler = {
+        n.split("/")[-1]: x for n, x in arrays(folder / "bert_model.ckpt").items() if "pool" in n
+    }
+    pooled = np.tanh(states[:, 0] @ pooler["kernel"] + pooler["bias"])
+    np.testing.assert_allclose(loaded(batch), pooled @ weights.T + bias, atol=1e-5)
+
+
+def test_the_labels_of_run_classifier_can_be_named(folder):
+    fine_tuned(folder, 3)
+    names = ["bad", "dull", "good"]
+    assert load_task(SequenceClassifier, folder, labels=names).model.labels == tuple(names)
+    with pytest.raises(ValueError, match="`labels` must match"):
+        load_task(SequenceClassifier, folder, labels=["bad", "good"])
+    with pytest.raises(ValueError, match="must be a checkpoint of a TokenClassifier"):
+        load_task(TokenClassifier, folder, labels=names)
+
+
+def test_a_checkpoint_of_run_squad_is_a_question_answerer(folder, tmp_path):
+    weights, bias = fine_tuned(folder, 2, name="cls/squad/output_{}")
+    loaded = load_pretrained(folder, verbose=False).model
+    assert type(loaded) is QuestionAnswerer
+    batch, states = encoded(loaded)
+    logits = np.stack(list(loaded(batch).values()), axis=-1)
+    np.testing.assert_allclose(logits[0], (states @ weights.T + bias)[0], atol=1e-5)
+    convert_checkpoint(folder, tmp_path / "hf", "huggingface")
+    again = load_pretrained(tmp_path / "hf", verbose=False).model
+    np.testing.assert_array_equal(np.stack(list(again(batch).values()), axis=-1), logits)
+
+
+def test_a_head_that_is_incomplete_is_named(folder):
+    name = "output_weights"
+    old = {n: x for n, x in arrays(folder / "bert_model.ckpt").items() if not n.startswith("cls/")}
+    save_arrays(folder / "bert_model.ckpt", {**old, name: np.zeros((2, 8), "float32")})
+    with pytest.raises(ValueError, match="lacks weights of the model: output_bias"):
+        load_pretrained(folder)
