@@ -22,8 +22,8 @@ QUESTIONS = (
 
 _CORPUS = "docstrings"
 _VOCAB_SIZE = 4000
-# Many small steps: a model needs many updates before it learns to use the context of a word.
-_BATCH_SIZE, _MAX_LEN, _LEARNING_RATE = 32, 64, 2e-3
+# Short rows: on them, a model learns sooner to use the context of a word.
+_BATCH_SIZE, _MAX_LEN, _LEARNING_RATE = 64, 32, 2e-3
 # Google's initializer (standard deviation 0.02) learns much more slowly at a width of 128. Dropout
 # cannot help, because the model hardly sees a text twice.
 _FOR_MINUTES: dict[str, Any] = {"initializer": "book", "dropout": 0.0, "embedding_dropout": 0.0}
