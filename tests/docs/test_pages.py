@@ -72,7 +72,8 @@ FIRST = {  # makes what other pages have made, and removes what the page makes
 NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README does every day
     *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "doctor", "fine_tuning")),
     *(f"docs/{name}.md" for name in ("onnx", "pretraining", "serving", "tasks_data", "the_book")),
-    *(f"docs/tutorials/{name}.md" for name in ("serve", "your_own_labels", "your_own_text")),
+    *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
+    "docs/tutorials/serve.md",
 }
 PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
 
