@@ -79,6 +79,8 @@ def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
                 f"0x{line[error.start]:02x}; convert it, for example with `iconv -f LATIN1 -t "
                 "UTF-8`, or unpack it."
             ) from error
+        if "\r" in text and "\n" not in text:  # all line ends are "\r", so this is the whole text
+            text = text.replace("\r", "\n")
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 

@@ -71,7 +71,9 @@ def read_lines(path: pathlib.PurePath, start: int = 0, stop: int | None = None) 
 
 
 def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in blocks, decompressing `.gz` and `.xz`.
+    r"""Yield the text of a UTF-8 file in blocks, decompressing `.gz` and `.xz`.
+
+    If the first block has line ends of `\r` alone, every `\r` becomes `\n`.
 
     Args:
         path: The file.
@@ -84,7 +86,7 @@ def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = start
-    is_ascii = True
+    is_ascii, has_only_cr = True, False
     for block in _blocks(path, start, stop):
         if b"\0" in block and not (offset == 0 and block.startswith(_UTF16)):
             raise ValueError(
@@ -101,6 +103,10 @@ def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -
             raise ValueError(_not_utf8(path, error, offset - undecoded, is_ascii)) from error
         if offset == 0:
             text = text.removeprefix("\ufeff")
+        if offset == start:
+            has_only_cr = "\r" in text[:-1] and "\n" not in text
+        if has_only_cr:
+            text = text.replace("\r", "\n")
         is_ascii = is_ascii and text.isascii()
         offset += len(block)
         yield text

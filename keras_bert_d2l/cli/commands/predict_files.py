@@ -44,7 +44,7 @@ _LINES = (".txt", ".text")  # extensions of files with one text per line
 _BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # plain text may also start with a bracket
 
 
-@takes_options(TaskRunOptions, {"Data": "text text_b choices id header max_len"})
+@takes_options(TaskRunOptions, {"Data": "text text_b choices id header quotes max_len"})
 def predict(
     source: Annotated[str, Parameter(name="INPUT")],
     /,
@@ -178,7 +178,8 @@ def _line_examples(task: AnyTask, file: TextFile, context: Path | None) -> TaskE
 
 
 @takes_options(
-    TaskRunOptions, {"Data": "text text_b choices negative label id separator header max_len"}
+    TaskRunOptions,
+    {"Data": "text text_b choices negative label id separator header quotes max_len"},
 )
 def evaluate(
     *,

@@ -174,7 +174,7 @@ def _tasks_in_words() -> str:
     {
         "Run": "model",
         "Data": "train dev held_out text text_b choices negative mine_negatives label id header "
-        "multi_label long_texts separator max_len",
+        "quotes multi_label long_texts separator max_len",
         "Training": "epochs batch_size micro_batches remat optimizer learning_rate schedule "
         "warmup_ratio weight_decay "
         "dropout pooling temperature monitor patience seed",

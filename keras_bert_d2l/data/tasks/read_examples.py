@@ -1,5 +1,6 @@
 """Read the examples of a task from a file in any supported format, or from memory."""
 
+import dataclasses
 import os
 import pathlib
 
@@ -25,6 +26,7 @@ def read_examples(
     multi_label: bool = False,
     separator: str = ",",
     header: bool | None = None,
+    quotes: bool | None = None,
     labeled: bool | None = None,
 ) -> TaskExamples:
     r"""Read the examples of a task from a file or from memory.
@@ -33,10 +35,9 @@ def read_examples(
     Hugging Face, a list of dictionaries or a dictionary of lists is a table with named columns. A
     list of strings is a table of texts.
 
-    - `"classify"` and `"regress"` read tables: `.tsv` (quotes are part of the text), `.csv` (quotes
-      enclose cells), and JSON (one object per line, or one list of objects). `"classify"` also
-      reads fastText lines of `__label__x text`, and a folder with one subfolder of `.txt` files per
-      label.
+    - `"classify"` and `"regress"` read tables: `.tsv`, `.csv`, and JSON (one object per line, or
+      one list of objects). `"classify"` also reads fastText lines of `__label__x text`, and a
+      folder with one subfolder of `.txt` files per label.
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
       sentence), and tables with lists of words and tags.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
@@ -72,6 +73,8 @@ def read_examples(
         multi_label: Whether a text can have any number of labels, given as a list or a string.
         separator: Separator of the labels in such a string.
         header: Whether the first row of a table contains column names. Detected by default.
+        quotes: Whether quotes in a table enclose cells, as pandas and Excel write them, instead of
+            being part of the text. Detected by default.
         labeled: True requires labels, False ignores them. By default, they are read if present.
             Pairs for `"embed"` may always lack scores.
 
@@ -120,7 +123,8 @@ def read_examples(
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
         if role != "id":
             check_option(task, role, column)
-    examples = _read(data, ReadingOptions(task, given, multi_label, separator, header, labeled))
+    options = ReadingOptions(task, given, multi_label, separator, header, labeled)
+    examples = _read(data, quotes, options)
     name = examples.source
     if not len(examples):
         is_folder = pathlib.Path(name).is_dir()
@@ -137,13 +141,13 @@ def read_examples(
     return examples
 
 
-def _read(data: PathLike | InMemory, options: ReadingOptions) -> TaskExamples:
+def _read(data: PathLike | InMemory, quotes: bool | None, options: ReadingOptions) -> TaskExamples:
     if not isinstance(data, str | os.PathLike):
         file = memory_file(data)
     elif os.path.isdir(data):
         return folder_examples(pathlib.Path(data), options)
     else:
-        file = read_file(pathlib.Path(data))
+        file = dataclasses.replace(read_file(pathlib.Path(data)), quotes=quotes)
     if not file.text.strip():
         raise ValueError(f"{os.fspath(file.path)!r} is empty.")
     examples: TaskExamples = task_named(options.task).read(file, options)

@@ -24,7 +24,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
-from keras_bert_d2l.data.tasks.readers.tables import Row, Table, delimiter_of, is_json, read_table
+from keras_bert_d2l.data.tasks.readers.tables import Row, Table, dialect_of, is_json, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.schemes import scheme_note
 
@@ -274,12 +274,12 @@ def _read(file: TextFile, options: ReadingOptions) -> Table:
         return read_conllu(file)
     if is_json(file):
         return read_table(file, options.is_header)
-    if file.suffix == ".csv":
-        has_tabs = "\t" in next(filter(str.strip, file.lines()))
-        if not has_tabs or delimiter_of(file) == "\t":
-            table = read_table(file, options.is_header)
-            if len(table.first) > 1 and (table.columns or not has_tabs):
-                return table
+    dialect = dialect_of(file)
+    if dialect.delimiter != "\t" or dialect.has_quotes:
+        table = read_table(file, options.is_header)
+        if len(table.first) > 1:
+            has_words = table.columns is None and dialect.delimiter == "\t"
+            return dataclasses.replace(table, has_words=has_words)
     return read_conll(file, options.is_header)
 
 

@@ -193,6 +193,7 @@ def _read(options: TaskRunOptions, path: str) -> TaskExamples:
         multi_label=options.multi_label,
         separator=options.separator,
         header=options.header,
+        quotes=options.quotes,
         labeled=True,
     )
 

@@ -128,6 +128,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             0 or 1 are allowed, separated by commas.
         id: Column of the example ids.
         header: Treat the first row of a table as column names. Detected by default.
+        quotes: Treat quotes in a table as marks around cells, not as text. Detected by default.
         multi_label: Allow any number of labels per text.
         long_texts: Truncate single texts that are too long (cut), or split them into windows that
             overlap and pool the outputs of at most 8 windows (mean or max). For classify, regress
@@ -164,6 +165,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     label: _Column | None = None
     id: _Column | None = None
     header: bool | None = None
+    quotes: bool | None = None
     multi_label: bool = False
     long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.text_inputs.LongTexts
     pooling: Literal["cls", "mean"] | None = None  # layers.heads.TextPooling

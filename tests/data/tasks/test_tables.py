@@ -1,4 +1,6 @@
+import csv
 import hashlib
+import io
 import json
 import os
 
@@ -144,3 +146,112 @@ def test_a_named_pipe_is_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe.tsv")
     with pytest.raises(ValueError, match=r"pipe\.tsv' must be a file.*named pipe"):
         read_examples("classify", tmp_path / "pipe.tsv")
+
+
+TEXTS = ('He said "no".', "A line\nand\tanother.", "It is, so; so.", '"Ends not', 'A film"')
+LABELS = ("x", "y", "x", "y", "x")
+
+
+def as_table(separator, quoting, texts=TEXTS, header=("text", "label"), **options):
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=separator, quoting=quoting, lineterminator="\n", **options)
+    writer.writerows([header, *zip(texts, LABELS, strict=False)])
+    return out.getvalue()
+
+
+ESCAPED = {"doublequote": False, "escapechar": "\\"}  # Spark
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt", "a"])
+@pytest.mark.parametrize(
+    ("quoting", "texts", "options"),
+    [
+        (csv.QUOTE_MINIMAL, TEXTS, {}),
+        (csv.QUOTE_MINIMAL, TEXTS[:1], {}),
+        (csv.QUOTE_MINIMAL, ('a "b"', "c", '"'), {}),
+        (csv.QUOTE_ALL, TEXTS, {}),
+        (csv.QUOTE_ALL, ("a", "b", "c"), {}),
+        (csv.QUOTE_NONNUMERIC, ("a b", "b"), {}),
+        (csv.QUOTE_MINIMAL, TEXTS, ESCAPED),
+        (csv.QUOTE_ALL, ('a "b"', "c"), ESCAPED),
+        (csv.QUOTE_NONE, ('He said "no".', "b"), {"escapechar": "\\"}),
+    ],
+)
+def test_quotes_that_a_program_wrote_are_no_text(write, name, quoting, texts, options):
+    content = as_table("\t", quoting, texts, **options)
+    for end in ("\n", "\r\n"):
+        given = tuple(text.replace("\n", end) for text in texts)
+        examples = read_examples("classify", write(name, content.replace("\n", end)))
+        assert (examples.texts, examples.labels) == (given, LABELS[: len(texts)])
+        assert examples.dropped == {}
+        if '"' in content:
+            assert examples.notes == ("read quotes as marks around cells",)
+    if name != "a":
+        commas = as_table(",", quoting, texts, **options)
+        assert read_examples("classify", write("b.csv", commas)).texts == tuple(texts)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ('"Begins so', "Next one", 'Ends so"', "Last"),
+        ('He said "no".', "b"),
+        ('"Good film"', "b", "c"),
+        ('"Good," he said, "so."', "b"),
+        ('"', "b", '"', "c"),
+        ('5" wide', 'a ""b""', "c"),
+        ('a \\"b\\"', '"c', "d"),
+    ],
+)
+def test_quotes_in_a_text_are_text(write, name, texts):
+    rows = "".join(f"{text}\t{label}\n" for text, label in zip(texts, LABELS, strict=False))
+    examples = read_examples("classify", write(name, f"text\tlabel\n{rows}"))
+    assert (examples.texts, examples.notes) == (texts, ("read quotes as text",))
+    ragged = write(name, f"text\tlabel\n{rows}too\tmany\tcells\n")
+    assert read_examples("classify", ragged).texts == texts
+    words = "".join(f"{text}\t{label}\n\n" for text, label in zip(texts, LABELS, strict=False))
+    assert read_examples("tag", write("a.conll", words)).words == tuple((text,) for text in texts)
+
+
+def test_the_option_overrides_what_quotes_seem_to_be(write):
+    path = write("a.tsv", 'text\tlabel\n"Good film"\tx\nb\ty\n')
+    assert read_examples("classify", path).texts[0] == '"Good film"'
+    assert read_examples("classify", path, quotes=True).texts[0] == "Good film"
+    written = write("b.tsv", as_table("\t", csv.QUOTE_MINIMAL, TEXTS[:1]))
+    assert read_examples("classify", written, quotes=False).texts == ('"He said ""no""."',)
+    raw = write("c.csv", 'text,label\n"Good" film,x\n5" wide,y\n')
+    assert read_examples("classify", raw, quotes=False).texts == ('"Good" film', '5" wide')
+    with pytest.raises(ValueError, match="line 2: this is not CSV.*choose --no-quotes"):
+        read_examples("classify", raw)
+
+
+@pytest.mark.parametrize("separator", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_the_first_line_of_excel_names_the_separator(write, separator, name):
+    content = f"sep={separator}\r\n{as_table(separator, csv.QUOTE_MINIMAL)}"
+    examples = read_examples("classify", write(name, content))
+    assert (examples.texts, examples.labels, examples.ids[0]) == (TEXTS, LABELS, "3")
+
+
+def test_words_may_be_quotes_in_a_table_of_a_program(write):
+    rows = 'Ada\tPER\n""""\tO\n,\tO\nleft\tO\n""""\tO\n'
+    for header in ("word\ttag\n", ""):
+        examples = read_examples("tag", write("a.tsv", f"{header}{rows}\n{rows}"))
+        assert examples.words == (("Ada", '"', ",", "left", '"'),) * 2
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "expected"),
+    [
+        ("classify", "a.txt", "A film.\nA bore.\n", ("A film.", "A bore.")),
+        ("classify", "a.tsv", "text\tlabel\na\tx\nb\ty\n", ("a", "b")),
+        ("classify", "a.csv", 'text,label\n"a, b",x\nc,y\n', ("a, b", "c")),
+        ("classify", "a.jsonl", '{"text": "a"}\n{"text": "b"}\n', ("a", "b")),
+        ("tag", "a.conll", "Ada PER\nleft O\n\nBob PER\n", (("Ada", "left"), ("Bob",))),
+        ("tag", "a.csv", "word,tag\nAda,PER\nleft,O\n\nBob,PER\n", (("Ada", "left"), ("Bob",))),
+    ],
+)
+def test_line_ends_may_be_carriage_returns(write, task, name, content, expected):
+    examples = read_examples(task, write(name, content.replace("\n", "\r")))
+    assert getattr(examples, examples.sequences[0]) == expected

@@ -1,8 +1,8 @@
 """Read TSV, CSV, JSON and fastText files as tables with rows and named columns.
 
-In a TSV file, quotes are part of the text. In a CSV file, quotes enclose cells, and the delimiter
-may be a comma, semicolon, pipe or tab (with tabs, quotes only count if they enclose complete
-cells). JSON is one object per line, or one list of objects. A fastText line is `__label__x text`.
+The columns of a `.csv` file are separated by commas, semicolons, pipes or tabs, and those of other
+tables by tabs. Whether quotes enclose cells or are part of the text depends on the whole file.
+JSON is one object per line, or one list of objects. A fastText line is `__label__x text`.
 """
 
 import contextlib
@@ -21,8 +21,9 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 _SEPARATED = (".csv", ".tsv")
 _DELIMITERS = ",;|"
-# A quoted cell between tabs. Two quotes with a tab between them belong to two cells.
-_QUOTED = re.compile(r'"(?<![^\t\n]")[^"\t]*(?:""[^"\t]*)*"(?=[\t\r\n]|\Z)')
+_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # Excel's first line
+_QUOTED_CELL = re.compile(r'"(?:[^"\\]|""|\\.)*\\?"')
+_NEEDS_QUOTES = re.compile(r'..*(?:""|\\"|[,;]).*.')
 _SAMPLE = 50  # lines used to detect the delimiter
 _SHOWN_KEYS = 6  # maximum number of keys in an error message
 _FASTTEXT = "__label__"
@@ -83,10 +84,8 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
         return _json_table(file)
     if file.suffix not in _SEPARATED and file.text.lstrip().startswith(_FASTTEXT):
         return _fasttext_table(file)
-    if (delimiter := delimiter_of(file)) is not None:
-        rows = list(_quoted_rows(file, delimiter))
-    else:
-        rows = [Row(number, line.split("\t")) for number, line in enumerate(file.lines(), 1)]
+    dialect = dialect_of(file)
+    rows = list(dialect.rows(file))
     filled = [
         place for place, row in enumerate(rows) if any(str(cell).strip() for cell in row.cells)
     ]
@@ -96,8 +95,8 @@ def read_table(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     rows = rows[filled[0] : filled[-1] + 1]
     first = tuple(map(str, rows[0].cells))
     if has_header(first):
-        return Table(tuple(name.strip() for name in first), rows[1:], first)
-    return Table(None, rows, first)
+        return Table(tuple(name.strip() for name in first), rows[1:], first, notes=dialect.notes)
+    return Table(None, rows, first, notes=dialect.notes)
 
 
 def is_json(file: TextFile) -> bool:
@@ -186,28 +185,108 @@ def _fasttext_table(file: TextFile) -> Table:
     return Table(("label", "text"), rows, ("label", "text"))
 
 
-def delimiter_of(file: TextFile) -> str | None:
-    """Return the delimiter of a CSV file; None if quotes are part of the text, as in TSV.
+class Dialect(NamedTuple):
+    """How the lines of a table are divided into cells.
 
-    The delimiter is the one that splits the most of the first rows, and most evenly. The raw count
-    is not enough: a text may contain more semicolons than there are commas between columns.
+    Attributes:
+        delimiter: What separates cells.
+        has_quotes: Whether quotes enclose cells; otherwise, they are part of the text.
+        escape: What stands before a quote within a cell, besides another quote.
+        start: The offset of the first row; a line such as `sep=;` stands before it.
+        notes: What was decided.
     """
-    if file.suffix != ".csv":
-        return None
-    unquoted = _QUOTED.sub("", file.text) if "\t" in file.text else ""
-    lines = [line for line in unquoted.split("\n", _SAMPLE)[:_SAMPLE] if line.strip(" \r")]
+
+    delimiter: str
+    has_quotes: bool = True
+    escape: str | None = None
+    start: int = 0
+    notes: tuple[str, ...] = ()
+
+    def rows(self, file: TextFile) -> Iterator[Row]:
+        """Yield the rows of a file.
+
+        Raises:
+            ValueError: The quotes do not fit.
+        """
+        line = 2 if self.start else 1
+        if self.has_quotes:
+            yield from _quoted_rows(file, self, line)
+            return
+        for number, text in enumerate(file.lines()[line - 1 :], line):
+            yield Row(number, text.split(self.delimiter))
+
+
+def dialect_of(file: TextFile) -> Dialect:
+    """Return the dialect of a table, which its text decides; its name only tells the delimiters."""
+    found = _SEPARATOR_LINE.match(file.text)
+    dialect = Dialect("\t", start=found.end() if found else 0)
+    if found:
+        dialect = dialect._replace(delimiter=found[1])
+    elif file.suffix == ".csv":
+        dialect = dialect._replace(delimiter=_delimiter(file))
+    has_tabs = dialect.delimiter == "\t"
+    if '"' not in file.text or file.quotes is False:
+        return dialect._replace(has_quotes=not has_tabs and file.quotes is not False)
+    if '\\"' in file.text:  # an escape if all other quotes enclose cells
+        end = re.escape(dialect.delimiter)
+        enclosed = rf'(?<![^{end}\n])"[^"]*"(?=[{end}\r\n]|\Z)'
+        others = re.sub(enclosed, "", file.text.replace('\\"', ""))
+        dialect = dialect._replace(escape=None if '"' in others else "\\")
+    if file.quotes or not has_tabs:
+        return dialect
+    if dialect.escape or _are_cells_quoted(file, dialect):
+        return dialect._replace(notes=("read quotes as marks around cells",))
+    return dialect._replace(has_quotes=False, notes=("read quotes as text",))
+
+
+def _are_cells_quoted(file: TextFile, dialect: Dialect) -> bool:
+    """Return whether a program quoted the cells of a table that is separated by tabs.
+
+    If all lines have the same number of tabs, all cells with quotes must be enclosed by them, and
+    must need it, unless there are as many as lines. Otherwise, quotes that enclose line breaks and
+    tabs must give rows of equal length, and no row may contain several complete lines.
+    """
+    lines = [line for line in file.text[dialect.start :].split("\n") if line.strip()]
+    tabs = [line.count("\t") for line in lines]
+    if len(set(tabs)) > 1:
+        widths = list(_widths(file, dialect))
+        return len(set(widths)) == 1 and tabs.count(widths[0] - 1) <= len(widths)
+    quoted = (line.removesuffix("\r").split("\t") for line in lines if '"' in line)
+    cells = [cell for cells in quoted for cell in cells if '"' in cell]
+    if not all(map(_QUOTED_CELL.fullmatch, cells)):
+        return False
+    if tabs[0] and len(cells) >= len(lines):
+        return True
+    need = [bool(_NEEDS_QUOTES.fullmatch(cell)) for cell in cells if cell != '""']
+    return any(need) and all(need)
+
+
+def _widths(file: TextFile, dialect: Dialect) -> Iterator[int]:
+    """Yield the number of cells of each row of a table; none if its quotes do not fit."""
+    with contextlib.suppress(ValueError):
+        yield from [len(row.cells) for row in dialect.rows(file) if row.cells]
+
+
+def _delimiter(file: TextFile) -> str:
+    """Return the delimiter of a CSV file.
+
+    It is the one that splits the most of the first rows, and most evenly. The raw count is not
+    enough: a text may contain more semicolons than there are commas between columns. Tabs must be
+    in all rows or lines; otherwise, they are within texts.
+    """
     widths: dict[str, list[int]] = {}
-    if lines and all("\t" in line for line in lines):  # otherwise the tabs are within texts
-        widths["\t"] = [line.count("\t") + 1 for line in lines]
-    for delimiter in _DELIMITERS:
+    for delimiter in ("\t", *_DELIMITERS):
         widths[delimiter] = []
         with contextlib.suppress(ValueError):  # the quotes do not fit this delimiter
-            for row in itertools.islice(_quoted_rows(file, delimiter), _SAMPLE):
+            for row in itertools.islice(Dialect(delimiter).rows(file), _SAMPLE):
                 widths[delimiter].append(len(row.cells))
+    lines = [line for line in file.text.split("\n", _SAMPLE)[:_SAMPLE] if line.strip(" \r")]
+    if all("\t" in line for line in lines):
+        widths["\t"] = [line.count("\t") + 1 for line in lines]
+    elif 1 in widths["\t"]:
+        widths["\t"] = []
     best = max(widths, key=lambda delimiter: _fitness(widths[delimiter]))
-    if best == "\t" and (unquoted == file.text or '"' in unquoted):
-        return None  # no cell is quoted, or quotes also occur within cells
-    return best
+    return best if _fitness(widths[best])[0] else _DELIMITERS[0]
 
 
 def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
@@ -223,21 +302,22 @@ def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
     return len(several), -len(set(several)), several[0]
 
 
-def _quoted_rows(file: TextFile, delimiter: str) -> Iterator[Row]:
+def _quoted_rows(file: TextFile, dialect: Dialect, line: int) -> Iterator[Row]:
     # Strict mode, because an unclosed quote would otherwise swallow the rest of the file.
-    reader = csv.reader(io.StringIO(file.text, newline=""), delimiter=delimiter, strict=True)
-    line = 1
+    text = io.StringIO(file.text[dialect.start :], newline="")
+    reader = csv.reader(text, delimiter=dialect.delimiter, escapechar=dialect.escape, strict=True)
+    first = line
     limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # texts may be long
     try:
         for cells in reader:
             yield Row(line, cells)
-            line = reader.line_num + 1
+            line = first + reader.line_num
     except csv.Error as error:
         raise file.error(
             line,
             f"this is not CSV ({error}). Quote a cell that contains quotes, and double the quotes "
-            'inside it: "he said ""no""". If quotes are part of the text, separate the columns '
-            "with tabs and name the file .tsv.",
+            'inside it: "he said ""no""". If quotes are part of the text, choose --no-quotes '
+            "(quotes=False in Python).",
         ) from error
     finally:
         csv.field_size_limit(limit)

@@ -29,11 +29,13 @@ class TextFile:
         path: Path of the file.
         text: The complete text.
         sha256: Checksum of the bytes on disk.
+        quotes: Whether quotes enclose the cells of a table; None: detected.
     """
 
     path: pathlib.Path
     text: str
     sha256: str
+    quotes: bool | None = None
 
     @property
     def suffix(self) -> str:
