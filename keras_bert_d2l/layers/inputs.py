@@ -61,9 +61,12 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
         config: The architecture of the model.
     """
     last_segment = config.num_segments - 1 - config.first_segment_id
+    number = "Number the texts of a row from 0."
+    if last_segment == 0:
+        number = "The model has one segment, so it reads single texts, not pairs. Join their words."
     limits = {
         "tokens": (0, config.vocab_size - 1, "Use the vocabulary of the model."),
-        "segments": (0, last_segment, "Number the texts of a row from 0."),
+        "segments": (0, last_segment, number),
         "valid_lens": (1, length, "Count the tokens before the padding."),
         "attention_mask": (0, 1, "1 marks the keys that may be attended to."),
         "position_ids": (0, config.max_len - 1, "The limit is `max_len` - 1 of the model."),

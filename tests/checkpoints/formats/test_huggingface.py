@@ -458,6 +458,24 @@ def test_missing_files_are_named(folder):
         huggingface.describe(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("tf_model.h5", "from_tf=True"),
+        ("tf_model-00001-of-00002.h5", "from_tf=True"),
+        ("flax_model.msgpack", "from_flax=True"),
+        ("model.onnx", "onnxruntime"),
+        ("onnx/model_quantized.onnx", "onnxruntime"),
+        ("model-q8.gguf", "Load the checkpoint"),
+    ],
+)
+def test_weights_of_other_programs_are_named_with_the_remedy(folder, name, remedy):
+    (folder / "onnx").mkdir()
+    (folder / "model.safetensors").rename(folder / name)
+    with pytest.raises(ValueError, match=f"only in {name.rpartition('/')[2]}.*{remedy}"):
+        huggingface.describe(folder)
+
+
 def test_pickles_are_rejected_with_instructions_for_safetensors(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model-00001-of-00002.bin")
     with pytest.raises(ValueError, match="pickles.*save_pretrained"):

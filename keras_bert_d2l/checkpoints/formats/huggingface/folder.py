@@ -64,6 +64,17 @@ from keras_bert_d2l.types import ConfigDict
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
+_CONVERT = (
+    "Convert them with transformers 4, with the class that has the same heads: "
+    '`BertForPreTraining.from_pretrained("{{}}", {}=True).save_pretrained(folder)`.'
+)
+_REMEDIES = {  # for the weights of other programs, by the ending of their files
+    ".h5": _CONVERT.format("from_tf"),
+    ".msgpack": _CONVERT.format("from_flax"),
+    ".onnx": "Load the checkpoint that it was exported from, or run it with onnxruntime.",
+    ".gguf": "Load the checkpoint that it was converted from.",
+    ".tflite": "Load the checkpoint that it was converted from.",
+}
 _MLM_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 _DECODER = "cls.predictions.decoder.weight"
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -144,6 +155,14 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
             f"{os.fspath(path)!r} has its weights only in {first_few(pickles)}. "
             + HOW_TO_CONVERT.format(os.fspath(path))
         )
+    others = {file.name for ending in _REMEDIES for file in path.rglob(f"*{ending}")}
+    for ending, remedy in _REMEDIES.items():
+        found = sorted(name for name in others if name.endswith(ending))
+        if found:
+            raise ValueError(
+                f"{os.fspath(path)!r} has its weights only in {first_few(found)}, which this "
+                f"package does not read. {remedy.format(os.fspath(path))}"
+            )
     raise FileNotFoundError(
         f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {INDEX_FILE}."
     )
