@@ -105,7 +105,7 @@ def test_a_config_saved_by_version_0_1_0_loads():
 
 
 def test_an_unknown_option_is_named_in_the_error():
-    with pytest.raises(ValueError, match="BERTEncoder.*num_layers"):
+    with pytest.raises(ValueError, match="'num_layers'. Did you mean 'num_blks'"):
         small_encoder(num_layers=2)
 
 
