@@ -6,50 +6,49 @@ from keras import ops
 
 import keras_bert_d2l as kb
 
-SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1, "dropout": 0.1}
 MAX_LEN = 16
+SIZES = (8, 16, 2, 1, 0.1, MAX_LEN)  # after the size of the vocabulary
 
 
-def own_inputs(length=None, num_positions=None):
-    """Return the inputs of a model by name, with a numeric feature besides those of a text."""
-    return {
-        "tokens": keras.Input((length,), dtype="int32", name="tokens"),
-        "segments": keras.Input((length,), dtype="int32", name="segments"),
-        "valid_lens": keras.Input((), dtype="int32", name="valid_lens"),
-        "pred_positions": keras.Input((num_positions,), dtype="int32", name="pred_positions"),
-        "numbers": keras.Input((3,), name="numbers"),
-    }
-
-
-def own_model(vocab_size, *, between=None, before=None, length=None, num_positions=None, **options):
-    """Return a model with two heads of BERT and one of its own, of distinct random weights.
+def own_model(
+    vocab_size,
+    before=lambda tokens: tokens,
+    between=lambda encoded_X: encoded_X,
+    first=lambda encoded_X: encoded_X[:, 0],
+    nested=False,
+    sizes=(None, None),
+    **names,
+):
+    """Return a model with an MLM head, a next-sentence head, and a head that also reads numbers.
 
     Args:
         vocab_size: Size of the vocabulary.
-        between: A layer between the encoder and the MLM head.
-        before: A layer that changes the tokens.
-        length: Fixed number of tokens per row.
-        num_positions: Fixed number of predicted positions.
-        **options: Further arguments of the encoder.
+        before: What is done with the tokens before the encoder.
+        between: What is done between the encoder and the MLM head.
+        first: What the next-sentence head and its pooler read.
+        nested: Whether the encoder is in a model of its own.
+        sizes: Fixed numbers of tokens and of predicted positions.
+        **names: Other names of inputs.
     """
-    inputs = own_inputs(length, num_positions)
-    encoder = kb.BERTEncoder(vocab_size, **SIZES, max_len=MAX_LEN, name="encoder", **options)
-    tokens = inputs["tokens"] if before is None else before(inputs["tokens"])
-    encoded_X = encoder(tokens, inputs["segments"], inputs["valid_lens"])
-    read_X = encoded_X if between is None else between(encoded_X)
-    mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding, name="mlm")
-    pooled = keras.layers.Dense(8, activation="tanh", name="pooler")(encoded_X[:, 0])
-    risk_X = ops.concatenate([encoded_X[:, 0], ops.cast(inputs["numbers"], encoded_X.dtype)], -1)
-    outputs = {
-        "mlm": mlm(read_X, inputs["pred_positions"]),
-        "nsp": kb.NextSentencePred(name="nsp")(pooled),
-        "risk": keras.layers.Dense(2, name="risk")(risk_X),
+    shapes = {"tokens": sizes[:1], "segments": sizes[:1], "valid_lens": ()}
+    shapes |= {"pred_positions": sizes[1:], "numbers": (3,)}
+    inputs = {
+        name: keras.Input(shape, dtype="int32", name=names.get(name, name))
+        for name, shape in shapes.items()
     }
-    return randomized(keras.Model(inputs, outputs, name="own"))
-
-
-def randomized(model):
-    """Give a model weights of which no two are equal, and return it."""
+    encoder = kb.BERTEncoder(vocab_size, *SIZES, name="encoder")
+    features = [before(inputs["tokens"]), inputs["segments"], inputs["valid_lens"]]
+    encode = keras.Model(features, encoder(*features)) if nested else lambda x: encoder(*x)
+    encoded_X = encode(features)
+    mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding)
+    pooled = keras.layers.Dense(8, activation="tanh")(first(encoded_X))
+    numbers = ops.cast(inputs["numbers"], encoded_X.dtype)
+    outputs = {
+        "mlm": mlm(between(encoded_X), inputs["pred_positions"]),
+        "nsp": kb.NextSentencePred()(pooled),
+        "risk": keras.layers.Dense(2)(ops.concatenate([encoded_X[:, 0], numbers], axis=-1)),
+    }
+    model = keras.Model([*inputs.values()], outputs)
     rng = np.random.default_rng(0)
     for weight in model.trainable_weights:
         weight.assign(rng.normal(0, 0.5, weight.shape))
@@ -61,7 +60,7 @@ class Subclassed(keras.Model):
 
     def __init__(self, vocab_size):
         super().__init__()
-        self.encoder = kb.BERTEncoder(vocab_size, **SIZES, max_len=MAX_LEN)
+        self.encoder = kb.BERTEncoder(vocab_size, *SIZES)
         self.mlm = kb.MaskLM(vocab_size, 8)
 
     def call(self, batch):
