@@ -3,6 +3,8 @@
 import os
 from typing import Literal, get_args
 
+import keras
+
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
@@ -42,7 +44,7 @@ _REPLACEABLE = {
 
 
 def save_pretrained(
-    model: BERTModel | TaskModel,
+    model: keras.Model,
     path: PathLike,
     *,
     tokenizer: Tokenizer | None = None,
@@ -55,7 +57,9 @@ def save_pretrained(
     random generators) is not saved, and neither are the random weights of `missing_heads`.
 
     Args:
-        model: A `BERTModel`, or a task model, which is saved with its head and its labels.
+        model: A `BERTModel`, or a task model, which is saved with its head and its labels. Of a
+            Keras model of your own, the `BERTEncoder` is saved, with the heads of a `BERTModel`
+            that read it directly; other layers are not.
         path: The folder to write. It must be new or empty, or contain a checkpoint.
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.

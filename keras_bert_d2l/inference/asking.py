@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
+import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_order, tokenizer_of
@@ -61,7 +62,7 @@ def one_per_text(
 
 
 def asked_model(
-    model: Model | PathLike,
+    model: keras.Model | PathLike,
     *kinds: type[Model],
     tokenizer: Tokenizer | None = None,
     texts: Sequence[object] = (),

@@ -55,7 +55,7 @@ class Features:
 
 
 def extract_features(
-    model: BERTModel | TaskModel | PathLike,
+    model: keras.Model | PathLike,
     texts: Iterable[str],
     *,
     layers: Sequence[int] = (-1,),

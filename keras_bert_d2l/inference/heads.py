@@ -7,6 +7,7 @@ size, k: predictions per mask.
 import dataclasses
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -50,7 +51,7 @@ Predictions = list[list[Prediction]]
 
 @one_per_text(Predictions)
 def fill_mask(
-    model: BERTModel | PathLike,
+    model: keras.Model | PathLike,
     texts: str | Texts,
     *,
     top_k: int | None = None,
@@ -65,6 +66,7 @@ def fill_mask(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
+            A Keras model of your own may have the layers of a `BERTModel`.
         texts: A text, or a list of texts.
         top_k: Number of predictions per mask, k. `None` means 5 or, with `targets`, all of them.
         targets: Score only these words. Each must be one token of the vocabulary. The scores are
@@ -189,7 +191,7 @@ def _fill_batch(
 
 
 def next_sentence_score(
-    model: BERTModel | PathLike,
+    model: keras.Model | PathLike,
     a: str | list[str],
     b: str | list[str],
     *,
@@ -205,6 +207,7 @@ def next_sentence_score(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
+            A Keras model of your own may have the layers of a `BERTModel`.
         a: The first text, or a list of first texts.
         b: The second text, or a list of the same length.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.

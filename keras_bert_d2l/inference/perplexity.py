@@ -149,7 +149,7 @@ class Perplexity(Result):
 
 @one_per_text(Perplexity)
 def pseudo_perplexity(
-    model: BERTModel | PathLike,
+    model: keras.Model | PathLike,
     texts: str | Texts,
     *,
     tokenizer: Tokenizer | None = None,
@@ -164,6 +164,7 @@ def pseudo_perplexity(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
+            A Keras model of your own may have the layers of a `BERTModel`.
         texts: A text, or a list of texts.
         tokenizer: The tokenizer. `None` means `model.tokenizer`. Perplexities are comparable only
             for the same vocabulary.
@@ -262,7 +263,7 @@ class MinimalPairs(Result):
 
 
 def minimal_pairs(
-    model: BERTModel | PathLike,
+    model: keras.Model | PathLike,
     pairs: PathLike | InMemory,
     *,
     word_wise: bool = False,

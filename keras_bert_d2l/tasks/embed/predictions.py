@@ -6,6 +6,7 @@ B: number of texts, D: hidden width, k: maximum number of matches per query.
 import dataclasses
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, shown
@@ -41,7 +42,7 @@ class Match(Result):
 
 
 def embed(
-    model: TextEmbedder | BERTModel | PathLike,
+    model: keras.Model | PathLike,
     texts: str | Sequence[str],
     *,
     tokenizer: Tokenizer | None = None,
@@ -88,7 +89,7 @@ def embed(
 
 @one_per_text(list[Match])
 def similar(
-    model: TextEmbedder | BERTModel | PathLike,
+    model: keras.Model | PathLike,
     query: str | Texts,
     texts: Sequence[str],
     *,
@@ -147,7 +148,7 @@ def similar(
 
 
 def _embedder(
-    model: TextEmbedder | BERTModel | PathLike, tokenizer: Tokenizer | None, *texts: object
+    model: keras.Model | PathLike, tokenizer: Tokenizer | None, *texts: object
 ) -> tuple[TextEmbedder, Tokenizer]:
     kinds = (TextEmbedder, BERTModel)
     model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=texts)

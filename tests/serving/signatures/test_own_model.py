@@ -28,8 +28,7 @@ BATCH = {
 
 def signatures(model, tokenizer, pairs=False, **names):
     """Return the functions that would be exported, by name."""
-    options = TextOptions(pairs, 3, None, **names)
-    found = model_signatures(model, tokenizer, options)
+    found = model_signatures(model, tokenizer, TextOptions(pairs, 3, None, **names))
     return {name: signature.function for name, signature in found.items()}
 
 
@@ -94,13 +93,9 @@ def test_pairs_have_two_segments(tokenizer):
     answer = signatures(model, tokenizer, pairs=True)["serving_default"](
         tf.constant(["red"]), tf.constant(["blue [MASK]"]), tf.constant(NUMBERS[:1])
     )
-    batch = {
-        "tokens": np.array([[2, 5, 3, 7, 4, 3]], "int32"),
-        "segments": np.array([[0, 0, 0, 1, 1, 1]], "int32"),
-        "valid_lens": np.array([6], "int32"),
-        "pred_positions": np.array([[4]], "int32"),
-        "numbers": NUMBERS[:1],
-    }
+    batch = {"tokens": [[2, 5, 3, 7, 4, 3]], "segments": [[0, 0, 0, 1, 1, 1]], "valid_lens": [6]}
+    batch |= {"pred_positions": [[4]], "numbers": NUMBERS[:1]}
+    batch = {name: np.array(x, "int32") for name, x in batch.items()}
     del answer["truncated"]
     assert_close(answer, model(batch))
 
