@@ -42,7 +42,8 @@ def own_model(
     encoded_X = encode(features)
     mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding)
     pooled = keras.layers.Dense(8, activation="tanh")(first(encoded_X))
-    numbers = ops.cast(inputs["numbers"], encoded_X.dtype)
+    numbers = keras.layers.IntegerLookup(vocabulary=[1, 2, -4, 5])(inputs["numbers"])
+    numbers = ops.cast(numbers, encoded_X.dtype)
     outputs = {
         "mlm": mlm(between(encoded_X), inputs["pred_positions"]),
         "nsp": kb.NextSentencePred()(pooled),

@@ -142,7 +142,8 @@ def export_saved_model(
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with _os_errors(folder), replacing_folder(folder) as temporary:
-        _save(signatures, tokenizer, temporary)
+        tables = [getattr(layer, "lookup_table", None) for layer in model._flatten_layers()]
+        _save(signatures, [x for x in (tokenizer, *tables) if x is not None], temporary)
         check_saved_model(temporary)
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
@@ -183,15 +184,15 @@ def _checked(model: object) -> BERTModel | TaskModel:
 
 
 def _save(
-    signatures: Mapping[str, Signature], tokenizer: Tokenizer | None, folder: pathlib.Path
+    signatures: Mapping[str, Signature], resources: list[object], folder: pathlib.Path
 ) -> None:
-    """Write the graph and its variables.
+    """Write the graph, its variables and other resources, such as tables of the tokenizer.
 
     Functions that are already traced are saved unchanged. `keras.export.ExportArchive` would
     trace each of them again.
     """
     saved = tf.Module()
-    saved.tokenizer = tokenizer
+    saved.resources = resources
     traced = {
         name: tf.function(signature.function, autograph=False).get_concrete_function(
             *signature.specs
