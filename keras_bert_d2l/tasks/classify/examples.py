@@ -26,6 +26,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     as_string,
     cell_string,
     collect,
+    collected,
     listed,
     without_point,
 )
@@ -277,12 +278,16 @@ def _names(value: object, separator: str) -> tuple[str, ...]:
     if value is None:
         raise Unusable("no label")
     items = listed(value)
+    items = collected(as_string(value)) if items is None else items
     names = map(_name, as_string(value).split(separator) if items is None else items)
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _single_name(value: object, is_pair: bool) -> str:
-    if listed(value) is not None:
+    items = listed(value)
+    # "[1]" is a name, as written.
+    is_name = isinstance(value, str) and items is not None and value.strip("[] ").isdecimal()
+    if (items is not None and not is_name) or collected(as_string(value)) is not None:
         raise Unusable("several labels (see --multi-label; `multi_label` in Python)")
     name = _name(value)
     if not name:

@@ -196,3 +196,26 @@ def test_a_class_label_is_not_read_as_a_score(tmp_path):
         read_examples("embed", path)
     with pytest.raises(ValueError, match="`negative` is for the task 'embed'"):
         read_examples("classify", path, negative="label")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "[joy, fear]",
+        "{joy,fear}",
+        "{'joy', 'fear'}",
+        "('joy', 'fear')",
+        "frozenset({'joy', 'fear'})",
+        "array(['joy', 'fear'], dtype=object)",
+        "['joy' 'fear']",
+    ],
+)
+def test_lists_of_other_programs_are_lists_of_labels(write, cell):
+    path = write("a.tsv", f"text\tlabel\na film\t{cell}\na bore\tjoy\nso so\t[1]\n")
+    assert read_examples("classify", path, multi_label=True).labels[:2] == (
+        ("joy", "fear"),
+        ("joy",),
+    )
+    single = read_examples("classify", path)
+    assert single.labels == ("joy", "[1]")
+    assert list(single.dropped) == ["several labels (see --multi-label; `multi_label` in Python)"]

@@ -14,6 +14,10 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 # A list in the notation of Python or NumPy: "['a', 'b']", "[3 7]". "[OTHER]" is a label name.
 _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
+# The notation of Java, and of Python's sets, tuples and arrays: "[a, b]", "{'a', 'b'}".
+_COLLECTION = re.compile(
+    r"(?:(?:frozenset|set|array)\()?(?:\[(.*)\]|\{(.*)\}|\((.*)\))(?:,\s*dtype=.*)?\)?", re.DOTALL
+)
 _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
@@ -59,6 +63,17 @@ def listed(value: object) -> list[object] | None:
         return list(json.loads(text))
     except (json.JSONDecodeError, RecursionError):
         return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
+
+
+def collected(text: str) -> list[str] | None:
+    """Return the items of a collection with commas, as Java or Python print it, or else None."""
+    found = _COLLECTION.fullmatch(text.strip())
+    inside = next((part for part in found.groups() if part is not None), "") if found else ""
+    if "," not in inside and not inside.startswith(("'", '"')):
+        return None
+    if "'" in inside or '"' in inside:
+        return [_unquoted(item) for item in _ITEM.findall(inside.strip("[](){} "))]
+    return [item.strip() for item in inside.split(",")]
 
 
 def are_lists(cells: Iterable[object]) -> bool:
