@@ -65,7 +65,7 @@ def listed(value: object) -> list[object] | None:
         return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
 
 
-def collected(text: str) -> list[str] | None:
+def collected(text: str) -> list[object] | None:
     """Return the items of a collection with commas, as Java or Python print it, or else None."""
     found = _COLLECTION.fullmatch(text.strip())
     inside = next((part for part in found.groups() if part is not None), "") if found else ""
