@@ -232,9 +232,9 @@ def load_task(
         given = list(value) if isinstance(value, tuple) else value
         if name not in stored or given != stored.get(name):
             raise ValueError(
-                f"`{name}` must match the checkpoint {os.fspath(path)!r}, {stored.get(name)!r}, or "
-                f"be omitted. Received: {name}={shown(value)}. To train a new head, start from a "
-                "BERT without a task."
+                f"`{name}` must match the checkpoint {os.fspath(path)!r}, "
+                f"{shown(stored.get(name))}, or be omitted. Received: {name}={shown(value)}. To "
+                "train a new head, start from a BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
 

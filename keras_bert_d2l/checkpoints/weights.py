@@ -167,7 +167,7 @@ def first_few(names: Iterable[str]) -> str:
     """Return the first names in alphabetical order and the number omitted, for messages."""
     names = sorted(names)
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-    return ", ".join(names[:_NUM_NAMED]) + more
+    return ", ".join(f"{name:.100}" for name in names[:_NUM_NAMED]) + more
 
 
 def wrapper_prefix(arrays: NamedArrays, pattern: str) -> str:

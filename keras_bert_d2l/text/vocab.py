@@ -78,9 +78,9 @@ class Vocab:
             first = self._ids.setdefault(token, position)
             if first != position:
                 raise ValueError(
-                    f"The tokens of a vocabulary must be distinct. Received: {token!r} as the ids "
-                    f"{first} and {position} (lines {first + 1} and {position + 1} of the file). "
-                    "Rename one of them."
+                    f"The tokens of a vocabulary must be distinct. Received: {shown(token)} as the "
+                    f"ids {first} and {position} (lines {first + 1} and {position + 1} of the "
+                    "file). Rename one of them."
                 )
         self.special_tokens = _find_specials(self._ids)
         self.special_ids = tuple(self._ids[token] for token in self.special_tokens)
@@ -137,7 +137,8 @@ class Vocab:
         unknown = sorted(token for token in dropped if token not in self)
         if unknown:
             raise ValueError(
-                f"`tokens` must be in the vocabulary. Received: {unknown[0]!r}, which is not in it."
+                f"`tokens` must be in the vocabulary. Received: {shown(unknown[0])}, which "
+                "is not in it."
             )
         dropped -= {*self.special_tokens, *kept}
         return Vocab([token for token in self.tokens if token not in dropped])

@@ -120,6 +120,7 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ([*GOOGLE_SPECIALS, "\x85"], "control characters"),
         ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
         ("cat", "one str: 'cat'"),
+        ([*GOOGLE_SPECIALS, "x" * 200, "x" * 200], r"Received: 'x+\.\.\.x+' as the ids"),
     ],
 )
 def test_invalid_tokens_are_rejected(tokens, message):
