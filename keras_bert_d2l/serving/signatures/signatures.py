@@ -246,7 +246,7 @@ def model_signatures(
     """
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
     for option, value in options._asdict().items():
-        is_given = option != "top_k" and value not in (None, False)
+        is_given = option != "top_k" and value is not None and value is not False
         if is_given and (tokenizer is None or not takes(model, option)):
             needed = " or a ".join(task.model.__name__ for task in tasks_with(option))
             raise ValueError(
