@@ -104,12 +104,18 @@ def arguments_of(*functions: Callable) -> list[str]:
 
 
 def checks_names(function: _Function) -> _Function:
-    """Decorate a function so that an unknown keyword argument raises the error of `check_known`."""
-    known = arguments_of(function)
+    """Decorate a function so that an unknown keyword argument raises the error of `check_known`.
+
+    With an `__init__`, the error also names the arguments of the subclass that calls it.
+    """
+    own = arguments_of(function)
 
     @functools.wraps(function)
     def checked(*arguments: Any, **options: Any) -> Any:
-        check_known("argument", options, known)
+        if unknown := [name for name in options if name not in own]:
+            is_init = function.__name__ == "__init__"
+            outer = [type(arguments[0]).__init__] if is_init else []
+            check_known("argument", unknown, arguments_of(*outer, function))
         return function(*arguments, **options)
 
     return cast(_Function, checked)

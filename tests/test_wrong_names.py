@@ -49,6 +49,10 @@ WRONG = {
     "a model": (lambda **_: kb.BERTModel(7, **SIZES, maxlen=16), "max_len"),
     "an encoder": (lambda **_: kb.BERTEncoder(7, **SIZES, maxlen=16), "max_len"),
     "a task model": (lambda bert, **_: kb.TextEmbedder(bert, poling="mean"), "pooling"),
+    "a classifier": (
+        lambda bert, **_: kb.SequenceClassifier(bert, ["a", "b"], multilabel=True),
+        "multi_label",
+    ),
     "compile of a BERT": (lambda bert, **_: bert.compile(microbatches=2), "micro_batches"),
     "compile of a task": (lambda model, **_: model.compile(class_weight={}), "class_weights"),
     "Keras's compile": (lambda model, **_: model.compile(metric=[]), "metrics"),

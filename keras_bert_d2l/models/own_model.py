@@ -14,7 +14,7 @@ from keras_bert_d2l.types import Tensor
 
 _NEUTRAL = ("Cast", "Dropout", "Identity")  # layers that change nothing in predictions
 _KNOWN = {"tokens", "segments", "valid_lens", "training"}
-_FIRST = (str((slice(None), 0)), str((slice(None), 0, slice(None))))  # in `X[:, 0]`
+_FIRST = (str(((slice(None), 0),)), str(((slice(None), 0, slice(None)),)))  # in `X[:, 0]`
 _SHARED: weakref.WeakKeyDictionary[keras.Model, BERTModel] = weakref.WeakKeyDictionary()
 
 
@@ -77,7 +77,7 @@ def _head(model: keras.Model, name: str, kind: type, encoder: BERTEncoder) -> di
         return {}
     layers = {name: found[0]}
     if name == "nsp":
-        if not between or str(between.pop().arguments.args[-1]) not in _FIRST:
+        if not between or str(between.pop().arguments.args[1:]) not in _FIRST:
             return {}
         if between and is_pooler(between[-1].operation, encoder.config.num_hiddens):
             layers["pooler"] = between.pop().operation

@@ -70,8 +70,8 @@ def export_saved_model(
       logits; of a model of your own, all its inputs -> its outputs.
 
     A model of your own is a functional `keras.Model` with one `BERTEncoder`. Its inputs are known
-    by their names, `tokens`, `segments`, `valid_lens` and `pred_positions`. It also has the
-    signature `embed` and, with the heads of a `BERTModel`, `fill_mask` and `nsp`.
+    by their names, `tokens`, `segments`, `valid_lens`, `pred_positions` and `attention_mask`. It
+    also has the signature `embed` and, with the heads of a `BERTModel`, `fill_mask` and `nsp`.
 
     Signatures and outputs of heads that the model's checkpoint lacked (`BERTModel.missing_heads`)
     are omitted. Signatures that take strings also return `truncated`, a mask of the texts that were

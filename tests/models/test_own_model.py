@@ -65,6 +65,7 @@ def masked(tokens):
         ("nsp", lambda: own_model(V, first=lambda X: X[:, 1])),
         ("nsp", lambda: own_model(V, first=lambda X: ops.mean(X, axis=1))),
         ("nsp", lambda: own_model(V, first=lambda X: keras.layers.Dense(8)(X[:, 0]))),
+        ("nsp", lambda: own_model(V, first=lambda X: keras.layers.GlobalMaxPooling1D()(inputs=X))),
         ("mlm", lambda: keras.Model(TOKENS, masked(TOKENS))),
         ("mlm", lambda: Subclassed(V)),
         ("nsp", lambda: Subclassed(V)),

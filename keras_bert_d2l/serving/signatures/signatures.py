@@ -15,7 +15,7 @@ from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
-from keras_bert_d2l.models.bert import FEATURES
+from keras_bert_d2l.models.bert import FEATURES, PACKED_FEATURES
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.own_model import is_functional, shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -141,6 +141,8 @@ class OwnModel(ServedModel):
         advice = "Export `keras.Model(inputs, model(inputs))`, with a `keras.Input` for each input."
         check_that(is_functional(model), "model", "a functional model", model, advice)
         names = _names(model.input, [x.name for x in model.inputs])
+        for feature in (options.inputs or {}).values():
+            check_choice("inputs", feature, (*FEATURES, *PACKED_FEATURES))
         features = _renamed("inputs", names, options.inputs, "text", "text_b")
         specs = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in model.inputs]
         named = map(tf.TensorSpec.from_spec, specs, names)
@@ -183,7 +185,9 @@ class OwnSignatures(PretrainingSignatures):
     def __init__(self, run: OwnModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._texts = (TEXT, TEXT_B)[: 1 + options.pairs]
-        self._others = [name for name in run.inputs if name not in FEATURES]
+        ranks = {name: spec.shape.rank for name, spec in run.inputs.items()}
+        known = FEATURES if ranks.get("attention_mask") != 2 else (*FEATURES, "attention_mask")
+        self._others = [name for name in ranks if name not in known]
         self.specs = (*self._texts, *(run.inputs[name] for name in self._others))
         if length := run.inputs["tokens"].shape[1]:
             self.batches = TextBatches(tokenizer, length, (length,))
@@ -201,6 +205,8 @@ class OwnSignatures(PretrainingSignatures):
         if size is not None:
             truncated |= tf.math.count_nonzero(positions, axis=1) > size
             batch["pred_positions"] = tf.pad(positions, [[0, 0], [0, size]])[:, :size]
+        num_tokens = tf.shape(batch["tokens"])[1]
+        batch.setdefault("attention_mask", tf.sequence_mask(batch["valid_lens"], num_tokens))
         given = [tf.cast(batch[name], spec.dtype) for name, spec in self.run.inputs.items()]
         return {**self.run.run(*given), "truncated": truncated}
 
@@ -247,12 +253,11 @@ def model_signatures(
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
     for option, value in options._asdict().items():
         is_given = option != "top_k" and value is not None and value is not False
-        if is_given and (tokenizer is None or not takes(model, option)):
-            needed = " or a ".join(task.model.__name__ for task in tasks_with(option))
-            raise ValueError(
-                f"`{option}` requires a {needed} with a tokenizer. Received: {name}. Omit "
-                f"`{option}`."
-            )
+        has_tokenizer = tokenizer is not None or option in ("inputs", "outputs")
+        if is_given and not (has_tokenizer and takes(model, option)):
+            tasks = " or a ".join(task.model.__name__ for task in tasks_with(option))
+            needed = f"{tasks} with a tokenizer" if tasks else "Keras model of your own"
+            raise ValueError(f"`{option}` requires a {needed}. Received: {name}. Omit `{option}`.")
     run = ServedModel(model) if isinstance(model, BatchModel) else OwnModel(model, options)
     if tokenizer is None:
         return run.signatures()

@@ -234,8 +234,7 @@ def test_ten_times_the_text_needs_at_most_a_tenth_more_memory(fresh_process, tmp
         import random, resource
         from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
         from keras_bert_d2l.text.corpus import Corpus
-        from keras_bert_d2l.text.tokenizer.framing import frame_tokens
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+        from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
         from keras_bert_d2l.text.vocab import Vocab
 
         WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(100))]

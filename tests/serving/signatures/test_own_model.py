@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l import BERTEncoder, BERTModel
 from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
-from tests.own_model import MAX_LEN, Subclassed, own_model
+from tests.own_model import MAX_LEN, SIZES, Subclassed, own_model
 
 TEXTS = ["red [MASK] [MASK]ish", "green [MASK]", "blue " * MAX_LEN]
 NUMBERS = np.array([[1, 2, 3], [-4, 5, 6], [0, 0, 1]], "int32")
@@ -107,7 +108,8 @@ def test_models_and_names_that_cannot_be_served_are_rejected(tokenizer):
     for names, message in (
         ({}, r"`inputs` must be a dictionary with 'tokens' for one of .*\['ids', 'segments'"),
         ({"inputs": {"id": "tokens"}}, "`inputs` must be one of 'ids', .*Received: inputs='id'"),
-        ({"inputs": {**known, "numbers": "text"}}, "`inputs` must be different names, other than"),
+        ({"inputs": {**known, "numbers": "segments"}}, "`inputs` must be different names, other"),
+        ({"inputs": {**known, "valid_lens": "valid_len"}}, "Did you mean 'valid_lens'"),
         ({"inputs": known, "outputs": {"nsp": "mlm"}}, "`outputs` must be different names"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -116,4 +118,24 @@ def test_models_and_names_that_cannot_be_served_are_rejected(tokenizer):
         signatures(Subclassed(len(tokenizer.vocab)), tokenizer)
     with pytest.raises(ValueError, match="the 10 tokens that the model was made for"):
         signatures(own_model(10), tokenizer)
+    bert = BERTModel(len(tokenizer.vocab), *SIZES)
+    with pytest.raises(ValueError, match="`outputs` requires a Keras model of your own. Received"):
+        signatures(bert, tokenizer, outputs={"mlm": "masks"})
     assert [*signatures(own_model(10), None)] == ["tokens"]
+    assert [*signatures(model, None, inputs=known)] == ["tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager_functions")
+def test_an_attention_mask_is_made_from_the_text(tokenizer):
+    names = ("tokens", "segments", "attention_mask")
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+    encoded_X = BERTEncoder(len(tokenizer.vocab), *SIZES)(**inputs)
+    model = keras.Model(inputs, {"first": encoded_X[:, 0]})
+    answer = signatures(model, tokenizer)["serving_default"](tf.constant(TEXTS))
+    del answer["truncated"]
+    mask = np.arange(MAX_LEN) < BATCH["valid_lens"][:, None]
+    expected = model(
+        {"tokens": BATCH["tokens"], "segments": BATCH["segments"], "attention_mask": mask}
+    )
+    assert_close(answer, expected)
