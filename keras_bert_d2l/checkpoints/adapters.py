@@ -202,8 +202,8 @@ def _values(
     if wrong or not adapted:
         raise ValueError(
             f"{stored.source!r} is an adapter for a different model: "
-            f"{first_few(wrong) or 'it has no LoRA weights'}. Load it onto the model that it was "
-            "trained on, with the same task."
+            f"{first_few(wrong, 300) or 'it has no LoRA weights'}. Load it onto the model that it "
+            "was trained on, with the same task."
         )
     read = arrays.read_finite
     updates = {

@@ -163,11 +163,11 @@ def part_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def first_few(names: Iterable[str]) -> str:
-    """Return the first names in alphabetical order and the number omitted, for messages."""
+def first_few(names: Iterable[str], most: int = 100) -> str:
+    """Return the first names in alphabetical order, with at most `most` characters of each."""
     names = sorted(names)
     more = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
-    return ", ".join(f"{name:.100}" for name in names[:_NUM_NAMED]) + more
+    return ", ".join(f"{name:.{most}}" for name in names[:_NUM_NAMED]) + more
 
 
 def wrapper_prefix(arrays: NamedArrays, pattern: str) -> str:

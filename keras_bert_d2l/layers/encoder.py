@@ -264,7 +264,7 @@ class BERTEncoder(Composite):
         """Return the position embeddings, `(1, T, D)` or, with `position_ids`, `(B, T, D)`."""
         table = ops.cast(self.pos_embedding, dtype)
         length = ops.shape(tokens)[1]
-        if position_ids is None and known_sizes([length]) != [None]:
+        if position_ids is None and (length is None or known_sizes([length]) != [None]):
             return table[:, :length, :]
         if position_ids is None:  # JAX cannot slice up to an unknown length
             position_ids = ops.arange(length)[None]

@@ -183,7 +183,7 @@ def task_of(
         "long_texts": fields.get("long_texts", "cut"),
         "dropout": fields.get("hidden_dropout_prob", 0.1) if dropout is None else dropout,
         "pooling": "cls",
-        "activation": _activation(fields, kind.task),
+        "activation": _activation(fields, is_applied="activation" in kind.fields),
     }
     if "labels" in kind.fields:
         values["labels"] = _labels(fields, shape)
@@ -227,7 +227,7 @@ def head_name(task: ConfigDict) -> str | None:
     return _names(task_of_kind(task["kind"])).head or None
 
 
-def _activation(fields: ConfigDict, task: str) -> str:
+def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
     """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
 
     Raises:
@@ -236,10 +236,10 @@ def _activation(fields: ConfigDict, task: str) -> str:
     encoder = fields.get("sentence_transformers")
     found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
     found = found or fields.get(_SCORE_FIELD)
-    if not found and encoder and task == "regress":  # as in a `CrossEncoder` with one label
+    if not found and encoder and is_applied:  # as in a `CrossEncoder` with one label
         found = _SIGMOID
     names = {None: "linear", _LINEAR: "linear", _SIGMOID: "sigmoid"}
-    if task != "regress":  # the scores are probabilities, whatever it is
+    if not is_applied:  # the scores are probabilities, whatever it is
         names = {None: "linear", _LINEAR: "linear", _SOFTMAX: "linear"}
     if not isinstance(found, str | None) or found not in names:
         raise wrong(_SCORE_FIELD, f"one of {tuple(names)}", found)
