@@ -73,7 +73,7 @@ def _head(model: keras.Model, name: str, kind: type, encoder: BERTEncoder) -> di
     if len(found) != 1 or len(calls) != 1:
         return {}
     *between, node = _origin(calls[0].input_tensors[0])
-    if node.operation is not encoder or not _reads_only_text(node):
+    if node.operation is not encoder or not _reads_text(node, with_segments=name == "nsp"):
         return {}
     layers = {name: found[0]}
     if name == "nsp":
@@ -103,8 +103,10 @@ def _origin(tensor: Tensor) -> list[Any]:
         [tensor] = node.input_tensors
 
 
-def _reads_only_text(node: Any) -> bool:
-    """Return whether an encoder gets the tokens as they are, and no further masks or positions."""
+def _reads_text(node: Any, *, with_segments: bool) -> bool:
+    """Return whether an encoder gets inputs as they are, and no further masks or positions."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
-    tokens = _origin(args[0] if args else kwargs["tokens"])
-    return len(args) <= len(_KNOWN) and kwargs.keys() <= _KNOWN and tokens[0].is_input
+    tokens = args[0] if args else kwargs["tokens"]
+    segments = args[1] if len(args) > 1 else kwargs["segments"]
+    are_inputs = all(_origin(x)[0].is_input for x in (tokens, segments)[: 1 + with_segments])
+    return len(args) <= len(_KNOWN) and kwargs.keys() <= _KNOWN and are_inputs

@@ -213,7 +213,9 @@ class OwnSignatures(PretrainingSignatures):
 
 def _names(structure: Any, names: list[str]) -> list[str]:
     """Return the keys of a dictionary of tensors in the order of Keras, otherwise `names`."""
-    keys = isinstance(structure, dict) and keras.tree.flatten({key: key for key in structure})
+    keys = isinstance(structure, dict) and keras.tree.flatten(
+        type(structure)((key, key) for key in structure)
+    )
     return keys if keys and len(keys) == len(names) else names
 
 
