@@ -1,5 +1,6 @@
 """Load models and tokenizers from checkpoints of any known format."""
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Collection
@@ -211,7 +212,8 @@ def load_task(
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and not kind.has_head:
             options = {**checkpoint.embedding, **options}
-        if "labels" in kind.fields and "labels" not in options:
+        labels = inspect.signature(kind.__init__).parameters.get("labels")
+        if labels and labels.default is labels.empty and "labels" not in options:
             raise ValueError(
                 f"`labels` is missing: {os.fspath(path)!r} has no head for a {kind.__name__}. Pass "
                 'the names of the labels, such as labels=["bad", "good"].'

@@ -319,6 +319,7 @@ def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(saved, models, capsys):
 def test_a_new_head_needs_labels(saved):
     with pytest.raises(ValueError, match=r"`labels` is missing.*such as labels=\["):
         load_task(SequenceClassifier, saved["huggingface"])
+    assert load_task(SequenceRegressor, saved["huggingface"]).model.labels == ("score",)
 
 
 def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):

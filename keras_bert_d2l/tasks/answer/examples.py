@@ -155,7 +155,7 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     Raises:
         ValueError: The file has a different format, or a column does not exist.
     """
-    questions, columns = _read(file, options)
+    questions, columns, of_table = _read(file, options)
     has_answers = any(question.answers is not None for _, question in questions)
 
     corrected: list[str] = []
@@ -178,6 +178,7 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
         return found._replace(answers=answers)._asdict()
 
     def notes() -> Iterator[str]:
+        yield from of_table
         if corrected:
             yield (
                 f"corrected the positions of the answers to {how_many(len(corrected), 'question')}"
@@ -211,8 +212,10 @@ def _in_context(answer: Answer, context: str) -> Answer:
     raise Unusable("answer is not at its position in the context, and occurs several times")
 
 
-def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, str]]:
-    """Return the questions of a file, and for a table its column names by role."""
+def _read(
+    file: TextFile, options: ReadingOptions
+) -> tuple[_Placed, dict[str, str], tuple[str, ...]]:
+    """Return the questions of a file, and for a table its column names by role and its notes."""
     records: list[Mapping[str, _Json]] = []
     if is_json(file) and file.text.lstrip().startswith(("{", "[{")):
         records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
@@ -220,10 +223,10 @@ def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, s
         if isinstance(articles, list) and any(
             isinstance(article, Mapping) and "paragraphs" in article for article in articles
         ):
-            return list(_squad_questions(file, articles, options)), {}
+            return list(_squad_questions(file, articles, options)), {}, ()
         if any("qas" in record for record in records):  # MRQA, which may begin with a header
             article = {"paragraphs": [record for record in records if "header" not in record]}
-            return list(_squad_questions(file, [article], options)), {}
+            return list(_squad_questions(file, [article], options)), {}, ()
     try:
         table = read_table(file, options.is_header)
         columns = find_columns(file, table, options)
@@ -235,7 +238,7 @@ def _read(file: TextFile, options: ReadingOptions) -> tuple[_Placed, dict[str, s
             "articles, each with 'paragraphs'. Received: an object with the keys "
             f"{', '.join(map(repr, records[0]))}. As a table of questions: {error}"
         ) from error
-    return list(_table_questions(table, columns)), columns.named(table)
+    return list(_table_questions(table, columns)), columns.named(table), table.notes
 
 
 def _squad_questions(

@@ -128,6 +128,7 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
         file,
         ((f"line {found[0].line:,}", found) for found in rows),
         example,
+        table.notes,
         columns=columns.named(table),
     )
 

@@ -110,6 +110,7 @@ def test_omitted_fields_default_to_bert_base(tmp_path):
         ("layernorm_eps", 1e-5),
         ("quantization_config", {"bits": 8}),
         ("num_hidden_groups", 2),
+        ("rescale_embeddings", True),  # BigBird
         ("hidden_act", "gelu_fast"),
         ("hidden_act", ["gelu"]),
         ("hidden_size", 0),

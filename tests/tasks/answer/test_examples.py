@@ -257,11 +257,11 @@ def test_columns_of_a_table_say_that_there_is_no_answer(write, header, row, expe
 
 
 def test_an_answer_in_brackets_is_a_text_among_texts(write):
-    rows = (
-        "question,context,answer\nWhen?,In [1998] it was 1998 or so.,[1998]\nWhat?,A crane.,crane\n"
-    )
+    rows = "question,context,answer\nWhen?,In [1998] it is 1998.,[1998]\nWhat?,A crane.,crane\n"
     examples = read_examples("answer", write("a.csv", rows))
     assert examples.answers == ((Answer("[1998]", 3),), (Answer("crane", 2),))
+    tabs = write("a.tsv", rows.replace(",", "\t").replace("What", '"What"'))
+    assert read_examples("answer", tabs).notes == ("read quotes as text",)
 
 
 @pytest.mark.parametrize("unit", ["utf-8", "utf-16-le"])

@@ -219,3 +219,9 @@ def test_lists_of_other_programs_are_lists_of_labels(write, cell):
     single = read_examples("classify", path)
     assert single.labels == ("joy", "[1]")
     assert list(single.dropped) == ["several labels (see --multi-label; `multi_label` in Python)"]
+
+
+def test_brackets_and_apostrophes_within_names_are_kept(write):
+    path = write("a.tsv", "text\tlabel\na\t[OTHER], [ASK]\nb\t[don't know, so]\n")
+    names = (("[OTHER]", "[ASK]"), ("don't know", "so"))
+    assert read_examples("classify", path, multi_label=True).labels == names

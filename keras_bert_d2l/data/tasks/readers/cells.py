@@ -18,6 +18,7 @@ _LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
 _COLLECTION = re.compile(
     r"(?:(?:frozenset|set|array)\()?(?:\[(.*)\]|\{(.*)\}|\((.*)\))(?:,\s*dtype=.*)?\)?", re.DOTALL
 )
+_BRACKETS = re.compile(r"[\])}].*[\[({]", re.DOTALL)  # within "(a), (b)", two names in brackets
 _ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
 _YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
@@ -69,10 +70,10 @@ def collected(text: str) -> list[object] | None:
     """Return the items of a collection with commas, as Java or Python print it, or else None."""
     found = _COLLECTION.fullmatch(text.strip())
     inside = next((part for part in found.groups() if part is not None), "") if found else ""
-    if "," not in inside and not inside.startswith(("'", '"')):
-        return None
-    if "'" in inside or '"' in inside:
+    if inside.lstrip("[({ ").startswith(("'", '"')):
         return [_unquoted(item) for item in _ITEM.findall(inside.strip("[](){} "))]
+    if "," not in inside or _BRACKETS.search(inside):
+        return None
     return [item.strip() for item in inside.split(",")]
 
 
