@@ -34,6 +34,7 @@ _SYNONYMS = {
     "maxpositionembeddings": "max_len",
     "typevocabsize": "num_segments",
     "hiddenact": "activation",
+    "hiddendropoutprob": "dropout",
 }
 
 _REPR = reprlib.Repr()

@@ -48,6 +48,10 @@ WRONG = {
     "a call of it": (lambda vocab, **_: kb.Tokenizer(vocab)("a", maxlen=4), "max_len"),
     "a model": (lambda **_: kb.BERTModel(7, **SIZES, maxlen=16), "max_len"),
     "an encoder": (lambda **_: kb.BERTEncoder(7, **SIZES, maxlen=16), "max_len"),
+    "a rate of Hugging Face": (
+        lambda **_: kb.BERTEncoder(7, **SIZES, hidden_dropout_prob=0.1),
+        "dropout",
+    ),
     "a task model": (lambda bert, **_: kb.TextEmbedder(bert, poling="mean"), "pooling"),
     "a classifier": (
         lambda bert, **_: kb.SequenceClassifier(bert, ["a", "b"], multilabel=True),

@@ -30,6 +30,8 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     if not isinstance(model, BERTModel | TaskModel):
         if not isinstance(model, keras.Model) or not layers_of_kind(model, BERTEncoder):
             remedy = "load a checkpoint with `load_pretrained(path).model`"
+            if BERTModel in kinds:
+                remedy += ", or pass a `keras.Model` that contains a `BERTEncoder`"
         elif BERTModel in kinds:
             remedy = "pass `BERTModel.from_layers(encoder)` with the encoder that is meant"
     raise ValueError(f"`model` must be a {needed}. Received: {received}; {remedy}.")

@@ -168,6 +168,8 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
             )
         return FileNotFoundError(message)
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
+    if path.suffix == ".keras":
+        message += " Load a model of Keras with `keras.models.load_model`."
     if path.is_dir():
         inside = sorted(
             os.fspath(folder)

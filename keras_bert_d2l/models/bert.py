@@ -219,7 +219,8 @@ class BERTModel(BatchModel):
         if mlm is not None:
             sizes = (check_type("mlm", mlm, MaskLM).vocab_size, mlm.num_hiddens)
             expected = (config.vocab_size, config.num_hiddens)
-            check_that(sizes == expected, "mlm", f"of the encoder's sizes, MaskLM{expected}", mlm)
+            needed = f"of the encoder's sizes, MaskLM{expected}"
+            check_that(sizes == expected, "mlm", needed, mlm, f"It is MaskLM{sizes}.")
             is_tied = mlm.token_embedding is encoder.token_embedding
             changes |= {"mlm_head": mlm.mlm_head, "tie_embeddings": is_tied}
         if pooler is not None and not is_pooler(pooler, config.num_hiddens):

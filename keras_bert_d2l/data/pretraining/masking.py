@@ -257,7 +257,9 @@ class MaskTokens:
         step, batch = (None, step) if batch is None else (step, batch)
         is_batch = isinstance(batch, dict) and batch.keys() >= {"tokens", "valid_lens"}
         expected = "a dictionary with `tokens` and `valid_lens`"
-        advice = "If the elements are (x, y), use `dataset.map(lambda x, y: mask(x))`."
+        advice = "If the elements are (x, y), use `dataset.map(lambda x, y: mask(x))`; it drops y."
+        if isinstance(batch, dict):
+            advice = "A `Tokenizer` makes them of texts; `input_ids` of Hugging Face are `tokens`."
         check_that(is_batch, "batch", expected, batch, advice)
         check_that("pred_positions" not in batch, "batch", "without `pred_positions`", batch)
         tokens, valid_lens = _check_rows(batch["tokens"], batch["valid_lens"], self._options[0])
@@ -266,7 +268,8 @@ class MaskTokens:
         else:
             number = tf.convert_to_tensor(step)
             is_number = number.dtype.is_integer and number.shape.rank == 0
-            check_that(is_number, "step", "an integer, the number of the batch", step)
+            place = "Put `enumerate` after `batch`."
+            check_that(is_number, "step", "an integer, the number of the batch", step, place)
             seeds = tf.stack([self._seed, tf.cast(number, tf.int64)])
             keys = tf.random.stateless_uniform(tf.shape(valid_lens), seeds, None, None, tf.int64)
         masked = _mask_rows(tokens, valid_lens, keys, self._options)
@@ -303,7 +306,7 @@ def _as_tensor(name: str, value: Tensor, rank: int) -> tf.Tensor:
     is_right = tensor.dtype.is_integer or tensor.dtype.is_floating
     is_right &= tensor.shape.rank in (rank, None)
     expected = f"numbers of shape {'(B, T)' if rank == 2 else '(B,)'}"
-    advice = "`dataset.batch(...)` makes batches of rows; `frame_tokens` pads rows."
+    advice = "`dataset.batch(...)`, before the tokenizer, makes batches; `frame_tokens` pads rows."
     check_that(is_right, name, expected, value, advice)
     return tf.ensure_shape(tensor, [None] * rank)
 
