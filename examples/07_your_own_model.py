@@ -101,6 +101,7 @@ def compile_model(model: keras.Model, steps: int) -> None:
     losses["refund"] = keras.losses.BinaryCrossentropy(from_logits=True)
     optimizer = kb.BERTAdamW(kb.WarmupLinearDecay(3e-3, steps // 10, steps))
     metrics = {head: ["accuracy"] for head in losses}
+    metrics["refund"] = [keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)]  # of a logit
     model.compile(optimizer, losses, weighted_metrics=metrics, jit_compile=False)
 
 
