@@ -134,6 +134,7 @@ _ARRAY = re.compile(r"array\((\[.*?\])(?:,\s*dtype=[^)]+)?\)", re.DOTALL)  # a N
 # Names of what says that a question has no answer, or has one.
 _NO_ANSWER = "is_impossible impossible is_unanswerable unanswerable no_answer".split()
 _HAS_ANSWER = "is_answerable answerable has_answer".split()
+_FLAGS = {*_NO_ANSWER, *_HAS_ANSWER}
 _STARTS = ("answer_start", "start")
 _UNITS = {"utf-8": 1, "utf-16-le": 2}  # bytes of a unit in which positions may count
 
@@ -169,11 +170,12 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
             raise Unusable(found.problem)
         if has_answers and found.answers is None:
             raise Unusable("no answers")
-        if not found.answers:
+        if all(stands_in(answer, found.contexts) for answer in found.answers or ()):
             return found._asdict()
-        answers = tuple(_in_context(answer, found.contexts) for answer in found.answers)
-        pairs = zip(found.answers, answers, strict=True)
-        if any(given != answer and given.start >= 0 for given, answer in pairs):
+        given = found.answers or ()
+        answers = tuple(_in_context(answer, found.contexts) for answer in given)
+        pairs = zip(given, answers, strict=True)
+        if any(before != answer and before.start >= 0 for before, answer in pairs):
             corrected.append(found.ids)
         return found._replace(answers=answers)._asdict()
 
@@ -287,9 +289,9 @@ def _answered(
 
     A field that contradicts the answers is a problem, so no answer is deleted without a word.
     """
-    record = {plain_name(name): value for name, value in record.items()}
-    for name in (*_NO_ANSWER, *_HAS_ANSWER):
-        text = as_string(record.get(name)).strip()
+    flags = {name: value for key, value in record.items() if (name := plain_name(key)) in _FLAGS}
+    for name, value in flags.items():
+        text = as_string(value).strip()
         if not text:
             continue
         flag = as_flag(text)
@@ -355,8 +357,7 @@ def _several(value: _Json) -> list[_Json]:
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
     """Return an answer with its given position, or -1."""
     text = as_string(item.get("text"))
-    given = next((item[name] for name in _STARTS if name in item), None)
-    start = without_point(as_string(given).strip())
+    start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
     match item.get("char_spans"):
         case [[int(first), int(last)], *_]:  # MRQA; the end is inclusive
             inside = context[first : last + 1]

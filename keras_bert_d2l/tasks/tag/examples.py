@@ -154,7 +154,9 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         rows.pop()
     if table.has_words and table.columns is None:
         _check_words(file, rows)
-    layout = _Layout.of(rows)
+    layout = _Layout.of([] if table.has_words else rows)
+    if table.has_words:
+        layout = dataclasses.replace(layout, has_labels=any(row.labels for row in rows))
     notes: tuple[str, ...] = ()
     if table.has_words:
         rows = _joined(rows)
@@ -326,8 +328,9 @@ def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
             for place in (columns.text, columns.label)
         )
         labels = None if labels == missing else labels
-        is_blank = not any(as_string(cell).strip(_BLANKS) for cell in (words, labels))
-        is_end = not cells if table.has_words else is_blank
+        is_end = not cells
+        if not table.has_words:
+            is_end = not any(as_string(cell).strip(_BLANKS) for cell in (words, labels))
         yield _Words(line, cell_string(cells, columns.id) or sentence, words, labels, is_end)
 
 

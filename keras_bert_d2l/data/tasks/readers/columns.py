@@ -6,6 +6,7 @@ regardless of case, and "review text", "review-text" and "reviewText" match "rev
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -347,6 +348,7 @@ def _usual(task: str, role: str) -> list[str]:
     return (_IDS if role == "id" else task_named(task).columns.get(role, "")).split()
 
 
+@functools.cache  # records of JSON repeat the same names
 def plain_name(name: str) -> str:
     """Normalize a column name for comparison."""
     return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
