@@ -3,6 +3,7 @@ import io
 import re
 import sys
 import time
+import types
 
 import pytest
 
@@ -44,7 +45,8 @@ def stderr(monkeypatch):
 def clock(monkeypatch):
     """Return a list with the current time."""
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    # Not the clock of the process: the server of other tests would wait for the time to come.
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
