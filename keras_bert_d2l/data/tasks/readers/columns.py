@@ -348,7 +348,7 @@ def _usual(task: str, role: str) -> list[str]:
     return (_IDS if role == "id" else task_named(task).columns.get(role, "")).split()
 
 
-@functools.cache  # records of JSON repeat the same names
+@functools.lru_cache  # records of JSON repeat the same names
 def plain_name(name: str) -> str:
     """Normalize a column name for comparison."""
     return _CAPITAL.sub("_", name.strip()).lower().replace(" ", "_").replace("-", "_")
