@@ -16,13 +16,6 @@ from keras_bert_d2l.training.run.state import Progress
 
 _MAX_EVALUATIONS = 10
 _EVALUATION_SHARE = 0.1  # of the time, at most
-# What models predict for masked words, by the product of tokens seen and weights. The measurements
-# are in docs/pretraining.md.
-_EXPECTATIONS = (
-    (1e13, "function words only"),
-    (1e16, "common phrases"),
-    (math.inf, "facts of the text"),
-)
 
 
 @dataclasses.dataclass
@@ -140,25 +133,6 @@ class Budget:
         fixed = evaluations * self.evaluation + (later_phases + self.traces) * self.tracing
         share = (self.last_part - self.first_part) / (PARTS - self.first_part)
         self.last_step += max(1, round(share * (left - fixed) / step))
-
-    def expectation(self, num_tokens: float, num_weights: int) -> list[str]:
-        """Return lines that say what to expect of a model, judging by tokens times weights.
-
-        Args:
-            num_tokens: Number of tokens that the budget buys, with padding.
-            num_weights: Number of weights of the model.
-        """
-        product = num_tokens * num_weights
-        words = next(words for most, words in _EXPECTATIONS if product < most)
-        lines = [f"Expect: {words}"]
-        if product < (enough := _EXPECTATIONS[0][0]):
-            more = (enough / num_weights - num_tokens) * self.seconds_per_token
-            minutes = self.minutes + more / (1 - _EVALUATION_SHARE) / 60
-            lines.append(
-                "Warning: this is too little to use the context of a word. Give about "
-                f"{math.ceil(minutes):,} minutes, or train a smaller model."
-            )
-        return lines
 
 
 @dataclasses.dataclass

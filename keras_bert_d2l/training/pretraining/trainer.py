@@ -267,14 +267,12 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         steps = _TIMED_STEPS + max(1, int(sum(counts)))
         num_tokens += _TIMED_STEPS * phase.batch_tokens
         available = self.store.num_tokens * (1 - self.options.held_out)
-        epochs = num_tokens * (1 - self._padding) / available
+        num_tokens *= 1 - self._padding
         self.say(
             f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
-            f"second) and {epochs:.1f} epochs"
+            f"second), {float(f'{num_tokens:.2g}'):,.0f} tokens and "
+            f"{num_tokens / available:.1f} epochs"
         )
-        if self.options.init is None:  # another start has seen more tokens
-            for line in budget.expectation(num_tokens, self.model.count_params()):
-                self.say(line)
 
     def position(self) -> tuple[str, int]:
         step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget

@@ -100,15 +100,3 @@ def test_the_plan_reserves_time_for_evaluations_and_tracing():
 
 def test_evaluations_take_a_tenth_of_the_time_at_most():
     assert len(simulated(10, evaluation=20.0)[2]) <= 3 + len(PHASES)
-
-
-def test_a_budget_that_is_too_small_is_reported_with_one_that_is_enough():
-    budget = Budget(2.0, seconds_per_token=6e-5)
-    assert budget.expectation(10**6, 10**6) == [
-        "Expect: function words only",
-        # 9 million more tokens take 9 minutes, and their evaluations one
-        "Warning: this is too little to use the context of a word. Give about 12 minutes, or train "
-        "a smaller model.",
-    ]
-    assert budget.expectation(10**8, 10**6) == ["Expect: common phrases"]
-    assert budget.expectation(10**11, 10**9) == ["Expect: facts of the text"]

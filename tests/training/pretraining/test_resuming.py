@@ -240,8 +240,8 @@ def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, mo
     ours |= {"minutes": 1, "short_steps": 0.5, "short_len": 12, "verbose": 2}
     whole = pretrain(text, tmp_path / "whole", **ours)
     out = capsys.readouterr().out
-    assert re.search(r"Budget: 1 minutes are about \d\d steps \(1\.0 per second\)", out)
-    assert "Expect: function words only\nWarning: " in out
+    budget = r"Budget: 1 minutes are about \d\d steps \(1\.0 per second\), [\d,]+ tokens and "
+    assert re.search(budget + r"[\d.]+ epochs\n", out)
     assert 55 <= clock.now <= 65
     assert 40 <= whole.metrics[-1]["step"] <= 50
     rates = [figures["learning_rate"] for figures in whole.metrics[1:]]
