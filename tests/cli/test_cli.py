@@ -153,7 +153,7 @@ def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
 
 def test_report_writes_the_page_of_the_run_folder(run, error, trained, folder):
     out = run("report", trained, "--out", "made/page.html").stdout
-    assert out == f"Report of {trained.name}: made/page.html\n"
+    assert out == f"Report of text.txt ({trained.name}): made/page.html\n"
     assert (folder / "made/page.html").read_text() == (trained / "report.html").read_text()
     assert "RUN is missing" in error("report", "--out", "page.html")
     assert "without metrics in 'metrics.jsonl'" in error("report", "made", "--out", "page.html")

@@ -46,7 +46,7 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
     best, found = run.evaluation(run.best), facts.charts(run)
     page = render(
         "training/report/page/report.html.jinja",
-        f"Report of {run.name}",
+        f"Report of {run.title}",
         styles=STYLES,
         scripts=SCRIPTS,
         data={"curves": htmlsafe_json_dumps(found)},

@@ -51,7 +51,7 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
     open_page(page, tmp_path / "page.html", kb.run_report(pretraining_run("novels-1")))
     text = page.run(TEXT)
     for shown in (
-        *("novels-1", "step 1,000 of 1,000", f"the cat {SCRIPT} sat down", "1,234"),
+        *("novels (novels-1)", "step 1,000 of 1,000", f"the cat {SCRIPT} sat down", "1,234"),
         f"tensorboard --logdir {tmp_path}",
     ):
         assert shown in text
@@ -113,6 +113,41 @@ def test_a_run_without_records_has_a_report(pretraining_run):
     assert (run / "made.html").read_text() == made.html
     assert "Masked-token loss" in made.html
     assert made.html.count("Not recorded.") == 2
+
+
+@pytest.mark.parametrize(
+    ("corpus", "folder", "title"),
+    [
+        ("docstrings", "demo/1", "docstrings (demo/1)"),
+        ("/texts/my novels/", "mine", "my novels (mine)"),
+        ("s3://bucket/2024", "1-2", "bucket/2024 ({parent}/1-2)"),
+        (["a/x.txt", "b/y*.txt"], "nightly/2026-11-27", "x.txt, y*.txt (nightly/2026-11-27)"),
+        (["part" * 5] * 4, "all", f"{'part' * 5}, {'part' * 5}, ... (all)"),
+        ("", "old", "old"),
+    ],
+)
+def test_the_title_of_a_report_is_the_text_and_the_folder(
+    pretraining_run, tmp_path, corpus, folder, title
+):
+    made = kb.run_report(pretraining_run(folder, corpus=corpus))
+    title = title.format(parent=tmp_path.name)
+    assert made.title == f"Report of {title}"
+    assert f"<h1>{title}</h1>" in made.html
+
+
+@pytest.mark.parametrize(
+    ("options", "title"),
+    [
+        ({"model": "minilm"}, "minilm (films)"),
+        ({"model": "runs/demo/1"}, "demo/1 (films)"),
+        ({"model": "runs/demo/1/best/"}, "best (films)"),
+        ({}, "classify (films)"),
+    ],
+)
+def test_the_title_of_a_fine_tuning_report_is_the_model_or_the_task(finetuning_run, options, title):
+    summary = finetuning_run / "metrics.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "options": options}))
+    assert kb.run_report(finetuning_run).title == f"Report of {title}"
 
 
 @pytest.mark.parametrize("number", [1, 2, 12, 13, 60])
