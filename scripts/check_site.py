@@ -17,7 +17,8 @@ from urllib.parse import unquote, urlsplit
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = re.compile(r"/blob/main/(.+)#L(\d+)-L(\d+)$")
 OPTIONS = re.compile(
-    r"\*\*\w+</code>(?:(?!</li>).)*arguments of <code>BERTConfig(?:(?!</li>).)*", re.DOTALL
+    r"\*\*\w+</code>(?:(?!</li>).)*(?:arguments of|as in) <code>BERTConfig(?:(?!</li>).)*",
+    re.DOTALL,
 )
 STYLE_URL = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
@@ -57,7 +58,10 @@ def reference_problems(path: pathlib.Path, page: Page) -> list[str]:
         if not text:
             found.append(f"{path}: no such lines: {match[0]}")
     found += [f"{path}: no link to the source of {name}" for name in sorted(names)]
-    for item in OPTIONS.findall(path.read_text(encoding="utf-8")):
+    text = path.read_text(encoding="utf-8")
+    if ">Unpack<" in text:
+        found.append(f"{path}: a signature with Unpack[...]")
+    for item in OPTIONS.findall(text):
         if "norm_first=False" not in item:
             found.append(f"{path}: options without defaults: {item:.80}")
     return found

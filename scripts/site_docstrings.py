@@ -14,9 +14,11 @@ REPLACEMENTS = {
     r"^Call arguments:$": "Other Args: Call arguments:",  # a list with this title
     r"^Example:(?=\n +>>>)": "Examples:",  # a doctest
 }
-# The item of `**options` in a docstring, and the classes whose fields it accepts.
+# The item of `**options` in a docstring. It names the classes whose fields are accepted, or fields
+# one by one: of another class, "as in" it, or of the base classes.
 OPTIONS = re.compile(r"^( +)\*\*\w+: .*(?:\n\1 +\S.*)*", re.MULTILINE)
 ACCEPTED = re.compile(r"(?:fields|arguments) of ((?:(?:, | and )?`[\w.]+`)+)")
+AS_IN = re.compile(r"as\s+in `([\w.]+)`")
 
 
 class SiteDocstrings(griffe.Extension):
@@ -40,6 +42,9 @@ class SiteDocstrings(griffe.Extension):
         objects = list(_walk(pkg))
         named = {one.name: one for one in objects if one.is_class or one.name.isupper()}
         for one in objects:
+            for parameter in getattr(one, "parameters", ()):
+                if str(parameter.annotation).startswith("Unpack["):
+                    parameter.annotation = None  # the docstring names these options
             if one.docstring:
                 add = functools.partial(_with_options, one, named)
                 one.docstring.value = OPTIONS.sub(add, one.docstring.value)
@@ -54,15 +59,19 @@ def _walk(obj: griffe.Object) -> Iterator[griffe.Object]:
 
 def _with_options(obj: griffe.Object, named: dict[str, griffe.Object], item: re.Match) -> str:
     known = {one.name for one in getattr(obj, "parameters", ())} | {"self"}
-    options = [
-        f"`{one.name}`" if one.default is None else f"`{one.name}={_default(one, named)}`"
-        for found in ACCEPTED.finditer(item[0])
-        for name in re.findall(r"\w+(?=`)", found[1])
-        if name in named
-        for one in named[name].parameters
+    classes = [name for one in ACCEPTED.findall(item[0]) for name in re.findall(r"\w+(?=`)", one)]
+    fields = [one for name in classes if name in named for one in named[name].parameters]
+    others = [named[name] for name in AS_IN.findall(item[0]) if name in named]
+    others += obj.mro() if obj.is_class else []
+    words = re.findall(r"`(\w+)`", item[0])
+    fields += [one for other in others for one in other.parameters if one.name in words]
+    options = {
+        one.name: one.name if one.default is None else f"{one.name}={_default(one, named)}"
+        for one in reversed(fields)
         if one.name not in known and one.kind is not griffe.ParameterKind.var_keyword
-    ]
-    return f"{item[0]} Options and defaults: {', '.join(options)}." if options else item[0]
+    }
+    listed = ", ".join(f"`{option}`" for option in reversed(options.values()))
+    return f"{item[0]} Options and defaults: {listed}." if options else item[0]
 
 
 def _default(parameter: griffe.Parameter, named: dict[str, griffe.Object]) -> object:

@@ -346,8 +346,8 @@ class BERTModel(BatchModel):
         Args:
             optimizer: As in Keras.
             loss: As in Keras.
-            **options: Other keyword arguments of `keras.Model.compile`, and `micro_batches` and
-                `remat`.
+            **options: Other keyword arguments of `keras.Model.compile`, and `micro_batches=1` and
+                `remat="none"`, as for the task models.
         """
         if loss is None:
             heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")

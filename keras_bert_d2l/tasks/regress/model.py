@@ -30,7 +30,8 @@ class SequenceRegressor(LabeledTask):
         bert: The pretrained model.
         labels: Names of the scores.
         activation: `"linear"`, or `"sigmoid"` for scores from 0 to 1, as of cross-encoders.
-        **options: As for `SequenceClassifier`.
+        **options: `dropout`, `pooling`, `long_texts`, `tokenizer` and `name`, as in
+            `SequenceClassifier`.
 
     Call arguments: As for `SequenceClassifier`.
 
