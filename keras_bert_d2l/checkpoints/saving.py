@@ -7,6 +7,7 @@ import keras
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
+from keras_bert_d2l.checkpoints.formats import state_dicts
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     MODULES_FILE,
     POOLING_FILE,
@@ -28,7 +29,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-Format = Literal["native", "huggingface", "google", "book"]
+Format = Literal["native", "huggingface", "google", "book", "blog", "notebook"]
 Dtype = Literal["float32", "bfloat16"]
 
 _FOR_TASKS = ("native", "huggingface")
@@ -63,9 +64,10 @@ def save_pretrained(
         path: The folder to write. It must be new or empty, or contain a checkpoint.
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
-        format: `"native"` keeps everything. `"huggingface"`, `"google"` and `"book"` are for other
-            programs. Task models can be saved in the first two formats. The last two do not store
-            compat="huggingface" of a tokenizer, and say so in a printed line.
+        format: `"native"` keeps everything. The others are for other programs: `"huggingface"`,
+            `"google"`, and `"book"`, `"blog"` and `"notebook"`, which are state dicts for PyTorch
+            in safetensors. Task models can be saved in the first two formats. The others do not
+            store compat="huggingface" of a tokenizer, and say so in a printed line.
         dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
             native format. Weights are always loaded as float32.
 
@@ -150,7 +152,7 @@ def convert_checkpoint(
     Args:
         source: The checkpoint to read, as for `load_pretrained`.
         target: The folder to write, as for `save_pretrained`.
-        format: `"native"`, `"huggingface"`, `"google"` or `"book"`.
+        format: `"native"` or another one, as for `save_pretrained`.
         num_heads: Number of attention heads, as for `load_pretrained`.
 
     Raises:
@@ -205,8 +207,11 @@ def _save(
             )
     special: dict[str, object] = {} if embedding is None else {"embedding": embedding}
     special |= {} if dtype == "float32" else {"dtype": dtype}
+    special |= {"program": format} if format in state_dicts.PROGRAMS else {}
     with writing_folder(path) as temporary:
-        FORMATS[format].write(model, temporary, vocab, tokenizer_options, **special)
+        FORMATS.get(format, state_dicts).write(
+            model, temporary, vocab, tokenizer_options, **special
+        )
 
 
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:

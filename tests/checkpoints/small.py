@@ -6,7 +6,8 @@ import numpy as np
 import safetensors.numpy
 
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab
-from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
+from keras_bert_d2l.checkpoints.loading import load_model
+from keras_bert_d2l.checkpoints.weights import named_weights
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split())
 SMALL = {
@@ -22,6 +23,8 @@ OF_FORMAT = {  # for each format, a model that it can express
     "huggingface": BERTConfig.preset("huggingface", **SMALL),
     "google": BERTConfig.preset("google", **SMALL),
     "book": BERTConfig.preset("d2l-torch", **SMALL),
+    "blog": BERTConfig.preset("iksran", **SMALL),
+    "notebook": BERTConfig.preset("codertimo", **{**SMALL, "ffn_num_hiddens": 16}),
 }
 BATCH = {
     "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),
@@ -56,9 +59,7 @@ def assert_same_weights(one, other):
 
 def model_of(checkpoint):
     """Return the model of a checkpoint that a format has described."""
-    model = BERTModel.from_bert_config(checkpoint.config)
-    load_weights(model, checkpoint.table, checkpoint.arrays)
-    return model
+    return load_model(checkpoint)
 
 
 def contents(folder):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import BERT_PARTS, Row
 from keras_bert_d2l.checks import check_that, shown, wrong
@@ -31,6 +33,8 @@ class Checkpoint(NamedTuple):
         unsupported: What the tokenizer of the folder has that ours does not support.
         embedding: The arguments of a `TextEmbedder` with which the folder embeds texts, or `None`.
         name: The path of the checkpoint or its name on the Hub, for messages.
+        positions: The sinusoidal positions of the file, whose last bits depend on the program that
+            computed them, or `None`.
     """
 
     description: str
@@ -43,6 +47,7 @@ class Checkpoint(NamedTuple):
     unsupported: str = ""
     embedding: ConfigDict | None = None
     name: str = ""
+    positions: np.ndarray | None = None
 
 
 _OPTIONAL = {

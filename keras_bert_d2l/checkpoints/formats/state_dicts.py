@@ -4,11 +4,14 @@
   `bert.base`: `vocab.json` is the list of tokens, and the parameters are in
   `pretrained.safetensors` or `pretrained.npz`. A single file of parameters, without a vocabulary,
   can also be read. The options of the book's model are fixed: two segments, ReLU, an epsilon of
-  1e-5. Only this format can be written.
+  1e-5.
 - The notebook of github.com/codertimo/BERT-pytorch, with sinusoidal positions, and
   pre-normalization with the unbiased standard deviation. The weight names of the repository and of
-  the notebook are both supported.
+  the notebook are both read, and those of the notebook are written.
 - The blog blog.iks-ran.com, 2023-07-26, with the encoder block from 2023-07-19.
+
+All three are written as a folder with the layout of the book's: `pretrained.safetensors`, which
+PyTorch loads by `net.load_state_dict(safetensors.torch.load_file(file))`, and `vocab.json`.
 
 In the tutorials, token 0 is padding, and rows 1 and 2 of the segment embedding are for the two
 texts, see `first_segment_id` of `BERTConfig`. In all three, column 1 of the next-sentence logits
@@ -45,6 +48,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
 
 SUFFIXES = (".safetensors", ".npz")
 VOCAB_FILE, PARAMETERS, PICKLE = "vocab.json", "pretrained", "pretrained.params"
@@ -55,7 +59,7 @@ _PREFIX = "w/"
 _HOW_TO_SAVE = (
     "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
 )
-# The arguments of the book's model, and `initializer`, which does not affect trained weights.
+# The arguments of the models, and `initializer`, which does not affect trained weights.
 _FREE = """
     vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
 """.split()
@@ -71,12 +75,22 @@ class Program(NamedTuple):
         preset: The `BERTConfig` preset of the program.
         names: The program's table of names.
         endings: The name endings that the table uses.
+        dropouts: The rates that the program sets to its one rate besides `dropout`.
+        ffn_ratio: The width of the feed-forward networks that the program creates, as a multiple of
+            `num_hiddens`. `None`: any width.
     """
 
     description: str
     preset: str
     names: weights.Names
     endings: weights.Endings = weights.TORCH_ENDINGS
+    dropouts: tuple[str, ...] = ()
+    ffn_ratio: int | None = None
+
+    def config(self, fields: ConfigDict) -> BERTConfig:
+        """Return the architecture with the given sizes and the given dropout rate, if any."""
+        rates = dict.fromkeys(self.dropouts, fields["dropout"]) if "dropout" in fields else {}
+        return BERTConfig.preset(self.preset, **fields, **rates)
 
 
 BOOK = Program(
@@ -162,7 +176,23 @@ def _notebook(prefix: str, block: str, *, is_repository: bool) -> Program:
         "mlm/mlp/logits": "mask_lm.linear",
         "nsp/dense": "next_sentence.linear",
     }
-    return Program("the notebook's state dict (codertimo)", "codertimo", names, _NOTEBOOK_ENDINGS)
+    return Program(
+        "the notebook's state dict (codertimo)",
+        "codertimo",
+        names,
+        _NOTEBOOK_ENDINGS,
+        dropouts=("embedding_dropout", "ffn_dropout", "block_dropout"),
+        ffn_ratio=4,
+    )
+
+
+# The programs whose state dicts are written, by the names of the formats.
+PROGRAMS = {
+    "book": BOOK,
+    "blog": _BLOG,
+    "notebook": _notebook("bert.", "bert.transformer_blocks.{}", is_repository=False),
+}
+_NOTEBOOKS_ENCODER = _notebook("", "transformer_blocks.{}", is_repository=False)
 
 
 def recognizes(path: pathlib.Path) -> bool:
@@ -199,12 +229,12 @@ def describe(
     arguments = _arguments(arrays, num_heads)
     sizes = _sizes(arrays, program.names)
     with errors_naming(arrays.source):
-        config = BERTConfig.preset(program.preset, **arguments, **sizes)
+        config = program.config({**arguments, **sizes})
     table = weights.expand(config, program.names, program.endings)
-    if config.positions == "sinusoidal":
-        arrays = _without_positions(arrays, str(program.names["encoder/pos_embedding"]))
     description = program.description + weights.without_prefix(prefix)
     checkpoint = Checkpoint(description, config, table, arrays, None, {})
+    if config.positions == "sinusoidal":
+        checkpoint = _without_positions(checkpoint, str(program.names["encoder/pos_embedding"]))
     if not tokenizer or not has_file(path / VOCAB_FILE):
         return checkpoint
     vocab = _read_vocab(path / VOCAB_FILE)
@@ -217,30 +247,46 @@ def write(
     folder: pathlib.Path,
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
+    program: str = "book",
 ) -> None:
     """Write a folder with the book's layout.
 
     The parameters are written to `pretrained.safetensors`, with the number of heads and the
     dropout rate in the metadata, which PyTorch ignores. A warning is issued if a dropout rate
-    cannot be stored. The outputs do not depend on it.
+    cannot be stored. The outputs do not depend on it. The notebook's encoder without any head is
+    written as the state dict of its class `BERT`.
+
+    Args:
+        model: The model.
+        folder: The folder.
+        vocab: Its vocabulary, or `None`.
+        tokenizer_options: The options of its tokenizer.
+        program: The name of a program, from `PROGRAMS`.
 
     Raises:
-        ValueError: The book's format cannot express the model. The message names the field.
+        ValueError: The format cannot express the model. The message names the field.
     """
-    if model.missing_heads:
+    names, endings = PROGRAMS[program].names, PROGRAMS[program].endings
+    if program == "notebook" and model.missing_heads == {"mlm", "nsp"}:
+        names = _NOTEBOOKS_ENCODER.names
+    elif model.missing_heads:
         raise ValueError(
-            "The book's format requires every head, but the checkpoint of this model lacked "
+            f"The format {program!r} requires every head, but the checkpoint of this model lacked "
             f"{sorted(model.missing_heads)}. Train the missing heads, or choose another format."
         )
-    config = model.bert_config
+    config, ratio = model.bert_config, PROGRAMS[program].ffn_ratio
     kept = {name: getattr(config, name) for name in _FREE}
-    check_kept(config, BERTConfig.preset(BOOK.preset, **kept), "the book")
-    arrays = weights.stored_weights(model, weights.expand(config, BOOK.names, BOOK.endings))
+    if ratio is not None:
+        kept["ffn_num_hiddens"] = ratio * config.num_hiddens
+    check_kept(config, PROGRAMS[program].config(kept), f"the {program}")
+    arrays = weights.stored_weights(model, weights.expand(config, names, endings))
+    if config.positions == "sinusoidal":
+        arrays[str(names["encoder/pos_embedding"])] = model.encoder.pos_embedding
     if vocab is not None:
         if not tokenizer_options.get("lowercase", True):
             raise ValueError(
-                "The book's format cannot express lowercase=False, because the book lowercases "
-                "every text. Save the model without its tokenizer, or in another format."
+                f"The format {program!r} cannot express lowercase=False, because the book "
+                "lowercases every text. Save the model without its tokenizer, or in another format."
             )
         write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
     metadata = {name: str(getattr(config, name)) for name in _ARGUMENTS}
@@ -324,12 +370,13 @@ def _shape(arrays: NamedArrays, name: str, num_axes: int) -> tuple[int, ...]:
     return shape
 
 
-def _without_positions(arrays: NamedArrays, name: str) -> NamedArrays:
-    """Return the weights without positions that are not trained, if these are the sinusoidal ones.
+def _without_positions(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """Move the positions, which are not trained, out of the weights, if they are sinusoidal.
 
     Raises:
         ValueError: The positions differ from the ones that the model computes.
     """
+    arrays = checkpoint.arrays
     stored = arrays.read(name)
     expected = sinusoidal_positions(*stored.shape[1:])
     if stored.shape != expected.shape or not np.allclose(
@@ -340,7 +387,8 @@ def _without_positions(arrays: NamedArrays, name: str) -> NamedArrays:
             f"{expected.shape}, which are not trained. Received: different values of shape "
             f"{stored.shape}. The file is damaged or belongs to a different model."
         )
-    return arrays.select({other: other for other in arrays.shapes if other != name})
+    others = arrays.select({other: other for other in arrays.shapes if other != name})
+    return checkpoint._replace(arrays=others, positions=stored)
 
 
 def _read_vocab(file: pathlib.Path) -> Vocab:

@@ -60,7 +60,7 @@ def convert(
     target: Path,
     /,
     *,
-    format: Literal["native", "google", "huggingface", "book"] = "native",
+    format: Literal["native", "google", "huggingface", "book", "blog", "notebook"] = "native",
     num_heads: NumHeads = None,
 ) -> None:
     """Convert a checkpoint to another format.

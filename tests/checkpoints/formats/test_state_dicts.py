@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from keras_bert_d2l import BERTConfig, Vocab
+from keras_bert_d2l import BERTConfig, BERTModel, Vocab, load_pretrained, save_pretrained
 from keras_bert_d2l.book import _get_batch_loss_bert
 from keras_bert_d2l.checkpoints.formats import state_dicts
 from tests.checkpoints.small import (
@@ -118,6 +118,23 @@ def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning(model, tmp_path, 
 def test_a_case_sensitive_tokenizer_is_rejected(model, tmp_path):
     with pytest.raises(ValueError, match="lowercase=False"):
         state_dicts.write(model, tmp_path, VOCAB, {"lowercase": False})
+
+
+@pytest.mark.parametrize(
+    ("program", "field", "value"),
+    [
+        ("blog", "pooler", True),
+        ("blog", "activation", "relu"),
+        ("notebook", "ffn_num_hiddens", 100),  # it always has four times the width
+        ("notebook", "layer_norm_epsilon", 1e-12),
+        ("notebook", "positions", "learned"),
+    ],
+)
+def test_the_field_that_a_tutorial_cannot_express_is_named(program, field, value, tmp_path):
+    [preset] = [name for name in CONFIGS if state_dicts.PROGRAMS[program].preset == name]
+    config = dataclasses.replace(CONFIGS[preset], **{field: value})
+    with pytest.raises(ValueError, match=f"the {program} cannot.*Received: {field}={value!r}"):
+        state_dicts.write(BERTModel.from_bert_config(config), tmp_path, None, {}, program)
 
 
 # Reading
@@ -374,6 +391,33 @@ def test_the_notebooks_encoder_may_lack_all_heads(golden, load_tutorial):
     assert missing == ["mlm", "nsp"]
     table = model.encoder.token_embedding.embeddings
     np.testing.assert_array_equal(table, encoder["embedding.token.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "prefix"),
+    [
+        ("d2l", "book", ""),
+        ("iksran", "blog", ""),
+        ("codertimo", "notebook", ""),
+        ("codertimo", "notebook", "bert."),
+    ],
+)
+def test_state_dicts_are_written_back_bit_by_bit(golden, tmp_path, name, program, prefix):
+    """With the prefix, the encoder alone."""
+    weights = golden(name).items()
+    weights = {n.removeprefix(prefix): x for n, x in weights if n.startswith(prefix)}
+    np.savez(tmp_path / "net.npz", num_heads=4, dropout=0.3, **weights)
+    model, _, config = load_pretrained(tmp_path / "net.npz")
+    for number in (1, 2):
+        folder = tmp_path / f"{number}"
+        save_pretrained(model, folder, format=program)
+        written = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+        assert written.keys() == weights.keys()
+        for key, array in weights.items():
+            np.testing.assert_array_equal(written[key], array, err_msg=key, strict=True)
+        model, _, config = load_pretrained(folder)
+    assert config.dropout == 0.3
+    assert config.block_dropout == (0.3 if program == "notebook" else 0)
 
 
 def test_positions_that_are_not_sinusoidal_are_rejected(golden, load_tutorial):
