@@ -9,6 +9,7 @@ from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -45,6 +46,23 @@ def test_serve_refuses_a_model_that_can_write_files(error, tmp_path):
     message = error("serve", tmp_path, "--port", 0)
     assert "A SavedModel is a program" in message
     assert "--allow-files" in message
+
+
+@pytest.mark.parametrize(("signal_number", "code"), [(None, 130), (15, 143)])
+def test_serve_does_not_wait_for_threads_after_a_signal(
+    run, tmp_path, monkeypatch, signal_number, code
+):
+    def serve(path, **options):
+        error = KeyboardInterrupt()
+        if signal_number is not None:
+            error.signal_number = signal_number
+        raise error
+
+    monkeypatch.setattr(local_server, "serve", serve)
+    codes = []
+    monkeypatch.setattr("os._exit", codes.append)
+    run("serve", tmp_path)
+    assert codes == [code]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Commands for checkpoints: `inspect`, `convert`, `export`, and those for exported models."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -194,12 +196,16 @@ def serve(
         raise ImportError(
             'The server requires starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
         ) from error
-    local_server.serve(
-        path,
-        name=name,
-        host=host,
-        port=port,
-        limits=Limits(max_rows, max_tokens),
-        verify=verify,
-        allow_files=allow_files,
-    )
+    try:
+        local_server.serve(
+            path,
+            name=name,
+            host=host,
+            port=port,
+            limits=Limits(max_rows, max_tokens),
+            verify=verify,
+            allow_files=allow_files,
+        )
+    except KeyboardInterrupt as error:
+        # Python would wait for the threads of requests that take longer than the grace period.
+        os._exit(128 + getattr(error, "signal_number", signal.SIGINT))

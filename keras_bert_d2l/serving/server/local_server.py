@@ -11,7 +11,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import anyio
@@ -40,8 +40,12 @@ from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 _MAX_PORT = 2**16 - 1
-_GRACE_SECONDS = 5  # time to finish requests in progress when the server stops
+_GRACE_SECONDS = 1  # time to finish requests in progress when the server stops
+_READ_SECONDS = 30  # time to receive a body
 _CONCURRENT = 4  # requests that run at the same time; the others wait
+_BODIES = 2  # largest bodies whose bytes are in memory at the same time
+_CONNECTIONS = 256  # with and without a request
+_TOO_LONG = "The body must not exceed {} bytes. Received: {}."
 _NAME = re.compile(r"[^/:]+")
 
 
@@ -70,6 +74,7 @@ class LocalServer:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"`name` must not contain '/' or ':'. Received: {self.name!r}.")
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
+        self._num_bytes = 0  # of all requests
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -91,10 +96,10 @@ class LocalServer:
 
     async def _predict(self, request: Request) -> Response:
         self._check(request)
-        body = await self._body(request)
-        return await anyio.to_thread.run_sync(
-            lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
-        )
+        async with self._body(request) as body:
+            return await anyio.to_thread.run_sync(
+                lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
+            )
 
     async def _metadata(self, request: Request) -> Response:
         self._check(request)
@@ -129,16 +134,33 @@ class LocalServer:
                 f"{self.model.version} of the model {self.name}.",
             )
 
-    async def _body(self, request: Request) -> bytes:
-        body, size, most = [], 0, self.limits.max_bytes
-        # Always read to the end: a client that is still sending would miss the response.
-        async for part in request.stream():
-            size += len(part)
-            if size <= most:
-                body.append(part)
+    @contextlib.asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, whose bytes are in flight until the block ends.
+
+        If it is refused, uvicorn discards the rest: a client that is still sending would miss the
+        response if the connection were closed.
+        """
+        most, body = self.limits.max_bytes, bytearray()
+        size = int(request.headers.get("content-length", most))  # of chunks, it is unknown
         if size > most:
-            raise HTTPException(413, f"The body must not exceed {most} bytes. Received: {size}.")
-        return b"".join(body)
+            raise TooLargeError(_TOO_LONG.format(most, size))
+        if self._num_bytes + size > _BODIES * most:
+            message = f"The server is busy with {self._num_bytes} bytes of requests. Try again."
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        self._num_bytes += size
+        try:
+            with anyio.move_on_after(_READ_SECONDS) as scope:
+                async for part in request.stream():
+                    body += part
+                    if len(body) > size:
+                        raise TooLargeError(_TOO_LONG.format(size, "more"))
+            if scope.cancelled_caught:
+                message = f"The body did not arrive within {_READ_SECONDS} seconds."
+                raise HTTPException(408, message, {"Connection": "close"})
+            yield bytes(body)
+        finally:
+            self._num_bytes -= size
 
 
 def predict(model: ServedModel, body: bytes, limits: Limits) -> JSONObject:
@@ -148,6 +170,7 @@ def predict(model: ServedModel, body: bytes, limits: Limits) -> JSONObject:
         TooLargeError: The request or its response exceeds a limit.
         ValueError: The request does not match the signature.
     """
+    limits.check_body(body)
     document = read_object(body)
     signature: Any = document.get("signature_name", "")
     if signature == "":
@@ -267,14 +290,17 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
         log_level="warning",
         ws="none",
         lifespan="off",
+        limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return uvicorn.Server(config)
 
 
-def _json(document: object, status: int = 200) -> Response:
+def _json(
+    document: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     # Starlette's JSONResponse rejects NaN and Infinity, which TensorFlow Serving writes.
-    return Response(json.dumps(document), status, media_type="application/json")
+    return Response(json.dumps(document), status, headers, "application/json")
 
 
 async def _malformed(request: Request) -> Response:
@@ -288,7 +314,7 @@ def _malformation(request: Request) -> HTTPException:
 async def _error_response(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException():
-            return _json({"error": error.detail}, error.status_code)
+            return _json({"error": error.detail}, error.status_code, error.headers)
         case TooLargeError():
             return _json({"error": str(error)}, 413)
         case ClientDisconnect() | ValueError():

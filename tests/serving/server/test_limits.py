@@ -1,11 +1,14 @@
 """Tests of requests that are too large or too slow, with a model that costs nothing."""
 
 import json
+import socket
+import urllib.parse
 
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server import local_server
+from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
 
@@ -87,3 +90,82 @@ def test_a_body_that_is_too_large_is_rejected(url, http):
     status, answer = http(f"{url}:predict", b" " * 4001)
     assert status == 413
     assert answer["error"] == "The body must not exceed 4000 bytes. Received: 4001."
+
+
+def upload(url, *headers):
+    """Send the head of a request, and return the connection when the server reads the body."""
+    place = urllib.parse.urlsplit(url)
+    connection = socket.create_connection((place.hostname, place.port), timeout=30)
+    head = [f"POST {place.path}:predict HTTP/1.1", "Host: x", "Expect: 100-continue", *headers]
+    connection.sendall("\r\n".join([*head, "", ""]).encode())
+    return connection, connection.recv(4096).decode()
+
+
+def test_the_bodies_of_all_requests_together_are_limited(url, http):
+    """A slow upload of the largest size occupies half of what the server accepts."""
+    url, _ = url
+    uploads = [upload(url, "Content-Length: 4000") for _ in range(2)]
+    assert all(reply.startswith("HTTP/1.1 100") for _, reply in uploads)
+    refused, reply = upload(url, "Content-Length: 1")
+    assert reply.startswith("HTTP/1.1 503")
+    assert "retry-after: 1" in reply.lower()
+    with refused, uploads[0][0] as first, uploads[1][0] as second:
+        for connection in (first, second):
+            connection.sendall(b'{"inputs": ["a"]}'.ljust(4000))
+            assert connection.recv(4096).startswith(b"HTTP/1.1 400")  # no default signature
+    assert ask(http, url, "lengths", ["a"])[0] == 200
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 4001", "Content-Length: 99999999999"])
+def test_a_body_is_rejected_by_its_declared_size_before_it_is_read(url, header):
+    connection, reply = upload(url[0], header)
+    with connection:
+        assert reply.startswith("HTTP/1.1 413")
+
+
+def test_a_body_in_chunks_is_rejected_when_it_exceeds_the_limit(url):
+    connection, reply = upload(url[0], "Transfer-Encoding: chunked")
+    with connection:
+        assert reply.startswith("HTTP/1.1 100")
+        connection.sendall(b"fa1\r\n" + b" " * 4001)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_that_does_not_arrive_in_time_is_refused_and_the_connection_closed(
+    url, monkeypatch, http
+):
+    monkeypatch.setattr(local_server, "_READ_SECONDS", 0.05)
+    connection, _ = upload(url[0], "Content-Length: 4000")
+    with connection:
+        reply = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert reply.startswith(b"HTTP/1.1 408")
+    assert b"did not arrive within 0.05 seconds" in reply
+    monkeypatch.undo()
+    assert ask(http, url[0], "lengths", ["a"])[0] == 200
+
+
+MANY = 16 * 64  # commas and brackets that the limit of 64 tokens allows
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        (b"[" + b"1," * (MANY - 1) + b"1]", MANY),
+        (b"[" + b"1," * MANY + b"1]", MANY + 1),
+        (b"[" * (MANY + 1), MANY + 1),
+        (b'{"a":' * (MANY + 5), MANY + 5),
+        (b'["' + b",[{" * MANY + b'"]', 1),
+        (rb'["\",' + b"," * MANY + b'"]', 1),
+        (rb'["\\",' + b"[]," * MANY + b"1]", 2 * MANY + 2),
+        (rb'["\\\",' + b"," * MANY + rb'\u00e9"]', 1),
+        ('["é🙂,",'.encode() + b"0," * MANY + b'","]', MANY + 2),
+        (b'["' + b"," * MANY, 1),
+    ],
+)
+def test_values_are_counted_outside_of_strings_before_they_are_parsed(body, number):
+    """The numbers are counted by hand."""
+    if number <= MANY:
+        LIMITS.check_body(body)
+    else:
+        with pytest.raises(TooLargeError, match=rf"at most {MANY} values. Received: {number}\."):
+            LIMITS.check_body(body)
