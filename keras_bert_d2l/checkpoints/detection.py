@@ -12,7 +12,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_t
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -152,6 +152,8 @@ def _opened(path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: 
         verify_checksums(path.parent)
     format = next((format for format in FORMATS.values() if format.recognizes(path)), None)
     if format is None:
+        if has_file(path / native.CONFIG_FILE):
+            read_json_object(path / native.CONFIG_FILE)  # raises an error if it is damaged
         raise _unknown(path)
     return format.describe(path, num_heads, tokenizer=tokenizer)
 
@@ -180,12 +182,6 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
             message += (
                 f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
             )
-        config = path / native.CONFIG_FILE
-        try:
-            if os.path.lexists(config):
-                read_json_object(config)
-        except (OSError, ValueError) as error:
-            message += f" {error}"
     return FileNotFoundError(message)
 
 

@@ -298,19 +298,26 @@ def test_the_error_for_an_unknown_path_says_what_was_looked_for(checkpoint):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"format": "ker', "Unterminated string"),
-        (b"\xff{}", "utf-8"),
-        (b"[1]", "Looked for"),
-        (None, "Looked for"),
+        (b'{"format": "ker', "is not a JSON file: Unterminated string"),
+        (b"\xff{}", "is not UTF-8"),
+        (b"[1]", "must contain a JSON object"),
+        (b'{"dropout": 0, "dropout": 1}', "the key 'dropout' occurs more than once"),
+        (b'{"task": {"kind": "a", "kind": "b"}}', "the key 'kind' occurs more than once"),
+        (b'{"model_type": "bert", "model_type": "bert"}', "'model_type' occurs more than once"),
     ],
 )
-def test_an_invalid_or_missing_configuration_file_is_reported(content, message, editable):
+def test_a_damaged_configuration_file_is_reported(content, message, editable):
+    (editable / CONFIG_FILE).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"config.json' .*{message}"):
+        load_pretrained(editable)
+
+
+def test_a_missing_configuration_file_is_reported(editable):
     (editable / CONFIG_FILE).unlink()
-    if content is not None:
-        (editable / CONFIG_FILE).write_bytes(content)
-    with pytest.raises(
-        FileNotFoundError, match=f"is not a checkpoint of a known format.*{message}"
-    ):
+    with pytest.raises(FileNotFoundError, match="is not a checkpoint of a known format"):
+        load_pretrained(editable)
+    (editable / CONFIG_FILE).symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError, match="config.json' is a link to a file that does not"):
         load_pretrained(editable)
 
 
