@@ -270,13 +270,18 @@ def check_range(
         advice: How to fix it, for the message. It may contain neither braces nor quotes.
         ignored: A value that is accepted as well.
     """
+    if not is_in_graph(values):
+        values = np.asarray(values)
+    dtype = np.dtype(getattr(values.dtype, "as_numpy_dtype", values.dtype))
+    if dtype.kind in "OSUc":
+        received = "complex numbers" if dtype.kind == "c" else "strings or other objects"
+        raise ValueError(f"`{name}` must be integers. Received: {received}. {advice}".rstrip())
     limits = "{}" if least is most else f"from {least} to {{}}"
     besides = "" if ignored is None else f", or {ignored}"
     message = f"`{name}` must be {limits}{besides}. Received: {{}}. {advice}".rstrip()
     if is_in_graph(values) or is_in_graph(most):
         _add_assertion(values, least, most, ignored, message)
         return
-    values = np.asarray(values)
     is_right = (values >= least) & (values <= most) & (values == np.floor(values))
     wrong = values[~(is_right | (values == ignored))]
     if wrong.size:

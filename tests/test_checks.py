@@ -50,6 +50,22 @@ def test_the_error_names_the_argument_the_limits_and_the_first_wrong_value(run, 
 
 
 @pytest.mark.parametrize("run", [check, check_in_pipeline])
+@pytest.mark.parametrize(
+    ("values", "received"),
+    [
+        (["a", "b"], "strings or other objects"),
+        ([[b"a"]], "strings or other objects"),
+        (np.array([["1", "2"]], object), "strings or other objects"),
+        (tf.constant([""]), "strings or other objects"),
+        ([1 + 2j, 1], "complex numbers"),
+    ],
+)
+def test_values_that_are_no_numbers_are_rejected(run, values, received):
+    with pytest.raises(ValueError, match=rf"`numbers` must be integers. Received: {received}\."):
+        run(values)
+
+
+@pytest.mark.parametrize("run", [check, check_in_pipeline])
 def test_one_more_value_may_be_accepted(run):
     run(np.array([-100, 4]), ignored=-100)
     with pytest.raises(ValueError, match=r"from 1 to 4, or -100. Received: -1\."):
