@@ -207,8 +207,11 @@ class Vocab:
 def without_odd_tokens(tokens: Sequence[str], name: str) -> list[str]:
     """Rename the tokens that no text has, with a warning that names their file `name`."""
     last = {token: position for position, token in enumerate(tokens)}
+    start = "[line "
+    while any(token.startswith(start) for token in last):
+        start = f"[{start}"
     named = [
-        token if token and last[token] == i and not _CONTROL.search(token) else f"[line {i + 1}]"
+        token if token and last[token] == i and not _CONTROL.search(token) else f"{start}{i + 1}]"
         for i, token in enumerate(tokens)
     ]
     odd = [new for new, token in zip(named, tokens, strict=True) if new != token]

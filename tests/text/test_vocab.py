@@ -154,6 +154,8 @@ def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message
         (["cat", "[MASK]", "[PAD]", "dog"], {4: "[line 5]", 0: "[line 1]"}),
         (["cat", "", "", "dog"], {6: "[line 7]", 7: "[line 8]"}),
         (["cat", "\x85", "dog", "\x0c", "##"], {6: "[line 7]", 8: "[line 9]"}),
+        (["cat", "", "dog", "[line 7]"], {6: "[[line 7]"}),  # a token of the file keeps its name
+        (["cat", "", "dog", "[line 8]", "[[line 7]"], {6: "[[[line 7]"}),
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
