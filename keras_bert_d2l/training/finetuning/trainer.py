@@ -335,6 +335,8 @@ def advice(losses: Sequence[float], chance: float) -> str:
         losses: The training loss, at equal distances. The limits are those of the doctor.
         chance: The loss of equal guesses.
     """
+    if not np.isfinite(losses).all():
+        return "The training loss is not finite: lower the learning rate to a third or a tenth."
     parts = np.array_split(losses, 3)
     if not all(map(len, parts)):
         return "The training was too short to learn anything: train for more epochs."

@@ -113,6 +113,8 @@ FALLING = np.linspace(0.69, 0.6, 94)
         (np.r_[np.linspace(0.69, 0.3, 20), np.full(74, 0.3)], "stays at 0.300.*class weights"),
         (np.linspace(0.5, 0.9, 94), "rises: lower the learning rate"),
         (np.r_[FALLING, np.full(40, 5.0)], "rises: lower"),
+        (np.full(94, np.nan), "is not finite: lower the learning rate"),
+        (np.r_[FALLING, np.inf], "is not finite"),
     ],
 )
 def test_the_advice_for_a_single_label_depends_on_the_curve(losses, advised):
