@@ -67,8 +67,9 @@ def mask_the_window(page: Page) -> None:
     page.wait("document.querySelectorAll('.word.masked').length == 2")
     for _ in range(2):  # select the word that the page masks at the start, then show it
         page.click("document.querySelector('.word.masked')")
-    page.click("document.querySelector('.word.masked')")  # select the window
     page.wait("document.querySelectorAll('.word.masked').length == 1")
+    page.click("document.querySelector('.word.masked')")  # select the window
+    page.wait("document.body.innerText.includes('For the mask in place of “window”')")
 
 
 def take(page: Page, name: str, height: int | None = None) -> None:
