@@ -23,6 +23,7 @@ from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_
 from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
+from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -211,6 +212,13 @@ def load_task(
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and not kind.has_head:
+            pooling = checkpoint.embedding["pooling"]
+            if pooling not in POOLINGS and "pooling" not in options:
+                raise ValueError(
+                    f"{os.fspath(path)!r} embeds texts with {shown(pooling)}, which a TextEmbedder "
+                    f"does not support. Supported: one of {tuple(POOLINGS)}, and normalization. "
+                    'For other vectors of the same BERT, pass pooling="mean".'
+                )
             options = {**checkpoint.embedding, **options}
         labels = inspect.signature(kind.__init__).parameters.get("labels")
         if labels and labels.default is labels.empty and "labels" not in options:

@@ -28,14 +28,16 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _TOKENIZER = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json"),
+    *("modules.json", "sentence_bert_config.json"),
 )
+_TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sentence-transformers
 # All files that the loader reads. Pickles and the formats of other frameworks stay on the Hub.
 _FILES = (
     *_WEIGHTS,
     "model-*-of-*.safetensors",
     *("config.json", *_TOKENIZER),
     "config_sentence_transformers.json",
-    *("modules.json", "*_Pooling/config.json"),  # its folder begins with its place in the list
+    *("*_Pooling/config.json", "*_Normalize/config.json"),  # begins with its place in the list
 )
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
 HOW_TO_CONVERT = (
@@ -74,14 +76,16 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
         ConnectionError,
     )
     try:
-        wanted = list(_TOKENIZER if only_tokenizer else _FILES)
+        files = _TOKENIZER if only_tokenizer else _FILES
+        wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
         folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
-        if only_tokenizer or any(os.path.lexists(pathlib.Path(folder, file)) for file in _WEIGHTS):
-            return pathlib.Path(folder)
-        files = HfApi().list_repo_files(repo, revision=revision or None)
+        local = pathlib.Path(folder)
+        if only_tokenizer or any(any(local.glob(f"{one}model.saf*")) for one in ("", _TRANSFORMER)):
+            return local
+        listed = HfApi().list_repo_files(repo, revision=revision or None)
     except expected as error:
         raise _explained(error, name, repo, revision) from error
-    raise _without_safetensors(repo, files)
+    raise _without_safetensors(repo, listed)
 
 
 def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError:

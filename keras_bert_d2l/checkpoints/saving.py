@@ -8,10 +8,11 @@ import keras
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import state_dicts
-from keras_bert_d2l.checkpoints.formats.huggingface.config import (
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
     POOLING_FILE,
     POOLINGS,
+    TRANSFORMER_FILE,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     TOKENIZER_FILES,
@@ -40,7 +41,7 @@ _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
-    *(MODULES_FILE, os.path.dirname(POOLING_FILE)),
+    *(MODULES_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
 }
 
 

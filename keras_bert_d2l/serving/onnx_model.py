@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.config import (
-    CONFIG_FILE,
-    runtime_fields,
-    write_pooling,
-)
+from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
@@ -188,7 +185,7 @@ def _write_huggingface_files(
     write_json(folder / CONFIG_FILE, fields, ensure_ascii=False)
     embedding = embedding_fields(model)
     if embedding is not None:
-        write_pooling(folder, config.num_hiddens, embedding)
+        write_pooling(folder, config.num_hiddens, config.max_len, embedding)
 
 
 def _graph(model: BERTModel | TaskModel) -> Graph:

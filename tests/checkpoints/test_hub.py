@@ -11,6 +11,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_hub_name, is_remote
+from tests.checkpoints.sbert_folders import LOWER, write
 from tests.checkpoints.small import (
     BATCH,
     OF_FORMAT,
@@ -323,18 +324,10 @@ def test_a_text_embedder_has_the_pooling_of_its_folder(
         assert other.pooling == "mean"
 
 
-@pytest.mark.parametrize(
-    ("fields", "kinds", "message"),
-    [
-        ({"pooling_mode_lasttoken": True}, ["Pooling"], "pooling_mode_lasttoken"),
-        ({"pooling_mode_mean_tokens": True}, ["Pooling", "Dense"], "mean and Dense"),
-    ],
-)
-def test_an_unsupported_pooling_is_an_error(fields, kinds, message, folder, tmp_path):
-    folder = shutil.copytree(folder, tmp_path / "embedder")
-    add_pooling(folder, fields, *kinds)
-    with pytest.raises(ValueError, match=f"`pooling` must be.*{message}"):
-        kb.load_task(kb.TextEmbedder, folder)
+def test_a_bert_in_a_folder_of_its_own_is_downloaded(local_hub, tmp_path):
+    local_hub.add("someone/old", write(tmp_path / "old", inside="0_Transformer", bert=LOWER))
+    assert kb.load_tokenizer("someone/old").options["lowercase"]
+    assert kb.load_task(kb.TextEmbedder, "someone/old").tokenizer.options["lowercase"]
 
 
 def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(folder, tmp_path):

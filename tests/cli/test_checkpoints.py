@@ -71,7 +71,9 @@ def test_a_model_of_sentence_transformers_is_exported_with_its_pooling(checkpoin
     assert isinstance(load(plain, as_embedder=None).model, BERTModel)
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
-    (folder / "modules.json").write_text('[{"type": "x.Pooling", "path": "1_Pooling"}]')
+    (folder / "modules.json").write_text(
+        '[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]'
+    )
     assert load(folder, as_embedder=None).model.pooling == "cls"
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from tests.checkpoints.sbert_folders import FOLDERS, TEXT, write
 
 NEEDED = "needs sentence-transformers: make test-peers"
 sentence_transformers = pytest.importorskip("sentence_transformers", reason=NEEDED)
@@ -49,11 +50,14 @@ def test_a_saved_embedder_loads_in_sentence_transformers(pooling, normalize, ber
     assert theirs.max_seq_length == ours.bert_config.max_len
 
 
-def test_another_pooling_is_an_error(bert, tmp_path):
-    modules = [models.Transformer(str(bert)), models.Pooling(16, "lasttoken")]
-    sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path))
-    with pytest.raises(ValueError, match="`pooling` must be .* Received: pooling='.*lasttoken'"):
-        kb.load_task(kb.TextEmbedder, tmp_path)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_stored_vectors_of_folders_are_right_and_saving_keeps_them(name, tmp_path):
+    options, expected = FOLDERS[name]
+    ours = kb.load_task(kb.TextEmbedder, write(tmp_path / "theirs", **options)).model
+    kb.save_pretrained(ours, tmp_path / "saved", format="huggingface")
+    for folder in ("theirs", "saved"):
+        model = sentence_transformers.SentenceTransformer(str(tmp_path / folder), device="cpu")
+        np.testing.assert_allclose(model.encode(TEXT), expected, atol=2e-6)
 
 
 @pytest.mark.long

@@ -218,7 +218,8 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
     assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
     assert BERTConfig.from_dict(card["config"]) == model.bert_config
     assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
-    assert card["embedding"] == {"pooling": "mean", "normalize": True, "long_texts": "cut"}
+    embedding = {"pooling": "mean", "normalize": True, "long_texts": "cut", "max_len": None}
+    assert card["embedding"] == embedding
     assert card["packages"]["tensorflow"] == tf.__version__
     assert card["signatures"]["fill_mask"] == {
         "inputs": {"text": {"dtype": "string", "shape": [None]}},

@@ -53,6 +53,7 @@ class Checkpoint(NamedTuple):
 _OPTIONAL = {
     "activation",
     "long_texts",
+    "max_len",
 }  # folders of this package that were written before them lack them
 
 

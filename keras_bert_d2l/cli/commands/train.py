@@ -281,6 +281,7 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.checkpoints.checks import tokenizer_of
+    from keras_bert_d2l.models.tasks.text_inputs import longest_row
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.finetune_files import read_data
 
@@ -290,7 +291,8 @@ def _peek(options: TaskRunOptions) -> None:
     )
     train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
     loaded = load(options.model, heads=False)
-    max_len = row_len(loaded.config, options.task, options.max_len, options.long_texts or "cut")
+    longest = longest_row(loaded.config.max_len, options.long_texts or "cut")
+    max_len = row_len(longest, options.task, options.max_len)
     print(kb.peek(train, tokenizer_of(loaded.model), max_len))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, shown
+from keras_bert_d2l.checks import check_bool, check_integer, shown, wrong
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import checked_bert
@@ -41,6 +41,7 @@ class TextEmbedder(TaskModel):
         bert: The pretrained model.
         pooling: `"cls"` (the encoded `[CLS]`), or `"mean"` or `"max"` over all tokens.
         normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
+        max_len: Maximum number of tokens in a row for `long_texts="cut"`. `None`: that of `bert`.
         **options: `long_texts`, as in `SequenceClassifier`, for the vectors of windows;
             `tokenizer`, which converts strings to batches; and `name`.
 
@@ -49,7 +50,7 @@ class TextEmbedder(TaskModel):
     Returns: Vectors `(B, D)`. Labels are int `(B,)`; a text with a negative label has no group.
 
     Raises:
-        ValueError: `pooling` is unknown.
+        ValueError: `pooling` is unknown, or `max_len` is out of range.
 
     Example:
 
@@ -68,7 +69,7 @@ class TextEmbedder(TaskModel):
     task = "embed"
     command = "embed --file FILE"
     outputs = ("embedding",)
-    fields = ("pooling", "normalize", "long_texts")
+    fields = ("pooling", "normalize", "long_texts", "max_len")
     has_head = False
 
     def __init__(
@@ -77,6 +78,7 @@ class TextEmbedder(TaskModel):
         pooling: PoolingKind = "mean",
         *,
         normalize: bool = True,
+        max_len: int | None = None,
         **options: Option,
     ) -> None:
         bert = checked_bert(bert)
@@ -84,6 +86,15 @@ class TextEmbedder(TaskModel):
         super().__init__(bert, head=head, **options)
         self.pooling = pooling
         self.normalize = check_bool("normalize", normalize)
+        longest = self.bert_config.max_len
+        if max_len is not None and check_integer("max_len", max_len, least=3) > longest:
+            raise wrong("max_len", f"at most {longest}, the maximum of `bert`", max_len)
+        self.max_len = max_len
+
+    @property
+    def max_row_len(self) -> int:
+        longest = super().max_row_len
+        return self.max_len or longest if self.long_texts == "cut" else longest
 
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         return self.head(encoded_X, is_token)

@@ -337,11 +337,12 @@ def _batches(
         steps = int(dataset().cardinality())
         return lambda epoch: dataset(epochs=None, first_step=epoch * steps).take(steps)
     examples = _examples(model, data, is_labeled)
+    longest = min(model.bert_config.max_len, model.max_row_len)
     rows = TaskRows.encode(
         examples,
         tokenizer,
         labels=getattr(model, "labels", None),
-        max_len=row_len(model.bert_config, examples.task, max_len),
+        max_len=row_len(longest, examples.task, max_len),
     )
     return lambda epoch: rows.batches(batch_size, epoch=epoch, seed=seed)
 

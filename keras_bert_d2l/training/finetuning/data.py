@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -24,7 +23,6 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import LongTexts, longest_row
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.task import check_option, task_named
 from keras_bert_d2l.training.devices.distribution import process, undistributed
@@ -222,21 +220,17 @@ def counted(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset
 
 
-def row_len(
-    config: BERTConfig, task: str, max_len: int | None = None, long_texts: LongTexts = "cut"
-) -> int:
+def row_len(longest: int, task: str, max_len: int | None = None) -> int:
     """Return the maximum number of tokens in a row.
 
     Args:
-        config: The architecture of the model.
+        longest: The model's maximum.
         task: The name of the task.
         max_len: Requested maximum. `None` means the model's maximum, but at most 384 for questions.
-        long_texts: What the model does with single texts that are too long; `"cut"` for pairs.
 
     Raises:
         ValueError: `max_len` exceeds the maximum of the model.
     """
-    longest = longest_row(config.max_len, long_texts)
     if max_len is None:
         return min(longest, task_named(task).most_tokens or longest)
     check_that(
@@ -262,8 +256,9 @@ def _of_examples(
     check_alike(train, dev)
     task = task_named(train.task)
     loss = task.loss(train, options.temperature)
-    long_texts = "cut" if train.have_pairs_in_rows else model.long_texts
-    max_len = row_len(model.bert_config, train.task, options.max_len, long_texts)
+    has_pairs = train.have_pairs_in_rows
+    longest = model.bert_config.max_len if has_pairs else model.max_row_len
+    max_len = row_len(longest, train.task, options.max_len)
     rows, facts = {}, {}
 
     def encoded(examples: TaskExamples) -> TaskRows:

@@ -1,11 +1,10 @@
-"""Read and write Hugging Face's `config.json`, and the files of sentence-transformers.
+"""Read and write Hugging Face's `config.json`.
 
 Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `models/bert`
 `configuration_bert.py` and `modeling_bert.py`.
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import cast
@@ -14,8 +13,6 @@ from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_json
-from keras_bert_d2l.reading import has_file, read_json, read_json_object
 from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
@@ -271,91 +268,3 @@ def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
     expected = "an object with a string for each of the ids 0, 1, 2 and so on"
     check_that(are_strings, "id2label", expected, id2label)
     return cast(list[str], labels)
-
-
-MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
-
-POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
-
-_PREFIX = "pooling_mode_"
-_MODULES = "sentence_transformers.models"
-
-
-def read_pooling(path: pathlib.Path) -> ConfigDict | None:
-    """Return the arguments of the `TextEmbedder` that computes the same embedding.
-
-    A computation that a `TextEmbedder` does not have is returned under its own name, which
-    `TextEmbedder` rejects.
-
-    Args:
-        path: The folder of the checkpoint.
-
-    Returns:
-        `pooling` and `normalize`, or `None` if the folder does not define an embedding.
-
-    Raises:
-        ValueError: A file is damaged or missing.
-    """
-    modules_file = path / MODULES_FILE
-    if not has_file(modules_file):
-        return None
-    modules = read_json(modules_file)
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise ValueError(
-            f"{os.fspath(modules_file)!r} must contain a list of objects. Received: "
-            f"{shown(modules)}. Copy it again."
-        )
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    steps = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
-    if "Pooling" in kinds:
-        steps = _modes(path, modules[kinds.index("Pooling")].get("path")) + steps
-    elif not steps:
-        return None
-    return {"pooling": " and ".join(steps), "normalize": "Normalize" in kinds}
-
-
-def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
-    """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
-    file = path / "config_sentence_transformers.json"
-    fields = read_json_object(file) if has_file(file) else {}
-    return {"sentence_transformers": fields} if fields.get("model_type") == "CrossEncoder" else {}
-
-
-def _modes(path: pathlib.Path, name: object) -> list[str]:
-    """Return the poolings that the configuration in the folder `name` of a checkpoint turns on."""
-    modules_file = os.fspath(path / MODULES_FILE)
-    if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
-        raise ValueError(
-            f"The module `Pooling` in {modules_file!r} must have the `path` of a folder beside "
-            f"this file. Received: path={shown(name)}. Copy it again."
-        )
-    file = path / name / "config.json"
-    if not has_file(file):
-        raise ValueError(
-            f"There is no file {os.fspath(file)!r}, which {modules_file!r} names. Copy it from the "
-            "same source, or delete modules.json to choose the pooling yourself."
-        )
-    fields = read_json_object(file)
-    if "pooling_mode" in fields:  # another form of the same field
-        return [str(fields["pooling_mode"])]
-    ours = {theirs: name for name, theirs in POOLINGS.items()}
-    modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
-    return [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes]
-
-
-def write_pooling(folder: pathlib.Path, width: int, arguments: ConfigDict) -> None:
-    """Write the files that define the embedding of a text.
-
-    Args:
-        folder: The folder of the checkpoint.
-        width: The width of the model, D.
-        arguments: `pooling` and `normalize` of the `TextEmbedder`.
-    """
-    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in POOLINGS.items()}
-    write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
-    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
-        for index, (path, kind) in enumerate(steps.items())
-    ]
-    write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])

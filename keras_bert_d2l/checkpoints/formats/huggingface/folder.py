@@ -29,12 +29,16 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     config_from_json,
     config_to_dict,
     head_name,
-    read_cross_encoder,
-    read_pooling,
     task_of,
-    write_pooling,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
+    MODULES_FILE,
+    read_cross_encoder,
+    read_pooling,
+    transformer_folder,
+    write_pooling,
+)
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.location import HOW_TO_CONVERT, PICKLE_SUFFIXES
 from keras_bert_d2l.checkpoints.weights import (
@@ -199,7 +203,7 @@ def recognizes(path: pathlib.Path) -> bool:
     has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
     if not has_safetensors and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint next to pickles: only the checkpoint can be read
-    if any(os.path.lexists(path / name) for name in (INDEX_FILE, *_TORCH_FILES)):
+    if any(os.path.lexists(path / name) for name in (INDEX_FILE, MODULES_FILE, *_TORCH_FILES)):
         return True
     try:
         fields = read_json_object(path / CONFIG_FILE)
@@ -227,10 +231,11 @@ def describe(
         ValueError: A file is damaged, all weights are pickled, the model is not a BERT, or its
             task head is unknown.
     """
-    stored = open_weights(path)
+    folder = transformer_folder(path)
+    stored = open_weights(folder)
     prefix = wrapper_prefix(stored, _SIGNATURE)
     names = current_names(stored, prefix)
-    arrays, file = stored.select(names), path / CONFIG_FILE
+    arrays, file = stored.select(names), folder / CONFIG_FILE
     config = config_from_json(file)
     check_extent(config, arrays)
     with errors_naming(file):
@@ -256,6 +261,8 @@ def describe(
     embedding = None if task else read_pooling(path)
     if embedding is not None:
         embedding["long_texts"] = fields.get("long_texts", "cut")
+        if (embedding["max_len"] or config.max_len) >= config.max_len:
+            embedding["max_len"] = None
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}",
@@ -319,7 +326,7 @@ def write(
     if task is not None:
         embedding = embedding_fields(model)
     if embedding is not None:
-        write_pooling(folder, config.num_hiddens, embedding)
+        write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":
             fields["long_texts"] = embedding["long_texts"]
     write_card(folder, fields)

@@ -6,7 +6,7 @@ Source: huggingface.co/docs/hub/model-cards.
 import json
 import pathlib
 
-from keras_bert_d2l.checkpoints.formats.huggingface.config import MODULES_FILE
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import MODULES_FILE
 from keras_bert_d2l.files import CARD_FILE
 from keras_bert_d2l.tasks.task import tasks
 from keras_bert_d2l.types import ConfigDict

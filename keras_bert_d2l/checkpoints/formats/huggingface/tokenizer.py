@@ -12,6 +12,11 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
+    OPTIONS_FILE,
+    transformer_fields,
+    transformer_folder,
+)
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, has_file, read_json_object
@@ -19,7 +24,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab, without_odd_tokens
 from keras_bert_d2l.types import ConfigDict
 
-VOCAB_FILE, JSON_FILE, OPTIONS_FILE = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
+VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 SPECIALS_FILE, ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (VOCAB_FILE, JSON_FILE, OPTIONS_FILE, SPECIALS_FILE)  # as written
 
@@ -62,6 +67,8 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     Raises:
         ValueError: A file is damaged.
     """
+    lowercases = transformer_fields(path).get("do_lower_case")
+    path = transformer_folder(path)
     options = _fields(path / OPTIONS_FILE)
     unsupported: list[str] = []
     try:
@@ -88,6 +95,9 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
     }
+    if lowercases and not ours["lowercase"]:  # before anything else, and without accents' help
+        ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
+        ours["compat"] = "huggingface"
     if own and not ours["split_special_tokens"]:
         ours["special_tokens"] = own
     return vocab, ours, ""

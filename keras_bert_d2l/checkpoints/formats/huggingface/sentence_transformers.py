@@ -1,0 +1,187 @@
+"""Read and write the files with which sentence-transformers describes a model.
+
+`modules.json` lists the steps from a text to its vector, each with the folder of its own
+configuration. The first one is a BERT, in the folder itself or, in old models, in
+`0_Transformer/`.
+
+Source: github.com/huggingface/sentence-transformers, `base/model.py`, `base/modules/` and
+`sentence_transformer/modules/pooling.py`.
+"""
+
+import os
+import pathlib
+import warnings
+
+from keras_bert_d2l.checks import check_bool, check_integer, shown
+from keras_bert_d2l.files import write_json
+from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
+from keras_bert_d2l.types import ConfigDict
+
+OPTIONS_FILE = "tokenizer_config.json"
+MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
+
+_MODEL_FILE = "config_sentence_transformers.json"
+_PREFIX = "pooling_mode_"
+_MODULES = "sentence_transformers.models"
+_NO_EFFECT = ("Dropout",)  # when a text is embedded
+# Fields of the BERT's own configuration that are read or have no effect, and values of others.
+_READ = ("do_lower_case", "max_seq_length", "modality_config", "unpad_inputs")
+_SUPPORTED = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+}
+
+
+def transformer_folder(path: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the BERT in the folder of a checkpoint; usually the same."""
+    kinds = {str(module.get("type")).rpartition(".")[2]: module for module in _modules(path)}
+    return path / kinds.get("Transformer", {"path": ""})["path"]
+
+
+def transformer_fields(path: pathlib.Path) -> ConfigDict:
+    """Return how texts become rows: whether they are lowercased first, and the longest row.
+
+    Args:
+        path: The folder of the checkpoint.
+
+    Returns:
+        `do_lower_case`, and `max_seq_length`, which may be `None`; nothing if the folder is not one
+        of sentence-transformers.
+
+    Raises:
+        ValueError: A file is damaged.
+    """
+    file = transformer_folder(path) / TRANSFORMER_FILE
+    if not _modules(path):
+        return {}
+    fields = {"do_lower_case": False, "max_seq_length": None, **_fields(file)}
+    if fields["max_seq_length"] is None:
+        fields["max_seq_length"] = _fields(file.parent / OPTIONS_FILE).get("model_max_length")
+    with errors_naming(file):
+        check_bool("do_lower_case", fields["do_lower_case"])
+        if fields["max_seq_length"] is not None:
+            check_integer("max_seq_length", fields["max_seq_length"], 3)
+    return fields
+
+
+def read_pooling(path: pathlib.Path) -> ConfigDict | None:
+    """Return the arguments of the `TextEmbedder` that computes the same embedding.
+
+    A computation that a `TextEmbedder` does not have is returned as a `pooling` that is not in
+    `POOLINGS`, its description.
+
+    Args:
+        path: The folder of the checkpoint.
+
+    Returns:
+        `pooling`, `normalize` and `max_len`, or `None` if the folder does not define an embedding.
+
+    Raises:
+        ValueError: A file is damaged or missing.
+    """
+    modules = _modules(path)
+    steps = [step for number, module in enumerate(modules) for step in _steps(path, module, number)]
+    if not steps:
+        return None
+    normalize = steps[1:] == ["Normalize"]
+    fields = _fields(path / _MODEL_FILE)
+    if prompt := (fields.get("prompts") or {}).get(fields.get("default_prompt_name")):
+        warnings.warn(
+            f"The model in {os.fspath(path)!r} puts {shown(prompt)} before each text by default. "
+            "This package does not: put it there yourself to get the same vectors.",
+            stacklevel=5,
+        )
+    return {
+        "pooling": steps[0] if normalize else " and ".join(steps),
+        "normalize": normalize,
+        "max_len": transformer_fields(path)["max_seq_length"],
+    }
+
+
+def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
+    """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
+    fields = _fields(path / _MODEL_FILE)
+    return {"sentence_transformers": fields} if fields.get("model_type") == "CrossEncoder" else {}
+
+
+def _fields(file: pathlib.Path) -> ConfigDict:
+    return read_json_object(file) if has_file(file) else {}
+
+
+def _modules(path: pathlib.Path) -> list[ConfigDict]:
+    """Return the modules of a folder, or none if it is not one of sentence-transformers."""
+    file = path / MODULES_FILE
+    modules = read_json(file) if has_file(file) else []
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise ValueError(
+            f"{os.fspath(file)!r} must contain a list of objects. Received: {shown(modules)}. "
+            "Copy it again."
+        )
+    for module in modules:
+        name = module.get("path")
+        if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
+            raise ValueError(
+                f"Each module in {os.fspath(file)!r} must have the `path` of a folder beside this "
+                f"file. Received: path={shown(name)}. Copy it again."
+            )
+    return modules
+
+
+def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
+    """Return the steps of one module from the encoded tokens to the vector of a text."""
+    package, _, kind = str(module.get("type")).rpartition(".")
+    if package.partition(".")[0] != "sentence_transformers":  # code in the folder
+        return [shown(module.get("type"))]
+    folder = path / module["path"]
+    if kind == "Transformer" and number == 0:
+        return [
+            f"{kind} with {name}={shown(value)}"
+            for name, value in transformer_fields(path).items()
+            if value and name not in _READ and value != _SUPPORTED.get(name)
+        ]
+    if kind == "Pooling":
+        return _modes(folder / "config.json", path / MODULES_FILE)
+    if kind == "Normalize":
+        name = _fields(folder / "config.json").get("module_input_name", "sentence_embedding")
+        return [kind if name == "sentence_embedding" else f"{kind} of {shown(name)}"]
+    return [] if kind in _NO_EFFECT else [kind]
+
+
+def _modes(file: pathlib.Path, modules_file: pathlib.Path) -> list[str]:
+    """Return the poolings that a configuration turns on."""
+    if not has_file(file):
+        raise ValueError(
+            f"There is no file {os.fspath(file)!r}, which {os.fspath(modules_file)!r} names. Copy "
+            "it from the same source, or delete modules.json to choose the pooling yourself."
+        )
+    fields = read_json_object(file)
+    if "pooling_mode" in fields:  # since version 6
+        modes = fields["pooling_mode"]
+        return [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
+    ours = {theirs: name for name, theirs in POOLINGS.items()}
+    modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
+    return [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes] or ["mean"]
+
+
+def write_pooling(folder: pathlib.Path, width: int, max_len: int, arguments: ConfigDict) -> None:
+    """Write the files that define the embedding of a text.
+
+    Args:
+        folder: The folder of the checkpoint.
+        width: The width of the model, D.
+        max_len: Maximum number of tokens of the model.
+        arguments: `pooling`, `normalize` and `max_len` of the `TextEmbedder`.
+    """
+    max_len = arguments.get("max_len") or max_len
+    # The options of the tokenizer contain whether it lowercases.
+    write_json(folder / TRANSFORMER_FILE, {"max_seq_length": max_len, "do_lower_case": False})
+    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in POOLINGS.items()}
+    write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
+    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
+        for index, (path, kind) in enumerate(steps.items())
+    ]
+    write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])
