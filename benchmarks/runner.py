@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import datetime
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -190,7 +191,7 @@ def machine() -> str:
     name, model = (field[1] if field else "unknown" for field in fields)
     extensions = re.findall(r"\b(?:avx2|avx512f|avx512_bf16|avx512_vnni|amx_bf16)\b", info)
     features = " ".join(dict.fromkeys(extensions))
-    speeds = ", ".join(f"{dtype} {speed}" for dtype, speed in ceilings().items())
+    speeds = ", ".join(f"{dtype} {speed}" for dtype, speed in ceilings().items()) or "not measured"
     gpus = ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -204,7 +205,9 @@ def machine() -> str:
 
 @functools.cache
 def ceilings() -> dict[str, int]:
-    """Return how fast this machine multiplies matrices, in GFLOP/s by dtype."""
+    """Return how fast this machine multiplies matrices with TensorFlow, in GFLOP/s by dtype."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return {}
     command = [sys.executable, "-m", "benchmarks.ceilings"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(result.stdout)

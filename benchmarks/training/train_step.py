@@ -41,6 +41,7 @@ CONTESTANTS = {  # name: module and options, ordered so that closely compared on
 ON_GPU = {
     "huggingface-compiled": ("huggingface", "--precision=mixed_bfloat16", "--tuned", "--compiled"),
     "ours-jax": ("ours", "--precision=mixed_bfloat16", "--fit"),
+    "ours-jax-plain": ("ours", "--precision=mixed_bfloat16", "--fit", "--plain-attention"),
     "ours-jax-text": ("ours", "--precision=mixed_bfloat16", "--fit"),
     "ours-tensorflow": ("ours", "--precision=mixed_bfloat16", "--fit"),
 }

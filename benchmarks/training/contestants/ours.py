@@ -1,16 +1,16 @@
 """keras_bert_d2l: `BERTModel` with its default losses and metrics.
 
 With `--fit`, a turn is a call of `Model.fit`: on one batch, or on a text (`--text`) through
-`pretraining_dataset`.
+`pretraining_dataset`. With JAX and without a text, TensorFlow is not needed.
 """
 
+import itertools
 import tempfile
 import time
 from collections.abc import Iterator
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.training.contestants import turns, workload
@@ -19,8 +19,14 @@ from keras_bert_d2l.layers.kernels.attention import obstacle
 options = workload.read_options()
 size = workload.SIZES[options.size]
 keras.config.set_dtype_policy(options.precision)
+if options.plain_attention:
+    keras.config.disable_flash_attention()
 is_jax = keras.backend.backend() == "jax"
-if is_jax:  # TensorFlow only prepares the data
+if is_jax:
+    import jax
+if options.text or not is_jax:
+    import tensorflow as tf
+if options.text and is_jax:  # TensorFlow only prepares the data
     tf.config.set_visible_devices([], "GPU")
 
 config = kb.BERTConfig.preset(
@@ -43,8 +49,9 @@ waited = 0.0
 def batches() -> Iterator:
     """Yield batches, and measure how long this takes."""
     global waited
-    data = tf.data.Dataset.from_tensors((features, labels, weights)).cache().repeat().prefetch(2)
-    if options.text is not None:
+    if options.text is None:
+        rows = itertools.repeat((features, labels, weights))
+    else:
         corpus = kb.Corpus.open(options.text)
         vocab = kb.learn_vocab(corpus, workload.VOCAB_SIZE)
         data = kb.pretraining_dataset(
@@ -56,7 +63,7 @@ def batches() -> Iterator:
             epochs=None,
             cache_dir=tempfile.mkdtemp(),
         )
-    rows = iter(data.as_numpy_iterator())
+        rows = data.as_numpy_iterator()
     while True:
         before = time.perf_counter()
         batch = next(rows)
@@ -83,8 +90,6 @@ def peak_mb() -> float:
     if options.device == "cpu":
         return turns.peak_mb_of_process()
     if is_jax:
-        import jax
-
         return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
     return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
 

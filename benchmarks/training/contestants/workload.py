@@ -85,6 +85,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--compiled", action="store_true", help="with torch.compile")
     parser.add_argument("--fit", action="store_true", help="through `Model.fit`")
+    parser.add_argument("--plain-attention", action="store_true", help="no flash attention")
     parser.add_argument("--text", help="train on this text instead of one batch, with --fit")
     parser.add_argument("--device", choices=("cpu", "gpu"), required=True)
     parser.add_argument("--rows", type=int, required=True)
