@@ -31,7 +31,9 @@ def learn_vocab(
 
     The words are normalized as in the `Tokenizer` and counted. The pieces are the frequent words
     and the frequent ends of words, counted where a token starts when the vocabulary splits the
-    words. The pieces equal those of tensorflow-text's learner.
+    words. With the same minimum count, the pieces of at least two characters equal those of
+    tensorflow-text's learner. A character must occur twice, and has a `##` token only if a word
+    continues with it; there, every character has both tokens.
 
     `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4. Single characters follow, then longer
     pieces, most frequent first. The result is deterministic. With up to a million different words,

@@ -4,15 +4,22 @@ Each test states what the other library does and what this package does with the
 new version of the library fails one of them, change the table.
 """
 
+from collections import Counter
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.pretraining.masking import mask_tokens
+from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.layers.kernels.attention import masked_softmax
 
 tensorflow_text = pytest.importorskip("tensorflow_text", reason="needs tensorflow-text")
+learner = pytest.importorskip(
+    "tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib"
+)
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
@@ -169,6 +176,43 @@ def test_a_row_must_have_room_for_text(ours, hugging_face):
         ours("a b", max_len=2)
 
 
+@pytest.mark.parametrize(("num_a", "num_b"), [(6, 3), (9, 3), (5, 1), (5, 3), (8, 8)])
+def test_truncating_only_the_second_text_never_removes_it(ours, hugging_face, num_a, num_b):
+    texts = [tf.ragged.constant([[A] * num_a]), tf.ragged.constant([[B] * num_b])]
+    trimmed = tensorflow_text.WaterfallTrimmer(5).trim(texts)
+    assert [flat(part) for part in trimmed] == [[A] * 5, []]
+    packer = keras_hub.layers.MultiSegmentPacker(
+        8, start_value=CLS, end_value=SEP, truncate="waterfall"
+    )
+    packed, _ = packer((np.full(num_a, A), np.full(num_b, B)))
+    assert flat(packed) == [CLS, *[A] * 5, SEP, SEP]
+    a, b = "a " * num_a, "b " * num_b
+    with pytest.raises(Exception, match="too short to respect the provided max_length"):
+        hugging_face(a, b, max_length=8, truncation="only_second")
+    with pytest.raises(ValueError, match="Truncation would remove one text"):
+        ours(a, b, max_len=8, truncation="only_second")
+    assert B in flat(ours(a, b, max_len=8)["tokens"])
+
+
+def test_an_empty_second_text_is_a_text(ours, hugging_face):
+    assert flat(ours("a", "")["tokens"]) == [CLS, A, SEP, SEP]
+    assert hugging_face(["a"], [""])["input_ids"] == [[CLS, A, SEP, SEP]]
+    assert hugging_face("a", "")["input_ids"] == [CLS, A, SEP]
+
+
+@pytest.mark.parametrize(("num_words", "num_rows"), [(6, 1), (7, 2), (10, 3), (20, 6)])
+def test_long_sentences_of_a_tagger_become_overlapping_rows(
+    ours, hugging_face, num_words, num_rows
+):
+    words = ["a"] * num_words
+    examples = kb.WordExamples(words=[words], labels=[["x"] * (num_words - 1) + ["y"]])
+    rows = TaskRows.encode(examples, ours, max_len=8)
+    assert len(rows) == num_rows
+    theirs = hugging_face(words, is_split_into_words=True, truncation=True, max_length=8)
+    assert theirs["input_ids"].count(A) == min(num_words, 6)
+    assert rows.word_ids[rows.word_ids >= 0].tolist() == [*range(num_words)]  # each word once
+
+
 def test_truncation_keeps_the_last_sep(ours):
     padded, _ = tensorflow_text.pad_model_inputs(tf.ragged.constant([[CLS, A, B, A, SEP]]), 4)
     assert flat(padded) == [CLS, A, B, A]
@@ -186,6 +230,52 @@ def test_detokenizing_drops_special_tokens_and_joins_punctuation(ours, hugging_f
     assert ours.detokenize([ids]).numpy().tolist() == [b"fox."]
     assert hugging_face.decode(ids) == "[CLS] fox. [SEP] [PAD]"
     assert hub.detokenize(ids) == "[CLS] fox . [SEP] [PAD]"
+
+
+def test_detokenizing_keeps_unknown_tokens(ours, hugging_face):
+    ids = [CLS, 1, FOX, SEP]
+    assert hugging_face.decode(ids, skip_special_tokens=True) == "fox"
+    assert ours.detokenize([ids]).numpy().tolist() == [b"[UNK] fox"]
+
+
+# Vocabularies
+
+
+SENTENCES = ["the cat sat on the mat", "the cats sat quietly"] * 12 + ["my zebra"] * 5 + ["œuvre"]
+
+
+def learned(least_count):
+    words = Counter(" ".join(SENTENCES).split())
+    return learner.learn(words, 200, SPECIALS, lower_thresh=least_count)
+
+
+def test_the_learner_fills_the_vocabulary_down_to_a_count_of_2():
+    ours, defaults, of_all = kb.learn_vocab([SENTENCES], 200), learned(10), learned(2)
+    assert "quietly" in defaults
+    assert "zebra" not in defaults  # occurs 5 times
+    longer = [[one for one in some if len(one.strip("#")) > 1] for some in (ours, of_all)]
+    assert longer[0][5:] == longer[1][5:] != []
+    assert "zebra" in longer[0]
+    hub = keras_hub.tokenizers.compute_word_piece_vocabulary(
+        tf.data.Dataset.from_tensor_slices(SENTENCES), 200, reserved_tokens=SPECIALS
+    )
+    assert set(hub) == set(defaults)
+
+
+def test_a_character_seen_once_is_no_token():
+    ours, theirs = kb.learn_vocab([SENTENCES], 200), learned(2)
+    assert {"œ", "##œ", "v", "##v", "z", "##z"} <= set(theirs)
+    assert {"œ", "##œ", "v", "##v", "##z"}.isdisjoint(ours)
+    assert "z" in ours  # no word of the text continues with it
+
+
+@pytest.mark.parametrize("size", [30, 45, 60])
+def test_a_learned_vocabulary_has_the_requested_size(size):
+    draw = np.random.default_rng(0)
+    text = [" ".join("".join(draw.choice([*"aeinst"], 4)) for _ in range(2000))]
+    assert len(kb.learn_vocab([text], size)) == size
+    # Words and pieces are about equally frequent, so every minimum count gives too many or too few.
+    assert len(learner.learn(Counter(text[0].split()), size, SPECIALS)) > size
 
 
 def test_unknown_tokens_and_ids(ours, hugging_face, hub):
@@ -296,6 +386,38 @@ def test_the_mlm_loss_is_the_mean_over_real_predictions(models):
     assert loss == pytest.approx(float(per_slot[0, 0]) / 2, rel=1e-5)  # divided by both slots
     ours = kb.WeightedCrossEntropy()(labels, logits, weights)
     assert float(ours) == pytest.approx(float(per_slot[0, 0]), rel=1e-5)
+
+
+LABELS = np.array([[1, 2, 0], [0, 1, 1]])
+LOGITS = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+
+
+def test_one_weight_per_row_is_the_weight_of_all_its_labels():
+    weights = np.array([1.0, 3.0])
+    loss = kb.WeightedCrossEntropy()(LABELS, LOGITS, weights)
+    each = -np.take_along_axis(LOGITS, LABELS[..., None], -1)[..., 0]
+    each += np.log(np.exp(LOGITS).sum(-1))
+    assert float(loss) == pytest.approx((each.mean(1) * weights).sum() / 4, rel=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Incompatible shapes"):
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True)(LABELS, LOGITS, weights)
+
+
+@pytest.mark.parametrize("label", [-1, -2, -99])
+def test_every_negative_label_is_ignored(label):
+    labels, logits = np.array([1, label, 0]), LOGITS[0]
+    theirs = torch.nn.CrossEntropyLoss()
+    with pytest.raises(IndexError, match="out of bounds"):
+        theirs(torch.tensor(logits), torch.tensor(labels))
+    expected = theirs(torch.tensor(logits), torch.tensor([1, -100, 0]))
+    found = kb.WeightedCrossEntropy()(labels, logits)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_labels_are_ids():
+    shares = np.full((3, 4), 0.25, "float32")
+    assert float(torch.nn.CrossEntropyLoss()(torch.tensor(LOGITS[0]), torch.tensor(shares))) > 0
+    with pytest.raises(ValueError, match="with classes given as ids"):
+        kb.WeightedCrossEntropy()(shares, LOGITS[0])
 
 
 def test_predictions_of_one_mask_are_a_list_too(models, ours, hugging_face):

@@ -84,3 +84,29 @@ def test_the_ranking_loss_is_equal(groups):
     expected = loss.compute_loss_from_embeddings(sides, None)
     found = kb.RankingLoss(temperature=0.05)(np.array(groups), vectors)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.long
+def test_pairs_of_one_group_are_no_negatives_of_each_other():
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.losses", reason=NEEDED)
+    vectors = np.eye(4, dtype="float32")[[0, 1, 0, 2, 3, 3]]  # the first texts 1 and 2 are the same
+    loss = losses.MultipleNegativesRankingLoss(None, scale=20)
+    theirs = loss.compute_loss_from_embeddings(
+        [torch.tensor(vectors[::2]), torch.tensor(vectors[1::2])], None
+    )
+    different, same = (
+        float(kb.RankingLoss()(np.array(groups), vectors))
+        for groups in ([0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 2, 2])
+    )
+    assert different == pytest.approx(float(theirs), rel=1e-5)
+    assert same == pytest.approx(2 / 3 * np.log(3), rel=1e-5)
+
+
+def test_no_texts_have_vectors_of_the_usual_width(bert):
+    theirs = sentence_transformers.SentenceTransformer(
+        modules=[models.Transformer(str(bert)), models.Pooling(16)], device="cpu"
+    )
+    assert theirs.encode([]).shape == (0,)
+    embedder = kb.load_task(kb.TextEmbedder, bert, verbose=False).model
+    assert kb.embed(embedder, []).shape == (0, 16)
