@@ -3,8 +3,8 @@
 A safetensors file contains the length of its header, a JSON header with the name, dtype, shape and
 offsets of each array, and the values (github.com/huggingface/safetensors, README). The safetensors
 library checks the header. The values are read at their offsets instead of being memory-mapped, so
-only one array is in memory at a time. TensorFlow verifies the CRC-32C of the index and of each
-variable of a TF1 checkpoint.
+only one array is in memory at a time; `torch_files.py` does the same. TensorFlow verifies the
+CRC-32C of the index and of each variable of a TF1 checkpoint.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import safetensors
@@ -83,25 +83,7 @@ def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
         ValueError: A file is damaged (truncated, or with offsets that overlap or lie outside the
             file), or two files contain the same name.
     """
-    owners: dict[str, _File] = {}
-    metadata: dict[str, str] = {}
-    for path in files:
-        file = _File(path)
-        metadata |= file.header.pop("__metadata__", {})
-        for name in file.header:
-            other = owners.setdefault(name, file)
-            if other is not file:
-                raise ValueError(
-                    f"{os.fspath(other.path)!r} and {os.fspath(path)!r} both contain {name!r}, "
-                    "which must be in one file only: the files belong to two different models."
-                )
-    return NamedArrays(
-        source=os.fspath(files[0] if len(files) == 1 else files[0].parent),
-        shapes={name: tuple(file.header[name]["shape"]) for name, file in owners.items()},
-        dtypes={name: file.header[name]["dtype"] for name, file in owners.items()},
-        read=lambda name: owners[name].read(name),
-        metadata=metadata,
-    )
+    return together(files, [_SafetensorsFile(path) for path in files])
 
 
 def write_safetensors(
@@ -126,19 +108,106 @@ def write_safetensors(
         stream.write(written[end:])
 
 
-class _File:
-    """An open safetensors file.
+class Place(NamedTuple):
+    """Where an array is in a file.
+
+    Attributes:
+        dtype: The dtype, as spelled in safetensors files.
+        shape: The shape.
+        start: The position of the first value, in bytes.
+        strides: The distances between neighbors along each axis, in values. `None` for rows that
+            follow each other.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    strides: tuple[int, ...] | None = None
+
+
+class ArrayFile:
+    """An open file whose arrays are read at their places.
 
     Attributes:
         path: The path of the file.
-        header: The parsed header.
+        places: The places of the arrays, by name, which a subclass must set.
+        metadata: Other entries of the file.
     """
+
+    places: Mapping[str, Place]
+    metadata: Mapping[str, str] = {}
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = check_file(path)
-        self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._version = self._size_and_time()
+
+    def read(self, name: str) -> np.ndarray:
+        """Return an array in float32."""
+        dtype, shape, start, strides = self.places[name]
+        if dtype not in _STORED_AS:
+            raise ValueError(
+                f"{os.fspath(self.path)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
+                f"in {dtype}. Convert the file with the program that wrote it."
+            )
+        self._file.seek(start)
+        stored = np.fromfile(self._file, _STORED_AS[dtype], num_values(shape, strides))
+        if self._size_and_time() != self._version:
+            raise ValueError(
+                f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
+                "no program is writing to it."
+            )
+        if dtype == "BF16":  # the upper half of a float32
+            stored = (stored.astype(np.uint32) << 16).view(np.float32)
+        if strides is None:
+            return stored.astype(np.float32, copy=False).reshape(shape)
+        in_bytes = [stride * stored.itemsize for stride in strides]
+        view = np.lib.stride_tricks.as_strided(stored, shape, in_bytes, writeable=False)
+        return view.astype(np.float32, order="C", copy=False)
+
+    def _size_and_time(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+
+def num_values(shape: Sequence[int], strides: Sequence[int] | None = None) -> int:
+    """Return how many values there are from the first value of an array to the last one."""
+    if strides is None or 0 in shape:
+        return math.prod(shape)
+    return 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+
+
+def together(paths: Sequence[pathlib.Path], files: Sequence[ArrayFile]) -> NamedArrays:
+    """Return the arrays of one or more open files of a model.
+
+    Raises:
+        ValueError: Two files contain the same name.
+    """
+    owners: dict[str, ArrayFile] = {}
+    metadata: dict[str, str] = {}
+    for file in files:
+        metadata |= file.metadata
+        for name in file.places:
+            other = owners.setdefault(name, file)
+            if other is not file:
+                raise ValueError(
+                    f"{os.fspath(other.path)!r} and {os.fspath(file.path)!r} both contain "
+                    f"{name!r}, which must be in one file only: the files belong to two different "
+                    "models."
+                )
+    return NamedArrays(
+        source=os.fspath(paths[0] if len(paths) == 1 else paths[0].parent),
+        shapes={name: file.places[name].shape for name, file in owners.items()},
+        dtypes={name: file.places[name].dtype for name, file in owners.items()},
+        read=lambda name: owners[name].read(name),
+        metadata=metadata,
+    )
+
+
+class _SafetensorsFile(ArrayFile):
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__(path)
         length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
         if length > _MAX_HEADER_BYTES:
             raise self._damaged(f"its header has {length:,} bytes")
@@ -147,32 +216,13 @@ class _File:
                 pass
         except safetensors.SafetensorError as error:
             raise self._damaged(f"{error!s:.200}") from error
-        self.header: dict[str, Any] = json.loads(self._file.read(length))
-        self._start = _LENGTH_BYTES + length
-
-    def read(self, name: str) -> np.ndarray:
-        """Return an array in float32."""
-        entry = self.header[name]
-        dtype, shape = entry["dtype"], entry["shape"]
-        if dtype not in _STORED_AS:
-            raise ValueError(
-                f"{os.fspath(self.path)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
-                f"in {dtype}. Convert the file with the program that wrote it."
-            )
-        self._file.seek(self._start + entry["data_offsets"][0])
-        stored = np.fromfile(self._file, _STORED_AS[dtype], math.prod(shape))
-        if self._size_and_time() != self._version:
-            raise ValueError(
-                f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
-                "no program is writing to it."
-            )
-        if dtype == "BF16":  # the upper half of a float32
-            stored = (stored.astype(np.uint32) << 16).view(np.float32)
-        return stored.astype(np.float32, copy=False).reshape(shape)
-
-    def _size_and_time(self) -> tuple[int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
+        header: dict[str, Any] = json.loads(self._file.read(length))
+        self.metadata = header.pop("__metadata__", {})
+        start = _LENGTH_BYTES + length
+        self.places = {
+            name: Place(x["dtype"], tuple(x["shape"]), start + x["data_offsets"][0])
+            for name, x in header.items()
+        }
 
     def _damaged(self, problem: str) -> ValueError:
         return ValueError(
