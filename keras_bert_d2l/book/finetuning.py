@@ -46,10 +46,10 @@ def load_pretrained_model(
 ) -> tuple[BERTModel, Vocab]:
     """Load a pretrained model and its vocabulary from a local folder.
 
-    The folder has the book's layout (`vocab.json`, and the parameters in `pretrained.safetensors`
-    or `pretrained.npz`) or any other format of `kb.load_pretrained`. The book downloads an archive
-    by its name in `DATA_HUB`; this function downloads nothing. The archive's `pretrained.params` is
-    a pickle and cannot be read; the error explains how to convert it to safetensors.
+    The folder has the book's layout (`vocab.json`, and the parameters in `pretrained.params`, as in
+    the book's archives, `pretrained.safetensors` or `pretrained.npz`) or any other format of
+    `kb.load_pretrained`. The book downloads an archive by its name in `DATA_HUB`; this function
+    downloads nothing.
 
     The book's PyTorch edition has a bug: it ignores `num_heads`, `num_blks` and `dropout`, so
     `bert.base` cannot be loaded. Here the sizes must match the model in the folder, and `dropout`
@@ -70,8 +70,8 @@ def load_pretrained_model(
 
     Raises:
         FileNotFoundError: The folder does not exist.
-        ValueError: The folder contains only a pickle, no vocabulary or a damaged file, or a size
-            differs from the model's.
+        ValueError: The folder contains no vocabulary or a damaged file, or a size differs from the
+            model's.
 
     Example:
 

@@ -25,8 +25,8 @@ FORMATS = {
 }
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
-    "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors or pretrained.npz "
-    "(book), and .safetensors or .npz files with the book's or the notebook's weight names"
+    "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors, .npz or .params "
+    "(book), and .safetensors, .npz or .pt files with the book's or the notebook's weight names"
 )
 
 
@@ -172,6 +172,8 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix == ".keras":
         message += " Load a model of Keras with `keras.models.load_model`."
+    elif path.is_file():
+        message += " To load a model of Hugging Face, pass its folder, not one of its files."
     if path.is_dir():
         inside = sorted(
             os.fspath(folder)

@@ -7,7 +7,6 @@ checkpoint with the best evaluation, and `last/`, the state from which the run r
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 
 from keras_bert_d2l.files import read_folder, url
 from keras_bert_d2l.remote import files, is_complete, mirrored
@@ -24,27 +23,21 @@ SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
     "bert-base-ner": "dslim/bert-base-NER",
 }
 
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_WEIGHTS = (  # the first that a model has are downloaded
+    ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
+)
 _TOKENIZER = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "sentence_bert_config.json"),
 )
 _TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sentence-transformers
-# All files that the loader reads. Pickles and the formats of other frameworks stay on the Hub.
+# The other files that the loader reads. The formats of other frameworks stay on the Hub.
 _FILES = (
-    *_WEIGHTS,
-    "model-*-of-*.safetensors",
     *("config.json", *_TOKENIZER),
     "config_sentence_transformers.json",
     *("*_Pooling/config.json", "*_Normalize/config.json"),  # begins with its place in the list
-)
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth")
-HOW_TO_CONVERT = (
-    "Python pickles can run arbitrary code when they are read, so this package does not read them. "
-    "If you trust their source, convert them to safetensors in an environment with PyTorch and "
-    "transformers, with the class that has the same heads: "
-    '`BertForPreTraining.from_pretrained("{}").save_pretrained(folder)`.'
 )
 _NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 
@@ -63,7 +56,7 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
     model, _, revision = name.partition("@")
     repo = SHORT_NAMES.get(model, model)
     try:
-        from huggingface_hub import HfApi, errors, snapshot_download
+        from huggingface_hub import errors, snapshot_download
     except ImportError as error:
         raise FileNotFoundError(
             f"There is no file or folder {name!r}. To download a model of this name from the "
@@ -76,16 +69,20 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
         ConnectionError,
     )
     try:
-        files = _TOKENIZER if only_tokenizer else _FILES
-        wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
-        folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
-        local = pathlib.Path(folder)
-        if only_tokenizer or any(any(local.glob(f"{one}model.saf*")) for one in ("", _TRANSFORMER)):
-            return local
-        listed = HfApi().list_repo_files(repo, revision=revision or None)
+        for weights in _WEIGHTS:
+            files = _TOKENIZER if only_tokenizer else (*_FILES, *weights)
+            wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
+            folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
+            local, main = pathlib.Path(folder), f"{weights[0]}*"  # with its index
+            if only_tokenizer or any(any(local.glob(one + main)) for one in ("", _TRANSFORMER)):
+                return local
     except expected as error:
         raise _explained(error, name, repo, revision) from error
-    raise _without_safetensors(repo, listed)
+    names = " nor ".join(weights[0] for weights in _WEIGHTS)
+    raise ValueError(
+        f"The model {repo!r} on the Hugging Face Hub has neither {names}. Pass another model, or a "
+        "revision that has one of these files, such as a pull request: @refs/pr/1."
+    )
 
 
 def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError:
@@ -125,18 +122,6 @@ def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError
     )
 
 
-def _without_safetensors(repo: str, files: Sequence[str]) -> ValueError:
-    """Return the error for a model that has no weights which the loader reads."""
-    message = f"The model {repo!r} on the Hugging Face Hub has no {_WEIGHTS[0]}"
-    pickles = [file for file in files if file.endswith(PICKLE_SUFFIXES)]
-    if not pickles:
-        return ValueError(f"{message}. Pass a model with weights in safetensors.")
-    return ValueError(
-        f"{message}, only {pickles[0]!r}. If a pull request of the model adds safetensors, pass "
-        f"its revision, such as {repo}@refs/pr/1. {HOW_TO_CONVERT.format(repo)}"
-    )
-
-
 RUN_FILE, BEST, LAST, STATE_FILE = "run.yaml", "best", "last", "training_state.json"
 OWN_MODEL = "novels-small"
 _OWN_FOLDER = pathlib.Path(__file__).parents[1] / "novels_small"
@@ -156,7 +141,7 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
             file nor a model of this name, or the Hub cannot be reached.
         PermissionError: The model is only for users who have accepted its conditions.
         OSError: The download failed.
-        ValueError: The model of the Hub has no weights in safetensors.
+        ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch.
     """
     if isinstance(checkpoint, str) and is_remote(checkpoint):
         return _download(checkpoint, only_tokenizer=only_tokenizer)

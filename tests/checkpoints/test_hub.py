@@ -26,6 +26,7 @@ from tests.local_hub import TOKEN
 
 LABELS = ["O", "B-LOC", "I-LOC"]
 NAME = "someone/tiny-bert"
+TORCH_FILES = pathlib.Path(__file__).parent / "torch_files"
 TOKENIZER_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -165,17 +166,22 @@ def test_a_sharded_model_is_downloaded_whole(local_hub, folder, models, tmp_path
     assert_same_weights(kb.load_pretrained("someone/shards").model, models["huggingface"])
 
 
-def test_pickles_stay_on_the_hub(model, local_hub, tmp_path):
+@pytest.mark.parametrize("kind", ["zip", "shards"])
+def test_files_of_pytorch_are_downloaded_if_there_are_no_safetensors(kind, local_hub, monkeypatch):
+    local_hub.add("someone/old", TORCH_FILES / f"bert-{kind}")
+    assert kb.load_pretrained("someone/old").model.missing_heads == set()
+    assert local_hub.downloaded() == set(os.listdir(TORCH_FILES / f"bert-{kind}"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert find_checkpoint("someone/old").is_dir()
+
+
+def test_a_model_without_weights_is_an_error(model, local_hub, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
-    local_hub.add("someone/pickled", tmp_path)
-    with pytest.raises(ValueError, match=r"only 'pytorch_model.bin'.*@refs/pr/1.*pickles.*save"):
-        kb.load_pretrained("someone/pickled")
-    assert "pytorch_model.bin" not in local_hub.downloaded()
-    (tmp_path / "pytorch_model.bin").unlink()
+    (tmp_path / "tf_model.h5").write_bytes(b"other weights")
     local_hub.add("someone/empty", tmp_path)
-    with pytest.raises(ValueError, match="has no model.safetensors"):
+    with pytest.raises(ValueError, match="neither model.safetensors nor pytorch_model.bin.*@refs"):
         kb.load_pretrained("someone/empty")
+    assert "tf_model.h5" not in local_hub.downloaded()
 
 
 def test_a_local_path_takes_precedence(model, folder, local_hub, tmp_path, monkeypatch):

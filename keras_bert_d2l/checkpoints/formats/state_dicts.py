@@ -4,7 +4,7 @@
   `bert.base`: `vocab.json` is the list of tokens, and the parameters are in
   `pretrained.safetensors` or `pretrained.npz`. A single file of parameters, without a vocabulary,
   can also be read. The options of the book's model are fixed: two segments, ReLU, an epsilon of
-  1e-5.
+  1e-5. `pretrained.params` of the PyTorch edition is read, too.
 - The notebook of github.com/codertimo/BERT-pytorch, with sinusoidal positions, and
   pre-normalization with the unbiased standard deviation. The weight names of the repository and of
   the notebook are both read, and those of the notebook are written.
@@ -19,8 +19,8 @@ means "is next".
 
 The number of attention heads cannot be inferred from the shapes of the weights, so it is stored
 with them: as the array `num_heads` of an npz file or as the entry `num_heads` of a safetensors
-file's metadata. The rate `dropout` may be stored in the same way. PyTorch's own files are rejected,
-because they are pickles, which may run code when they are read.
+file's metadata. The rate `dropout` may be stored in the same way. PyTorch's own files do not store
+it; they are read without unpickling.
 """
 
 import os
@@ -40,6 +40,7 @@ from keras_bert_d2l.checkpoints.array_files import (
 )
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.foreign_config import check_kept
+from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
@@ -50,9 +51,8 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
-SUFFIXES = (".safetensors", ".npz")
-VOCAB_FILE, PARAMETERS, PICKLE = "vocab.json", "pretrained", "pretrained.params"
-_PICKLE_SUFFIXES = (".params", ".pt", ".pth", ".bin", ".pkl")
+VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"
+_SUFFIXES = (".safetensors", ".npz", ".params", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _ARGUMENTS: dict[str, type[int] | type[float]] = {"num_heads": int, "dropout": float}
 # If some names have this prefix, the other arrays are not weights but, for example, test inputs.
 _PREFIX = "w/"
@@ -198,14 +198,10 @@ _NOTEBOOKS_ENCODER = _notebook("", "transformer_blocks.{}", is_repository=False)
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder has the book's layout, or a file has a program's weight names."""
     if path.is_dir():
-        names = (PICKLE, *(PARAMETERS + suffix for suffix in SUFFIXES))
-        return any(os.path.lexists(path / name) for name in names)
-    if not path.is_file():
+        return os.path.lexists(_parameters(path))
+    if not path.is_file() or path.suffix not in _SUFFIXES:
         return False
-    # Pickles are included because the error of `describe` explains how to convert them.
-    return path.suffix in _PICKLE_SUFFIXES or (
-        path.suffix in SUFFIXES and _program(_open(path)[0].shapes) is not None
-    )
+    return _program(_open(path)[0].shapes) is not None
 
 
 def describe(
@@ -220,9 +216,9 @@ def describe(
 
     Raises:
         FileNotFoundError: The parameter file is missing.
-        ValueError: A file is damaged, is a pickle or contradicts the other file, a weight is
-            missing, the positions of the notebook are not sinusoidal, or the number of heads is
-            unknown or does not match the sizes.
+        ValueError: A file is damaged or contradicts the other file, a weight is missing, the
+            positions of the notebook are not sinusoidal, or the number of heads is unknown or does
+            not match the sizes.
     """
     arrays, prefix = _open(_parameters(path))
     program = _program(arrays.shapes) or BOOK
@@ -294,18 +290,9 @@ def write(
 
 
 def _parameters(path: pathlib.Path) -> pathlib.Path:
-    """Return the parameter file. In a folder, safetensors is preferred to npz."""
-    files = [path / (PARAMETERS + suffix) for suffix in SUFFIXES] if path.is_dir() else [path]
-    found = next((file for file in files if os.path.lexists(file)), files[0])
-    pickle = path / PICKLE if path.is_dir() else path
-    if (not found.is_file() and pickle.is_file()) or found.suffix in _PICKLE_SUFFIXES:
-        raise ValueError(
-            f"{os.fspath(pickle)!r} is a PyTorch or MXNet pickle, which may run code when it is "
-            "read, so this package does not read it. Convert it to safetensors in an environment "
-            "with PyTorch, with the model's number of heads: `state = torch.load("
-            f"{pickle.name!r}, weights_only=True)`, then {_HOW_TO_SAVE}."
-        )
-    return found
+    """Return the parameter file. In a folder, safetensors is preferred, and npz to PyTorch's."""
+    files = [path / (PARAMETERS + suffix) for suffix in _SUFFIXES] if path.is_dir() else [path]
+    return next((file for file in files if os.path.lexists(file)), files[0])
 
 
 def _open(file: pathlib.Path) -> tuple[NamedArrays, str]:
@@ -313,7 +300,8 @@ def _open(file: pathlib.Path) -> tuple[NamedArrays, str]:
 
     If some names start with `w/`, only these arrays are weights.
     """
-    stored = open_npz(file) if file.suffix == ".npz" else open_safetensors([file])
+    open_files = open_safetensors if file.suffix == ".safetensors" else open_torch
+    stored = open_npz(file) if file.suffix == ".npz" else open_files([file])
     names = stored.shapes.keys() - _ARGUMENTS.keys()
     prefixed = [name for name in names if name.startswith(_PREFIX)]
     stored = stored.select({name.removeprefix(_PREFIX): name for name in prefixed or names})

@@ -476,12 +476,10 @@ def test_weights_of_other_programs_are_named_with_the_remedy(folder, name, remed
         huggingface.describe(folder)
 
 
-def test_pickles_are_rejected_with_instructions_for_safetensors(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model-00001-of-00002.bin")
-    with pytest.raises(ValueError, match="pickles.*save_pretrained"):
-        huggingface.describe(folder)
-    (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match="pickles.*save_pretrained"):
+@pytest.mark.parametrize("name", ["pytorch_model-00001-of-00002.bin", "model.pt", "last.ckpt"])
+def test_files_of_pytorch_with_other_names_are_named_with_the_remedy(folder, name):
+    (folder / "model.safetensors").rename(folder / name)
+    with pytest.raises(ValueError, match=f"only in {name}. Rename .* to pytorch_model.bin;.*index"):
         huggingface.describe(folder)
 
 

@@ -19,6 +19,7 @@ from tests.checkpoints.small import (
     random_model,
     values,
 )
+from tests.checkpoints.torch_writer import write_arrays
 
 VOCAB = Vocab(["<unk>", "<pad>", "<mask>", "<cls>", "<sep>", "the", "café", "東"])
 CONFIG = BERTConfig.preset(
@@ -150,6 +151,20 @@ def test_a_single_npz_file_is_read(folder, model, tmp_path, prefix):
     assert_same_weights(loaded(tmp_path / "net.npz"), model)
 
 
+@pytest.mark.parametrize("name", ["pretrained.params", "net.pt", "net.pth", "net.bin", "a.ckpt"])
+def test_files_of_pytorch_are_read(folder, model, name):
+    weights = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).unlink()
+    path = folder if name == "pretrained.params" else folder / name
+    write_arrays(folder / name, {f"module.{key}": array for key, array in weights.items()})
+    assert state_dicts.recognizes(path)
+    checkpoint = state_dicts.describe(path, num_heads=3)
+    assert "without the prefix 'module.'" in checkpoint.description
+    assert_same_weights(model_of(checkpoint), model)
+    with pytest.raises(ValueError, match="does not record how many attention heads"):
+        state_dicts.describe(path)
+
+
 def test_safetensors_are_preferred_to_npz_and_pickles_are_ignored(folder, model):
     (folder / "pretrained.npz").write_bytes(b"not looked at")
     (folder / "pretrained.params").write_bytes(b"not looked at")
@@ -186,11 +201,10 @@ def test_an_impossible_number_of_heads_is_rejected(folder, metadata, num_heads, 
 
 
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
-def test_a_pickle_is_rejected_with_instructions_for_safetensors(tmp_path, path):
+def test_other_pickles_are_rejected_with_instructions_for_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
-    assert state_dicts.recognizes(tmp_path / path)
     with pytest.raises(
-        ValueError, match=r"MXNet pickle.*may run code.*safetensors\.torch\.save_file.*num_heads"
+        ValueError, match=r"params' is not a file of weights by PyTorch.*save_model"
     ):
         state_dicts.describe(tmp_path / path)
 

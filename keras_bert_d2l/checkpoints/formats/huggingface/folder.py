@@ -1,5 +1,7 @@
 """Read and write Hugging Face checkpoint folders (`config.json`, safetensors, `vocab.txt`).
 
+The weights of PyTorch in `pytorch_model.bin` are read, too.
+
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
 `BertForPreTraining`, and the architectures with a task head. A task model is written as the
 corresponding architecture. A `BERTModel` is written as the architecture with the same
@@ -12,6 +14,7 @@ import dataclasses
 import os
 import pathlib
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 
@@ -40,7 +43,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     write_pooling,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
-from keras_bert_d2l.checkpoints.location import HOW_TO_CONVERT, PICKLE_SUFFIXES
+from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
     SWAPPED,
@@ -67,6 +70,8 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+_TORCH_FILE, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 
 _CONVERT = (
     "Convert them with transformers 4, with the class that has the same heads: "
@@ -143,21 +148,25 @@ def current_names(stored: NamedArrays, prefix: str = "") -> dict[str, str]:
 
 
 def open_weights(path: pathlib.Path) -> NamedArrays:
-    """Open the weights of a folder: one safetensors file, or several files with an index.
+    """Open the weights of a folder: one file, or several with an index; safetensors if it has both.
 
     Raises:
         FileNotFoundError: The folder contains no weights, or a file is missing.
-        ValueError: A file is damaged, or all weights are pickled.
+        ValueError: A file is damaged, or the weights are in files of other names or programs.
     """
-    if has_file(path / WEIGHTS_FILE):
-        return open_safetensors([path / WEIGHTS_FILE])
-    if has_file(path / INDEX_FILE):
-        return _open_shards(path / INDEX_FILE)
-    pickles = [file.name for file in path.iterdir() if file.suffix in PICKLE_SUFFIXES]
+    for file, index, open_files in (
+        (WEIGHTS_FILE, INDEX_FILE, open_safetensors),
+        (_TORCH_FILE, _TORCH_INDEX, open_torch),
+    ):
+        if has_file(path / file):
+            return open_files([path / file])
+        if has_file(path / index):
+            return _open_shards(path / index, open_files)
+    pickles = [file.name for file in path.iterdir() if file.suffix in _PICKLE_SUFFIXES]
     if pickles:
         raise ValueError(
-            f"{os.fspath(path)!r} has its weights only in {first_few(pickles)}. "
-            + HOW_TO_CONVERT.format(os.fspath(path))
+            f"{os.fspath(path)!r} has its weights only in {first_few(pickles)}. Rename the state "
+            f"dict of the model to {_TORCH_FILE}; for several files, add their {_TORCH_INDEX}."
         )
     others = {file.name for ending in _REMEDIES for file in path.rglob(f"*{ending}")}
     for ending, remedy in _REMEDIES.items():
@@ -172,7 +181,9 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
     )
 
 
-def _open_shards(index: pathlib.Path) -> NamedArrays:
+def _open_shards(
+    index: pathlib.Path, open_files: Callable[[list[pathlib.Path]], NamedArrays]
+) -> NamedArrays:
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
@@ -185,7 +196,7 @@ def _open_shards(index: pathlib.Path) -> NamedArrays:
             raise ValueError(
                 f"{os.fspath(index)!r} must name files in its own folder. Received: {shown(name)}."
             )
-    stored = open_safetensors([index.parent / name for name in names])
+    stored = open_files([index.parent / name for name in names])
     absent = weight_map.keys() - stored.shapes.keys()
     if absent:
         raise ValueError(
@@ -195,15 +206,13 @@ def _open_shards(index: pathlib.Path) -> NamedArrays:
     return stored
 
 
-_TORCH_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-
-
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder looks like a Hugging Face checkpoint of BERT or any other model."""
     has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
     if not has_safetensors and any(path.glob("*.ckpt.index")):
-        return False  # a TF1 checkpoint next to pickles: only the checkpoint can be read
-    if any(os.path.lexists(path / name) for name in (INDEX_FILE, MODULES_FILE, *_TORCH_FILES)):
+        return False  # a TF1 checkpoint has checksums, unlike the old format of PyTorch
+    files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX)
+    if any(os.path.lexists(path / name) for name in files):
         return True
     try:
         fields = read_json_object(path / CONFIG_FILE)
@@ -222,14 +231,14 @@ def describe(
 
     Args:
         path: The folder. Weights are read from `model.safetensors`, or from the files that
-            `model.safetensors.index.json` names. PyTorch's pickles next to them are ignored.
+            `model.safetensors.index.json` names; without these, from `pytorch_model.bin`, or from
+            the files that `pytorch_model.bin.index.json` names.
         num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is damaged, all weights are pickled, the model is not a BERT, or its
-            task head is unknown.
+        ValueError: A file is damaged, the model is not a BERT, or its task head is unknown.
     """
     folder = transformer_folder(path)
     stored = open_weights(folder)

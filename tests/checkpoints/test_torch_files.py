@@ -1,0 +1,333 @@
+"""Files of PyTorch, which `scripts/torch_files.py` wrote, are read and never executed."""
+
+import contextlib
+import io
+import os
+import random
+import shutil
+import struct
+import sys
+import tracemalloc
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.array_files import open_safetensors
+from keras_bert_d2l.checkpoints.torch_files import open_torch
+from keras_bert_d2l.files import write_checksums
+from tests.checkpoints import torch_writer as by_hand
+from tests.checkpoints.small import assert_same_weights
+from tests.checkpoints.torch_writer import DICT, PARAMETER, name, old, state, tensor, value
+
+FILES = Path(__file__).parent / "torch_files"
+GOOD = state(a=tensor())
+FLOATS = ("F32", "F16", "BF16")
+
+
+def floats(arrays):
+    return {x: arrays.read(x) for x, dtype in arrays.dtypes.items() if dtype in FLOATS}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        *((f"{kind}.pt", "kinds") for kind in ("zip-2", "zip-5", "old-3", "old-4")),
+        *((f"bert-{kind}/*.bin", "bert-safetensors/model") for kind in ("zip", "old", "shards")),
+        ("lightning.ckpt", "lightning"),
+    ],
+)
+def test_arrays_equal_those_that_safetensors_stored(files, expected):
+    """The fixtures have each protocol, dtype and layout, tied weights and training checkpoints."""
+    found = open_torch(sorted(FILES.glob(files)))
+    stored = open_safetensors([FILES / f"{expected}.safetensors"])
+    assert (found.shapes, found.dtypes) == (stored.shapes, stored.dtypes)
+    for key, array in floats(stored).items():
+        np.testing.assert_array_equal(found.read(key), array, strict=True)
+    for key in found.dtypes.keys() - floats(stored).keys():
+        with pytest.raises(ValueError, match=f"must be F32, F16 or BF16. Received: {key!r}"):
+            found.read(key)
+
+
+def test_a_file_without_checksums_is_read():
+    arrays = open_torch([FILES / "no-checksums.pt"])
+    assert floats(arrays)["weight"].shape == (2, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["zip", "old", "shards"])
+def test_a_model_has_the_weights_that_it_has_from_safetensors(kind):
+    path, other = FILES / f"bert-{kind}", FILES / "bert-safetensors"
+    model = kb.load_pretrained(path).model
+    assert_same_weights(model, kb.load_pretrained(other).model)
+    assert not model.missing_heads
+    summary, weights = kb.inspect_checkpoint(path)
+    expected_summary, expected = kb.inspect_checkpoint(other)
+    assert summary.partition(": ")[2] == expected_summary.partition(": ")[2]
+    assert list(weights) == list(expected)
+
+
+def test_safetensors_are_preferred_and_checksums_are_compared(tmp_path):
+    path = shutil.copytree(FILES / "bert-safetensors", tmp_path / "bert")
+    (path / "pytorch_model.bin").write_bytes(b"not looked at")
+    kb.load_pretrained(path)
+    write_checksums(path)
+    shutil.copy(FILES / "bert-zip/pytorch_model.bin", path)
+    with pytest.raises(ValueError, match="pytorch_model.bin' has changed"):
+        kb.load_pretrained(path)
+
+
+def test_a_shard_that_is_missing_or_of_another_model_is_named(tmp_path):
+    path = shutil.copytree(FILES / "bert-shards", tmp_path / "bert")
+    shard = path / "pytorch_model-00002-of-00002.bin"
+    shutil.copy(FILES / "zip-2.pt", shard)
+    with pytest.raises(ValueError, match="lists weights that its files do not contain"):
+        kb.load_pretrained(path)
+    shard.unlink()
+    with pytest.raises(FileNotFoundError, match=shard.name):
+        kb.load_pretrained(path)
+
+
+def test_memory_stays_within_twice_the_file(tmp_path):
+    array = np.ones((2048, 2048), "float32").T
+    file = by_hand.write_arrays(tmp_path / "a.pt", {"a": array, "b": array[:10].copy()})
+    with memory() as used:
+        arrays = open_torch([file])
+        assert arrays.read("a").shape == array.shape
+    assert used[0] <= 2.1 * file.stat().st_size
+
+
+# Hostile files: each would create the file "hacked" if it were unpickled
+
+RUN = value(("import pathlib; pathlib.Path('hacked').touch()",))
+LAUGHS = b"(t" + b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(200))
+DEEP = b")" + b"\x85" * 5_000
+
+
+def code(*names):
+    return name(*names) + RUN + b"R"
+
+
+def entry(x):
+    return state(a=x)
+
+
+PICKLES = {
+    "system": (entry(name("os", "system") + value(("touch hacked",)) + b"R"), "'os system'"),
+    "exec": (entry(code("builtins", "exec")), "'builtins exec'"),
+    "a module of the folder": (entry(name("evil", "run") + b")R"), "'evil run'"),
+    "a whole model": (entry(name("torch.nn", "Linear") + b")\x81"), "'torch.nn Linear'"),
+    "a long name": (entry(name("a" * 5000, "b")), "'aaaa.*aaa b', which"),
+    "a name on the stack": (entry(value("os") + value("system") + b"\x93"), "'os system'"),
+    "no name on the stack": (entry(b"}]\x93"), "'<dict> <list>'"),
+    "INST": (entry(b"(ios\nsystem\n"), "opcode INST"),
+    "OBJ": (entry(b"(" + DICT + b"o"), "opcode OBJ"),
+    "NEWOBJ": (entry(DICT + b")\x81"), "opcode NEWOBJ"),
+    "EXT1": (entry(b"\x82\x01"), "opcode EXT1"),
+    "PERSID": (entry(b"Phacked\n"), "opcode PERSID"),
+    "the state of a tensor": (entry(tensor() + b"}b"), "opcode BUILD, or"),
+    "a call of a text": (entry(value("os.system") + RUN + b"R"), "calls 'os.system'"),
+    "ordered pairs": (entry(DICT + RUN + b"R"), "other arguments"),
+    "a parameter of a text": (entry(PARAMETER + RUN + b"R"), "other arguments"),
+    "an id that is a number": (entry(b"K\x01Q"), "by '<int>'"),
+    "an unknown storage": (entry(tensor(kind="ComplexFloat")), "ComplexFloatStorage"),
+    "a negative size": (entry(tensor(size=-4)), "by '<tuple>'"),
+    "a view of a storage": (entry(tensor(view=("1", 0, 4))), "by '<tuple>'"),
+    "a storage of two sizes": (state(a=tensor(), b=tensor(size=3)), "in two ways"),
+    "a storage that is too large": (entry(tensor(size=2**40)), "does not have 4,398"),
+    "a storage that is missing": (entry(tensor(key="9")), "lacks a part .*data/9"),
+    "a negative offset": (entry(tensor(offset=-1)), "other arguments"),
+    "a negative stride": (entry(tensor(strides=(-2, 1))), "other arguments"),
+    "70 axes": (entry(tensor(shape=(1,) * 70, strides=(1,) * 70)), "other arguments"),
+    "an offset outside": (entry(tensor(offset=1)), "outside of its storage"),
+    "a stride outside": (entry(tensor(strides=(3, 1))), "outside of its storage"),
+    "repeated values": (entry(tensor(shape=(9**6, 9**6), strides=(0, 0))), "outside of"),
+    "an overflow": (entry(tensor(shape=(2**62, 4), strides=(4, 1))), "outside of"),
+    "an enormous empty shape": (entry(tensor(shape=(2**60, 0), strides=(0, 0))), "outside of"),
+    "a huge number": (entry(b"\x8b" + struct.pack("<i", 2**30)), "not enough data"),
+    "a huge text": (entry(b"X" + struct.pack("<I", 2**32 - 1)), "only .* remain"),
+    "a text of 2 MB": (entry("a" * 2**21), "only .* remain"),
+    "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
+    "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
+    "laughs": (entry(LAUGHS), "entries .'a'. are not tensors"),
+    "laughs as a key": (GOOD[:-1] + LAUGHS + b"Ns.", "'<tuple>' as a key"),
+    "a deep value": (entry(DEEP), "are not tensors"),
+    "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "'<tuple>' as a key"),
+    "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are not tensors"),
+    "a list in itself": (b"\x80\x02]q\x00h\x00a.", "'<list>' instead of a dictionary"),
+    "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
+    "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "as a key, twice"),
+    "no mark": (b"\x80\x02t.", "lacks a part"),
+    "no end": (GOOD[:-1], "exhausted|unknown|no newline"),
+    "a second pickle": (GOOD + code("builtins", "exec") + b".", "another size"),
+    "nothing": (state(), r"entries \[\] are not tensors"),
+    "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are not tensors"),
+    "two state dicts": (state(model={"a": tensor()}, module={"a": tensor()}), "nor one state dict"),
+    "a number as name": (b"\x80\x02}K\x01" + tensor() + b"s.", "nor one state dict"),
+    "half a character": (b"\x80\x02}" + value("\ud800") + tensor() + b"s.", "nor one state dict"),
+    "many values": (b"]" * 20_000 + b".", "does not use"),
+}
+
+
+def change(old, new, count=1):
+    """Return a function that replaces bytes of an archive with one good tensor."""
+
+    def edit(file):
+        content = by_hand.write_zip(file, GOOD).read_bytes()
+        assert old in content
+        file.write_bytes(content.replace(old, new, count))
+
+    return edit
+
+
+def archive(*names, pickle=GOOD, **options):
+    """Return a function that writes an archive with further entries."""
+
+    def write(file):
+        by_hand.write_zip(file, pickle, **options)
+        with warnings.catch_warnings(), zipfile.ZipFile(file, "a") as opened:
+            warnings.simplefilter("ignore")  # of a name that occurs twice
+            for name in names:
+                opened.writestr(name, b"touch hacked")
+
+    return write
+
+
+def overlapping(file):
+    """Let the entry of a storage begin where another entry does."""
+    content = bytearray(by_hand.write_zip(file, GOOD).read_bytes())
+    last = content.rindex(b"PK\1\2")
+    content[last + 42 : last + 46] = bytes(4)
+    file.write_bytes(content)
+
+
+def written(content):
+    return lambda file: file.write_bytes(content)
+
+
+SHARED = {f"a{n}": tensor(size=2500, shape=(2500,), strides=(1,)) for n in range(300)}
+BOMB = {"storages": {"0": bytes(2**24)}, "compression": zipfile.ZIP_DEFLATED}
+FLAGS, FLAGS_ENCRYPTED = b"PK\1\2\x14\x03\x14\0\0", b"PK\1\2\x14\x03\x14\0\1"
+ARCHIVES = {
+    "a bomb": (archive(**BOMB), "is compressed"),
+    "an encrypted entry": (change(FLAGS, FLAGS_ENCRYPTED), "encrypted"),
+    "a name twice": (archive("archive/data.pkl"), "'archive/data.pkl' occurs twice"),
+    "a path upward": (archive("archive/../../hacked"), "is outside of its folder"),
+    "an absolute path": (archive("/tmp/hacked"), "is outside of its folder"),
+    "a path of Windows": (archive("archive/..\\hacked"), "has a name that is not valid"),
+    "a hidden end": (change(b"archive/data/0", b"archive/data\0\x30", 9), "not valid"),
+    "the same place twice": (overlapping, "overlaps another one"),
+    "sizes that lie": (change(b"\x10\0\0\0" * 2, b"\xff\xff\0\0" * 2, 9), "is incomplete"),
+    "a changed value": (change(bytes(16), b"\1" * 16), "checksum"),
+    "a changed pickle": (change(b"FloatStorage", b"Float_torage"), "checksum"),
+    "big-endian values": (archive(order=b"big"), "not little-endian"),
+    "long names": (archive(*(f"archive/{n:060000}" for n in range(20))), "list of entries has 1,2"),
+    "only an end": (written(b"PK\3\4PK\5\6" + bytes(18)), "lacks a part"),
+    "an empty file": (written(b""), "exhausted"),
+    "a sparse file": (lambda file: os.truncate(file.touch() or file, 2**40), "unknown"),
+    "shared storages": (archive(pickle=state(**SHARED), storages={"0": bytes(10**4)}), "far more"),
+    "an old pickle of code": (written(old(entry(code("builtins", "exec")))), "'builtins exec'"),
+    "code as a version": (written(old(GOOD, version=code("os", "system"))), "'os system'"),
+    "code as a key": (written(old(GOOD, (code("os", "system"),))), "'os system'"),
+    "another program": (written(value({"a": 1}) + b"."), "a pickle of another program"),
+    "old big-endian values": (written(old(GOOD, little_endian=False)), "not little-endian"),
+    "no old storage": (written(old(GOOD, (), ())), "lacks a part"),
+    "a larger old storage": (written(old(GOOD, "0", [(2**62, b"")])), "does not have"),
+    "an old storage cut off": (written(old(GOOD)[:-1]), "does not end with"),
+    "an old file with an appendix": (written(old(GOOD) + b"."), "does not end with"),
+    "a huge old storage": (written(old(entry(tensor(size=2**60)), "0", [(2**60, b"")])), "end|arg"),
+}
+HOSTILE = ARCHIVES | {
+    f"pickle: {x}": (archive(pickle=pickle), match) for x, (pickle, match) in PICKLES.items()
+}
+
+
+@contextlib.contextmanager
+def memory():
+    """Yield a list that receives the peak of the memory that the block allocates."""
+    used = []
+    tracemalloc.start()
+    try:
+        yield used
+        used.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_refused_and_nothing_of_it_runs(kind, tmp_path, monkeypatch):
+    write, match = HOSTILE[kind]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("evil.py").write_text("import pathlib; pathlib.Path('hacked').touch()")
+    write(Path("a.pt"))
+    before = sorted(tmp_path.iterdir()), set(sys.modules)
+    with memory() as used, pytest.raises(ValueError, match=match) as error:
+        floats(open_torch([tmp_path / "a.pt"]))
+    assert (sorted(tmp_path.iterdir()), set(sys.modules)) == before
+    assert used[0] < 2 * min(os.path.getsize("a.pt"), 2**20) + 2**23  # of Python's objects
+    assert "a.pt' is not a file of weights by PyTorch" in str(error.value)
+    assert "save_model(model" in str(error.value)
+    assert len(str(error.value)) < 700
+
+
+def damaged(content, rng):
+    """Return a file with one random damage."""
+    content, start = bytearray(content), rng.randrange(len(content))
+    end = start + rng.choice([1, 2, 8, 64, 1000])
+    match rng.randrange(6):
+        case 0 | 1:
+            content[start] ^= 1 << rng.randrange(8)
+        case 2:
+            del content[start:]
+        case 3:
+            del content[start:end]
+        case 4:
+            content[start:end] = rng.choice([bytes, rng.randbytes])(len(content[start:end]))
+        case 5:
+            content[start:start] = content[start:end]
+    return content
+
+
+def signed(content, rng):
+    """Return an archive with a damaged pickle and the checksum of it."""
+    file = zipfile.ZipFile(io.BytesIO(content))
+    entries = {entry.filename: file.read(entry) for entry in file.infolist()}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for entry, data in entries.items():
+            archive.writestr(entry, damaged(data, rng) if entry.endswith("data.pkl") else data)
+    return buffer.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "damage", "is_checked"),
+    [
+        ("bert-zip/pytorch_model.bin", damaged, True),
+        ("zip-5.pt", damaged, True),
+        ("zip-2.pt", signed, False),
+        ("old-3.pt", damaged, False),
+    ],
+)
+def test_a_damaged_file_is_refused_or_has_equal_values(source, damage, is_checked, tmp_path):
+    """The old format and a new checksum hide that values or names have changed."""
+    content, expected = (FILES / source).read_bytes(), floats(open_torch([FILES / source]))
+    refused = accepted = 0
+    for seed in range(300):
+        file = tmp_path / "a.pt"
+        file.write_bytes(damage(content, random.Random(seed)))
+        try:
+            with np.errstate(all="ignore"):
+                found = floats(open_torch([file]))
+        except ValueError as error:
+            refused += "a.pt' is not a file of weights by PyTorch" in str(error)
+            continue
+        accepted += 1
+        for key in expected if is_checked else ():
+            np.testing.assert_array_equal(found[key], expected[key], str(seed))
+    assert refused + accepted == 300
+    assert refused > 100
