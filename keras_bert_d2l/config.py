@@ -38,6 +38,7 @@ Size: TypeAlias = Annotated[int, at_least(1)]
 Count: TypeAlias = Annotated[int, at_least(0)]
 Rate: TypeAlias = Annotated[float, functools.partial(check_not_negative, below=1)]
 Epsilon: TypeAlias = Annotated[float, check_positive]
+Deviation: TypeAlias = Annotated[float, check_not_negative]
 
 
 _HEAD_WIDTH = 64
@@ -159,6 +160,7 @@ class _BlockFields:
     layer_norm: LayerNorm = "biased"
     activation: Activation = "relu"
     initializer: Initializer = "book"
+    initializer_range: Deviation = 0.02
 
     def __new__(cls, *values: object, **fields: object) -> Self:
         check_known("field", fields, cls.__dataclass_fields__)
@@ -250,7 +252,9 @@ class BERTConfig(_BlockFields):
             (google, Hugging Face) instead of a dense layer (all others).
         initializer: `"book"`: Keras's defaults, positions from N(0, 0.05), and small last layers
             in the heads, so that the initial loss is that of a uniform guess;
-            `"truncated_normal"`: standard deviation 0.02 everywhere (google).
+            `"truncated_normal"`: the same standard deviation everywhere (google).
+        initializer_range: Standard deviation of `"truncated_normal"` and of the last layers of the
+            heads, before the truncation at two standard deviations.
 
     Raises:
         ValueError: A field is out of range, or two fields contradict each other.

@@ -89,6 +89,8 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"positions": "sinusoidal", "num_hiddens": 9, "num_heads": 3}, "even.*num_hiddens=9"),
         ({"layer_norm": "unbiased", "num_hiddens": 1, "num_heads": 1}, "at least 2"),
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
+        ({"initializer_range": -0.1}, "initializer_range=-0.1"),
+        ({"initializer_range": None}, "initializer_range=None"),
     ],
 )
 def test_the_error_for_a_field_out_of_range_names_the_field(fields, message):

@@ -30,6 +30,7 @@ class MultiHeadAttention(Composite):
         dropout: Dropout rate of the attention weights.
         use_bias: Whether the four projections use a bias.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
+        initializer_range: Standard deviation of `"truncated_normal"`.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -69,6 +70,7 @@ class MultiHeadAttention(Composite):
         use_bias: bool = True,
         *,
         initializer: Initializer = "book",
+        initializer_range: float = 0.02,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         # Disable autocast: in bfloat16, a length of 257 would become 256.
@@ -77,7 +79,7 @@ class MultiHeadAttention(Composite):
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
         self.use_bias = check_bool("use_bias", use_bias)
-        self.initializer = initializer
+        self.initializer, self.initializer_range = initializer, initializer_range
         self.W_q = self._projection("W_q")
         self.W_k = self._projection("W_k")
         self.W_v = self._projection("W_v")
@@ -112,7 +114,7 @@ class MultiHeadAttention(Composite):
         return Dense(
             self.num_hiddens,
             use_bias=self.use_bias,
-            kernel_initializer=dense_initializer(self.initializer),
+            kernel_initializer=dense_initializer(self.initializer, self.initializer_range),
             dtype=self.dtype_policy,
             name=name,
         )

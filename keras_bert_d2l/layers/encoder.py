@@ -220,7 +220,9 @@ class BERTEncoder(Composite):
         return ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
             self.config.num_hiddens,
-            embeddings_initializer=embedding_initializer(self.config.initializer),
+            embeddings_initializer=embedding_initializer(
+                self.config.initializer, self.config.initializer_range
+            ),
             reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
             name=name,
@@ -243,7 +245,9 @@ class BERTEncoder(Composite):
             self.pos_embedding = self.add_weight(
                 name="pos_embedding",
                 shape=(1, max_len, width),
-                initializer=position_initializer(self.config.initializer),
+                initializer=position_initializer(
+                    self.config.initializer, self.config.initializer_range
+                ),
             )
         elif self.config.positions == "sinusoidal":
             self.pos_embedding = sinusoidal_positions(max_len, width)

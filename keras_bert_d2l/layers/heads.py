@@ -55,6 +55,7 @@ class MaskLM(Composite):
         activation: Activation of the hidden layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
         initializer: `"book"` or `"truncated_normal"`. With both, the output kernel starts small,
             so that the initial loss is about ln V.
+        initializer_range: Standard deviation of `"truncated_normal"` and of the output kernel.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -93,6 +94,7 @@ class MaskLM(Composite):
         layer_norm: LayerNorm = "biased",
         activation: Activation = "relu",
         initializer: Initializer = "book",
+        initializer_range: float = 0.02,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(autocast=False, **options)
@@ -108,6 +110,7 @@ class MaskLM(Composite):
         self.layer_norm = layer_norm
         self.activation = activation
         self.initializer = initializer
+        self.initializer_range = initializer_range
         self.mlp = keras.Sequential(self._mlp_layers(), name="mlp")
 
     def _mlp_layers(self) -> list[keras.layers.Layer]:
@@ -117,7 +120,7 @@ class MaskLM(Composite):
                 Dense(
                     self.num_hiddens,
                     activation=activation_function(self.activation),
-                    kernel_initializer=dense_initializer(self.initializer),
+                    kernel_initializer=dense_initializer(self.initializer, self.initializer_range),
                     dtype=policy,
                     name="dense",
                 ),
@@ -129,7 +132,7 @@ class MaskLM(Composite):
             layers.append(
                 Dense(
                     self.vocab_size,
-                    kernel_initializer=output_initializer(),
+                    kernel_initializer=output_initializer(self.initializer_range),
                     dtype=policy,
                     name="logits",
                 )
@@ -198,6 +201,7 @@ class MaskLM(Composite):
             "layer_norm": self.layer_norm,
             "activation": self.activation,
             "initializer": self.initializer,
+            "initializer_range": self.initializer_range,
         }
 
     @classmethod
@@ -247,6 +251,7 @@ class NextSentencePred(Composite):
     Source: d2l.ai, section 15.8.5.2.
 
     Args:
+        initializer_range: Standard deviation of the initial weights.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -266,11 +271,14 @@ class NextSentencePred(Composite):
     ```
     """
 
-    def __init__(self, **options: Unpack[LayerOptions]) -> None:
+    def __init__(self, *, initializer_range: float = 0.02, **options: Unpack[LayerOptions]) -> None:
         super().__init__(**options)
         # The book's PyTorch edition calls it `output`, but that is a property of Keras layers.
         self.dense = Dense(
-            2, kernel_initializer=output_initializer(), dtype=self.dtype_policy, name="dense"
+            2,
+            kernel_initializer=output_initializer(initializer_range),
+            dtype=self.dtype_policy,
+            name="dense",
         )
 
     def build(self, X_shape: Shape) -> None:
@@ -283,11 +291,11 @@ class NextSentencePred(Composite):
         return (*X_shape[:-1], 2)
 
 
-def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:
+def dense_head(bert: keras.Model, num_outputs: int, initializer_range: float) -> keras.layers.Dense:
     """Return a randomly initialized output layer for a task of a BERT."""
     return Dense(
         num_outputs,
-        kernel_initializer=output_initializer(),
+        kernel_initializer=output_initializer(initializer_range),
         dtype=precise_policy(bert),
         name="head",
     )

@@ -36,8 +36,8 @@ class TransformerEncoderBlock(Composite):
         dropout: Dropout rate after both sublayers.
         use_bias: Whether the attention projections use a bias.
         **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
-            `layer_norm_epsilon`, `layer_norm`, `activation` and `initializer`, as in `BERTConfig`;
-            `name`, `dtype` and `trainable`, as for every Keras layer.
+            `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer` and `initializer_range`,
+            as in `BERTConfig`; `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Hidden states, `(B, T, D)`.
@@ -87,6 +87,7 @@ class TransformerEncoderBlock(Composite):
             config.dropout if config.attention_dropout is None else config.attention_dropout,
             use_bias,
             initializer=config.initializer,
+            initializer_range=config.initializer_range,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -97,6 +98,7 @@ class TransformerEncoderBlock(Composite):
             activation=config.activation,
             dropout=config.ffn_dropout,
             initializer=config.initializer,
+            initializer_range=config.initializer_range,
             dtype=self.dtype_policy,
             name="ffn",
         )
@@ -219,6 +221,7 @@ class PositionWiseFFN(Composite):
         activation: Activation of the first layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
         dropout: Dropout rate between the two layers.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
+        initializer_range: Standard deviation of `"truncated_normal"`.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -242,6 +245,7 @@ class PositionWiseFFN(Composite):
         activation: Activation = "relu",
         dropout: float = 0.0,
         initializer: Initializer = "book",
+        initializer_range: float = 0.02,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
@@ -250,14 +254,14 @@ class PositionWiseFFN(Composite):
         self.dense1 = Dense(
             ffn_num_hiddens,
             activation=activation_function(activation),
-            kernel_initializer=dense_initializer(initializer),
+            kernel_initializer=dense_initializer(initializer, initializer_range),
             dtype=self.dtype_policy,
             name="dense1",
         )
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         self.dense2 = Dense(
             ffn_num_outputs,
-            kernel_initializer=dense_initializer(initializer),
+            kernel_initializer=dense_initializer(initializer, initializer_range),
             dtype=self.dtype_policy,
             name="dense2",
         )

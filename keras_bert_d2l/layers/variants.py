@@ -148,34 +148,37 @@ def _empty(shape: Shape, dtype: str | None) -> Tensor:
     return ops.zeros(shape, dtype)
 
 
-# "truncated_normal" is a normal distribution with a standard deviation of 0.02, truncated at two
-# standard deviations (google-research/bert, modeling.py, `create_initializer`). "book" is the Keras
-# default of each kind of layer, as in d2l.ai, section 15.8.
-def dense_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+# "truncated_normal" is a normal distribution with the standard deviation `initializer_range`,
+# truncated at two standard deviations (google-research/bert, modeling.py, `create_initializer`).
+# "book" is the Keras default of each kind of layer, as in d2l.ai, section 15.8.
+def dense_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
     """Return the initializer for the kernels of dense layers inside the network."""
-    return _drawn(initializer, keras.initializers.GlorotUniform())
+    return _drawn(initializer, initializer_range, keras.initializers.GlorotUniform())
 
 
-def embedding_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+def embedding_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
     """Return the initializer for the token and segment embeddings."""
-    return _drawn(initializer, keras.initializers.RandomUniform(-0.05, 0.05))
+    return _drawn(initializer, initializer_range, keras.initializers.RandomUniform(-0.05, 0.05))
 
 
-def position_initializer(initializer: Initializer) -> keras.initializers.Initializer:
+def position_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
     """Return the initializer for the position embedding."""
-    return _drawn(initializer, keras.initializers.RandomNormal(stddev=0.05))
+    return _drawn(initializer, initializer_range, keras.initializers.RandomNormal(stddev=0.05))
 
 
-def output_initializer() -> keras.initializers.Initializer:
+def output_initializer(initializer_range: float) -> _Drawn:
     """Return the initializer for the output kernel of a head.
 
     Its values are small, so that the initial predictions are close to uniform.
     """
-    return _Drawn(keras.initializers.TruncatedNormal(stddev=0.02))
+    check_field("initializer_range", initializer_range)
+    return _Drawn(keras.initializers.TruncatedNormal(stddev=initializer_range))
 
 
 def _drawn(
-    initializer: Initializer, of_book: keras.initializers.Initializer
-) -> keras.initializers.Initializer:
+    initializer: Initializer,
+    initializer_range: float,
+    of_book: keras.initializers.Initializer,
+) -> _Drawn:
     is_book = check_field("initializer", initializer) == "book"
-    return _Drawn(of_book) if is_book else output_initializer()
+    return _Drawn(of_book if is_book else output_initializer(initializer_range))

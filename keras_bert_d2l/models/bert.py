@@ -137,7 +137,7 @@ class BERTModel(BatchModel):
             self.hidden = Dense(
                 config.num_hiddens,
                 activation="tanh",
-                kernel_initializer=dense_initializer(config.initializer),
+                kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
                 dtype=policy,
                 name="hidden",
             )
@@ -150,12 +150,15 @@ class BERTModel(BatchModel):
             layer_norm=config.layer_norm,
             activation=config.activation,
             initializer=config.initializer,
+            initializer_range=config.initializer_range,
             dtype=policy,
             name="mlm",
         )
         self.nsp = given.get("nsp")
         if config.next_sentence and self.nsp is None:
-            self.nsp = NextSentencePred(dtype=policy, name="nsp")
+            self.nsp = NextSentencePred(
+                initializer_range=config.initializer_range, dtype=policy, name="nsp"
+            )
         # All widths are known, so create the weights now; they can then be counted or loaded.
         width = config.num_hiddens
         for layer, *shapes in (

@@ -82,12 +82,13 @@ def test_both_initializers_have_their_documented_standard_deviations():
 LAYERS = [
     AddNorm(0.1, 1e-5),
     PositionWiseFFN(4, 8, activation="gelu"),
-    MultiHeadAttention(8, 2, 0.3, False, initializer="truncated_normal", name="a"),
+    MultiHeadAttention(8, 2, 0.3, False, initializer="truncated_normal", initializer_range=0.1),
     TransformerEncoderBlock(8, 16, 2, 0.1, False, attention_dropout=0.0, activation="gelu_tanh"),
-    MaskLM(9, 4, activation="gelu"),
-    NextSentencePred(name="nsp"),
+    MaskLM(9, 4, activation="gelu", initializer_range=0.1),
+    NextSentencePred(name="nsp", initializer_range=0.1),
     UnbiasedLayerNormalization(0.25, name="ln"),
     small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12),
+    small_encoder(initializer_range=0.1),
 ]
 
 

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel, MaskLM, NextSentencePred
+from keras_bert_d2l import (
+    BERTAdamW,
+    BERTConfig,
+    BERTModel,
+    MaskLM,
+    NextSentencePred,
+    SequenceClassifier,
+)
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.tasks.task import task_kinds
@@ -37,6 +44,17 @@ def test_positional_arguments_return_the_books_tuple_and_a_dictionary_the_same_l
     del features["pred_positions"]
     assert model(features["tokens"], features["segments"])[1] is None
     assert list(model(features)) == ["nsp"]
+
+
+@pytest.mark.parametrize("initializer", ["book", "truncated_normal"])
+def test_initializer_range_is_the_deviation_of_all_kernels_or_of_the_last_layers(
+    make_model, initializer
+):
+    model = make_model(initializer=initializer, initializer_range=0.5)
+    weights = [*model.weights, *SequenceClassifier(model, ["bad", "good"]).head.weights]
+    deviations = [weight.numpy().std() for weight in weights if len(weight.shape) > 1]
+    num_wide = sum(0.3 < deviation < 0.6 for deviation in deviations)
+    assert num_wide == (3 if initializer == "book" else len(deviations))
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ GOOGLE_FIELDS: FieldTable = {
     "hidden_dropout_prob": ("dropout", 0.1),
     "attention_probs_dropout_prob": ("attention_dropout", 0.1),
     "max_position_embeddings": ("max_len", 512),
+    "initializer_range": ("initializer_range", 0.02),
 }
 
 

@@ -114,7 +114,7 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
 # The field for weights that are missing, and those of the multilingual and Chinese models that
 # modeling.py does not read.
 _IGNORED = """
-    initializer_range directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type
 """.split()
 
@@ -144,7 +144,6 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     fields = {
         **foreign_config.their_fields(config, _FIELDS),
         "hidden_act": "relu" if config.activation == "relu" else "gelu",
-        "initializer_range": 0.02,
     }
     foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
     write_json(path, fields, sort_keys=True)

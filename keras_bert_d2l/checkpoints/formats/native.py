@@ -40,6 +40,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
+_LATER = {"initializer_range", "zero_padding"}  # files that were written before them lack them
 
 
 def recognizes(path: pathlib.Path) -> bool:
@@ -155,7 +156,7 @@ def read_config(
             check_bool("normalize", embedding["normalize"])
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}
-        missing = {field.name for field in dataclasses.fields(BERTConfig)} - fields.keys()
+        missing = {x.name for x in dataclasses.fields(BERTConfig)} - _LATER - fields.keys()
         if options:
             missing |= names.keys() - options.keys() - {"special_tokens"}
         if missing:

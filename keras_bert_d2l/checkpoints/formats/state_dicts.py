@@ -59,9 +59,10 @@ _PREFIX = "w/"
 _HOW_TO_SAVE = (
     "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
 )
-# The arguments of the models, and `initializer`, which does not affect trained weights.
+# The arguments of the models, and fields which do not affect trained weights.
 _FREE = """
     vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
+    initializer_range
 """.split()
 # PyTorch's float32 sines of large angles are inexact because the angles themselves are rounded.
 _POSITIONS_TOLERANCE = 1e-3

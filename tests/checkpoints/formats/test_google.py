@@ -260,7 +260,7 @@ def write_config(path, **fields):
 
 
 def test_a_configuration_is_read_back(tmp_path):
-    config = BERTConfig.preset("L-12_H-128", attention_dropout=0.2)
+    config = BERTConfig.preset("L-12_H-128", attention_dropout=0.2, initializer_range=0.03)
     config_to_json(config, tmp_path / "bert_config.json")
     assert config_from_json(tmp_path / "bert_config.json") == config
 

@@ -49,6 +49,12 @@ def test_gelu_means_the_exact_gelu(tmp_path, theirs, ours):
     assert config_of(tmp_path, hidden_act=theirs).activation == ours
 
 
+def test_the_initializer_range_is_read_and_written(tmp_path):
+    config = config_of(tmp_path, initializer_range=0.08)
+    assert config == dataclasses.replace(BASE, initializer_range=0.08)
+    assert config_to_dict(config)["initializer_range"] == 0.08
+
+
 def test_fields_without_effect_are_accepted(tmp_path):
     config = config_of(
         tmp_path,
@@ -57,7 +63,6 @@ def test_fields_without_effect_are_accepted(tmp_path):
         _name_or_path="somebody/bert",
         use_cache=True,
         gradient_checkpointing=False,
-        initializer_range=0.08,
         id2label={"0": "LABEL_0"},
         classifier_dropout=None,
         is_decoder=False,

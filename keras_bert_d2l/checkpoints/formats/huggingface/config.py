@@ -49,7 +49,7 @@ _WITHOUT_EFFECT = frozenset(
     classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype
     early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
     finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
-    initializer_range label2id length_penalty long_texts max_length min_length name_or_path
+    label2id length_penalty long_texts max_length min_length name_or_path
     no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
     output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
     pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
@@ -121,7 +121,6 @@ def _to_fields(config: BERTConfig) -> ConfigDict:
         "model_type": "bert",
         **foreign_config.their_fields(config, _FIELDS),
         "hidden_act": theirs_of[config.activation],
-        "initializer_range": 0.02,
         "pad_token_id": 0,
     }
 
