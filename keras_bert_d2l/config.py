@@ -130,6 +130,7 @@ _PRESETS: dict[str, ConfigDict] = {
         "layer_norm_epsilon": 1e-6,
         "layer_norm": "unbiased",
         "activation": "gelu_tanh",
+        "zero_padding": True,
     },
     "huggingface": {**_GOOGLE, **_SIZES["base"], "activation": "gelu"},
     **{name: {**_GOOGLE, **size} for name, size in _SIZES.items()},
@@ -228,6 +229,7 @@ class BERTConfig(_BlockFields):
         first_segment_id: Row of the segment embedding for the first text (1 in the blog and the
             notebook, whose row 0 is for padding). In every batch, segments count from 0; the
             encoder adds this number, except to tokens that `mask_from="tokens"` counts as padding.
+            The rows before it start at zero, and training does not change them.
         positions: `"learned"`, `"sinusoidal"`, which is not trained (the notebook), or `"none"`.
         embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
         norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
@@ -250,6 +252,8 @@ class BERTConfig(_BlockFields):
             logits only (the blog and the notebook).
         tie_embeddings: Whether the MLM logits use the transposed token embedding and a bias
             (google, Hugging Face) instead of a dense layer (all others).
+        zero_padding: Whether the embedding of token 0 starts at zero, and training does not change
+            it (the notebook, `padding_idx=0` in PyTorch); requires `tie_embeddings=False`.
         initializer: `"book"`: Keras's defaults, positions from N(0, 0.05), and small last layers
             in the heads, so that the initial loss is that of a uniform guess;
             `"truncated_normal"`: the same standard deviation everywhere (google).
@@ -290,6 +294,7 @@ class BERTConfig(_BlockFields):
     next_sentence: bool = True
     mlm_head: MLMHead = "mlp"
     tie_embeddings: bool = False
+    zero_padding: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -307,6 +312,11 @@ class BERTConfig(_BlockFields):
             raise ValueError(
                 "`final_norm` requires norm_first=True: without it, each block already ends in a "
                 "normalization. Received: final_norm=True, norm_first=False."
+            )
+        if self.zero_padding and self.tie_embeddings:
+            raise ValueError(
+                "`zero_padding` requires tie_embeddings=False: tied MLM logits train the embedding "
+                "of every token. Received: zero_padding=True, tie_embeddings=True."
             )
 
     @classmethod

@@ -43,6 +43,7 @@ def test_presets_differ_exactly_where_the_reference_implementations_do():
     assert differences("google", "huggingface") == {"activation": "gelu"}
     assert differences("d2l", "d2l-torch") == {"layer_norm_epsilon": 1e-5}
     assert differences("iksran", "codertimo") == {
+        "zero_padding": True,
         "vocab_size": 30000,
         "embedding_dropout": 0.1,
         "ffn_dropout": 0.1,
@@ -89,6 +90,7 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"positions": "sinusoidal", "num_hiddens": 9, "num_heads": 3}, "even.*num_hiddens=9"),
         ({"layer_norm": "unbiased", "num_hiddens": 1, "num_heads": 1}, "at least 2"),
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
+        ({"zero_padding": True, "tie_embeddings": True}, "requires tie_embeddings=False"),
         ({"initializer_range": -0.1}, "initializer_range=-0.1"),
         ({"initializer_range": None}, "initializer_range=None"),
     ],

@@ -114,8 +114,12 @@ class BERTEncoder(Composite):
         self.config = config
         self.remat: Remat = "none"
         policy = self.dtype_policy
-        self.token_embedding = self._embedding(config.vocab_size, "token_embedding")
-        self.segment_embedding = self._embedding(config.num_segments, "segment_embedding")
+        self.token_embedding = self._embedding(
+            config.vocab_size, "token_embedding", zero_rows=int(config.zero_padding)
+        )
+        self.segment_embedding = self._embedding(
+            config.num_segments, "segment_embedding", zero_rows=config.first_segment_id
+        )
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
         self.blks = [
@@ -173,11 +177,17 @@ class BERTEncoder(Composite):
         training: bool | None,
     ) -> Tensor:
         """Return the sum of the embeddings, normalized and after dropout, `(B, T, D)`."""
+        is_padding, has_padding_segment = ops.equal(tokens, 0), False
         if self.config.first_segment_id:
             segments = segments + self.config.first_segment_id
-            if self.config.mask_from == "tokens":
-                segments = ops.where(tokens > 0, segments, 0)
-        X = self.token_embedding(tokens) + self.segment_embedding(segments)  # (B, T, D)
+            if has_padding_segment := self.config.mask_from == "tokens":
+                segments = ops.where(is_padding, 0, segments)
+        X, of_segments = self.token_embedding(tokens), self.segment_embedding(segments)
+        if self.config.zero_padding:
+            X = _untrained(X, is_padding)
+        if has_padding_segment:
+            of_segments = _untrained(of_segments, is_padding)
+        X = X + of_segments  # (B, T, D)
         if self.pos_embedding is not None:
             X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
         X = X if self.embedding_ln is None else self.embedding_ln(X)
@@ -216,12 +226,12 @@ class BERTEncoder(Composite):
             hidden_states.append(X)
         return X, hidden_states, attention
 
-    def _embedding(self, size: int, name: str) -> keras.layers.ReversibleEmbedding:
+    def _embedding(self, size: int, name: str, zero_rows: int) -> keras.layers.ReversibleEmbedding:
         return ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
             self.config.num_hiddens,
             embeddings_initializer=embedding_initializer(
-                self.config.initializer, self.config.initializer_range
+                self.config.initializer, self.config.initializer_range, zero_rows
             ),
             reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
@@ -288,6 +298,11 @@ class BERTEncoder(Composite):
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
+
+
+def _untrained(X: Tensor, is_padding: Tensor) -> Tensor:
+    """Return `X` `(B, T, D)`, without a gradient where `is_padding` `(B, T)`."""
+    return ops.where(is_padding[:, :, None], ops.stop_gradient(X), X)
 
 
 def rematerialized(layer: keras.layers.Layer, x: Tensor, **options: Option) -> Tensor:

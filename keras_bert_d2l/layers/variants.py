@@ -122,20 +122,24 @@ def initialize(layer: keras.layers.Layer) -> None:
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class _Drawn(keras.initializers.Initializer):
-    """An initializer that `without_initialization` turns off."""
+    """An initializer that `without_initialization` turns off, with zeros in the first rows."""
 
-    def __init__(self, initializer: keras.initializers.Initializer) -> None:
-        self.initializer = initializer
+    def __init__(self, initializer: keras.initializers.Initializer, zero_rows: int = 0) -> None:
+        self.initializer, self.zero_rows = initializer, zero_rows
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        return _empty(shape, dtype) if _is_off.get() else self.initializer(shape, dtype)
+        draw, n = _empty if _is_off.get() else self.initializer, self.zero_rows
+        values = draw(shape, dtype)
+        return ops.concatenate([0 * values[:n], values[n:]]) if n else values
 
     def get_config(self) -> ConfigDict:
-        return {"initializer": keras.saving.serialize_keras_object(self.initializer)}
+        initializer = keras.saving.serialize_keras_object(self.initializer)
+        return {"initializer": initializer, "zero_rows": self.zero_rows}
 
     @classmethod
     def from_config(cls, config: ConfigDict) -> "_Drawn":
-        return cls(keras.saving.deserialize_keras_object(config["initializer"]))
+        initializer = keras.saving.deserialize_keras_object(config["initializer"])
+        return cls(initializer, config.get("zero_rows", 0))
 
 
 def _empty(shape: Shape, dtype: str | None) -> Tensor:
@@ -156,9 +160,12 @@ def dense_initializer(initializer: Initializer, initializer_range: float) -> _Dr
     return _drawn(initializer, initializer_range, keras.initializers.GlorotUniform())
 
 
-def embedding_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
-    """Return the initializer for the token and segment embeddings."""
-    return _drawn(initializer, initializer_range, keras.initializers.RandomUniform(-0.05, 0.05))
+def embedding_initializer(
+    initializer: Initializer, initializer_range: float, zero_rows: int = 0
+) -> _Drawn:
+    """Return the initializer for the token and segment embeddings, with zeros in the first rows."""
+    of_book = keras.initializers.RandomUniform(-0.05, 0.05)
+    return _drawn(initializer, initializer_range, of_book, zero_rows)
 
 
 def position_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
@@ -179,6 +186,7 @@ def _drawn(
     initializer: Initializer,
     initializer_range: float,
     of_book: keras.initializers.Initializer,
+    zero_rows: int = 0,
 ) -> _Drawn:
     is_book = check_field("initializer", initializer) == "book"
-    return _Drawn(of_book if is_book else output_initializer(initializer_range))
+    return _Drawn(of_book if is_book else output_initializer(initializer_range), zero_rows)

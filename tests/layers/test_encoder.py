@@ -67,6 +67,25 @@ def test_the_first_segment_id_is_added_except_to_padding():
         encoder(tokens, segments * 2)  # the limit is that of a batch
 
 
+@pytest.mark.parametrize("zero_padding", [True, False])
+@pytest.mark.parametrize("mask_from", ["tokens", "valid_lens"])
+def test_rows_for_padding_start_at_zero_and_have_no_gradient(zero_padding, mask_from):
+    encoder = small_encoder(
+        num_segments=3, first_segment_id=1, mask_from=mask_from, zero_padding=zero_padding
+    )
+    tokens = tf.constant([[3, 4, 5, 0, 0], [1, 2, 3, 0, 5]])
+    with tf.GradientTape() as tape:  # also of the vectors at padding
+        loss = tf.reduce_sum(encoder(tokens, tf.zeros_like(tokens))[:, :, 0])
+    tables = [encoder.token_embedding.embeddings, encoder.segment_embedding.embeddings]
+    gradients = tape.gradient(loss, [table.value for table in tables])
+    for table, gradient, is_fixed in zip(tables, gradients, (zero_padding, True), strict=True):
+        row, *others = np.abs(tf.convert_to_tensor(gradient).numpy()).max(axis=1)
+        assert (row == 0) == is_fixed
+        assert others[0] > 0
+        assert (np.abs(table.numpy()[0]).max() == 0) == is_fixed
+        assert np.abs(table.numpy()[1:]).min(axis=1).max() > 0
+
+
 def test_both_initializers_have_their_documented_standard_deviations():
     for initializer, token, position in (
         ("book", 0.1 / np.sqrt(12), 0.05),
@@ -88,7 +107,7 @@ LAYERS = [
     NextSentencePred(name="nsp", initializer_range=0.1),
     UnbiasedLayerNormalization(0.25, name="ln"),
     small_encoder(num_segments=3, embedding_dropout=0.2, layer_norm_epsilon=1e-12),
-    small_encoder(initializer_range=0.1),
+    small_encoder(zero_padding=True, initializer_range=0.1),
 ]
 
 

@@ -78,6 +78,7 @@ def drawers():
             for kind in ("book", "truncated_normal")
         ),
         output_initializer(0.02),
+        embedding_initializer("book", 0.02, zero_rows=2),
     ]
 
 

@@ -14,7 +14,7 @@ from keras_bert_d2l.types import ConfigDict
 
 # Fields that affect only training, not the outputs of trained weights.
 _TRAINING_FIELDS = """
-    dropout attention_dropout embedding_dropout ffn_dropout block_dropout
+    dropout attention_dropout embedding_dropout ffn_dropout block_dropout zero_padding
 """.split()
 
 # Parts of the names of fields that change what relatives of BERT compute.
@@ -129,8 +129,8 @@ def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
         program: The name of the other program, for messages.
 
     Raises:
-        ValueError: The two differ in more than dropout. If they differ only in dropout, which does
-            not affect outputs, a warning is issued instead.
+        ValueError: The two differ in more than dropout and padding. If they differ only in these,
+            which do not affect outputs, a warning is issued instead.
     """
     ours, theirs = config.to_dict(), read_back.to_dict()
     if config.attention_dropout == config.dropout:

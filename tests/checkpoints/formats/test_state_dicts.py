@@ -350,6 +350,7 @@ CONFIGS = {
         layer_norm_epsilon=1e-6,
         layer_norm="unbiased",
         activation="gelu_tanh",
+        zero_padding=True,
     ),
     "iksran": BERTConfig(
         **OF_BOTH, ffn_num_hiddens=128, layer_norm_epsilon=1e-5, activation="gelu"
