@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json as json_format
 import os
 import sys
@@ -70,7 +71,11 @@ def _blocks(file: Path | None) -> Iterator[str]:
 
 
 def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+    head = [stream.readline()]
+    if b"\r" in head[0].rstrip(b"\r\n"):  # all line ends are "\r", if this is the whole text
+        head += itertools.islice(stream, 1)
+        head = head if head[1:] else [head[0].rstrip(b"\r\n").replace(b"\r", b"\n")]
+    for number, line in enumerate(itertools.chain(head, stream), 1):
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
@@ -79,8 +84,6 @@ def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
                 f"0x{line[error.start]:02x}; convert it, for example with `iconv -f LATIN1 -t "
                 "UTF-8`, or unpack it."
             ) from error
-        if "\r" in text and "\n" not in text:  # all line ends are "\r", so this is the whole text
-            text = text.replace("\r", "\n")
         yield text.removeprefix("\ufeff") if number == 1 else text
 
 

@@ -73,7 +73,7 @@ def read_lines(path: pathlib.PurePath, start: int = 0, stop: int | None = None) 
 def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -> Iterator[str]:
     r"""Yield the text of a UTF-8 file in blocks, decompressing `.gz` and `.xz`.
 
-    If the first block has line ends of `\r` alone, every `\r` becomes `\n`.
+    If the lines of the first block end in `\r` alone, apart from the last, `\r` becomes `\n`.
 
     Args:
         path: The file.
@@ -104,9 +104,10 @@ def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -
         if offset == 0:
             text = text.removeprefix("\ufeff")
         if offset == start:
-            has_only_cr = "\r" in text[:-1] and "\n" not in text
+            lines = text.rstrip("\r\n")
+            has_only_cr = "\r" in lines and "\n" not in lines
         if has_only_cr:
-            text = text.replace("\r", "\n")
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         is_ascii = is_ascii and text.isascii()
         offset += len(block)
         yield text

@@ -1,9 +1,11 @@
+import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from keras_bert_d2l.cli.input_output import check_output
+from keras_bert_d2l.cli.input_output import STDIN, check_output, read_texts
 
 
 @pytest.fixture
@@ -12,6 +14,17 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("text")
     return tmp_path
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("last", ["", "\n", "\r\n", "\r"])
+@pytest.mark.parametrize("text", ["the caf\u00e9", "\u5317\u4eac"])
+def test_texts_may_have_any_line_ends(here, monkeypatch, end, last, text):
+    content = f"\ufeff{text}{end}a dog{end}a\tb{last}".encode()
+    (here / "texts.txt").write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    for source in (((STDIN,), None), ((), here / "texts.txt")):
+        assert read_texts(*source) == [text, "a dog", "a\tb"]
 
 
 def test_an_input_is_no_output(here):

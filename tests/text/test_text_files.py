@@ -122,6 +122,20 @@ def pieces(path, layout="auto"):
     return [list(piece) for piece in Corpus.open(path, layout=layout).pieces()]
 
 
+@pytest.mark.parametrize("layout", ["lines", "wikitext", "prose"])
+@pytest.mark.parametrize("last", ["", "\n"])
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.txt.xz"])
+@pytest.mark.parametrize("asked", ["given", "auto"])
+def test_line_ends_may_be_carriage_returns(write, layout, last, name, asked):
+    asked = layout if asked == "given" else "auto"
+    text = TEXTS[layout] * 20  # several blocks
+    expected = list(Corpus.open(write("other.txt", text), layout=asked))
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(name[-3:], bytes)
+    path = write(name, pack((text.replace("\n", "\r") + last).encode()))
+    assert list(Corpus.open(path, layout=asked)) == expected
+    assert len(expected) > 1
+
+
 @pytest.mark.parametrize("layout", ["lines", "wikitext"])
 @pytest.mark.parametrize("asked", ["given", "auto"])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])

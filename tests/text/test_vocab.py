@@ -60,8 +60,10 @@ def test_a_file_round_trips_byte_for_byte(specials, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["vocab.txt"]
 
 
-def test_a_file_with_windows_line_ends_and_a_byte_order_mark_is_read(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(GOOGLE_SPECIALS).encode())
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("last", ["", "\n", "\r\n", "\r"])
+def test_a_file_with_other_line_ends_and_a_byte_order_mark_is_read(tmp_path, end, last):
+    (tmp_path / "vocab.txt").write_bytes(f"\ufeff{end.join(GOOGLE_SPECIALS)}{last}".encode())
     assert Vocab.from_file(tmp_path / "vocab.txt").tokens == GOOGLE_SPECIALS
 
 

@@ -142,7 +142,7 @@ def _ending(content: bytes, *, is_table: bool) -> str:
     if _BEGINS_JSON.match(text):
         return ".json"
     if is_table:
-        return ".tsv" if "\t" in text.partition("\n")[0] else ".csv"
+        return ".tsv" if "\t" in "".join(text.splitlines()[:1]) else ".csv"
     return ".txt"
 
 
