@@ -31,9 +31,9 @@ def read_examples(
 ) -> TaskExamples:
     r"""Read the examples of a task from a file or from memory.
 
-    Files may be compressed (`.gz`, `.xz`). In memory, a pandas `DataFrame`, a `Dataset` of
-    Hugging Face, a list of dictionaries or a dictionary of lists is a table with named columns. A
-    list of strings is a table of texts.
+    Files may be compressed (`.gz`, `.xz`). In memory, a data frame of pandas or polars, a table of
+    pyarrow, a `Dataset` of Hugging Face, a list of dictionaries or a dictionary of lists is a table
+    with named columns. A list, an array or a series of strings is a table of texts.
 
     - `"classify"` and `"regress"` read tables: `.tsv`, `.csv`, and JSON (one object per line, or
       one list of objects). `"classify"` also reads fastText lines of `__label__x text`, and a

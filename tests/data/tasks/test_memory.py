@@ -49,8 +49,26 @@ def test_a_column_may_be_named_features():
     assert read_examples("classify", frame, text="features").texts == ("A joy.", "A bore.")
 
 
-def test_texts_alone_are_unlabeled():
-    examples = read_examples("classify", ["A joy.", "A bore."])
+@pytest.mark.parametrize(("module", "make"), [("polars", "DataFrame"), ("pyarrow", "table")])
+def test_tables_of_other_libraries_are_read(module, make):
+    library = pytest.importorskip(module)
+    rows = {"id": [1, 1, 2], "word": ["Ada", "[1]", "\u5317"], "tag": ["B-PER", "O", "O"]}
+    assert read_examples("tag", getattr(library, make)(rows)).words == (("Ada", "[1]"), ("\u5317",))
+    lists = {"text": ["a", "b"], "label": [["x", "y"], []]}
+    examples = read_examples("classify", getattr(library, make)(lists), multi_label=True)
+    assert examples.labels == (("x", "y"), ())
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.array, tf.constant, "pandas", "pyarrow", bytes])
+def test_texts_alone_are_unlabeled(form):
+    texts = ["A joy.", "A bore."]
+    if form == "pandas":
+        data = pytest.importorskip("pandas").Series(texts, index=[3, 7])
+    elif form == "pyarrow":
+        data = pytest.importorskip("pyarrow").array(texts)
+    else:
+        data = [text.encode() for text in texts] if form is bytes else form(texts)
+    examples = read_examples("classify", data)
     assert examples.texts == ("A joy.", "A bore.")
     assert examples.labels is None
     with pytest.raises(ValueError, match="`label` must name a column of 'the list'"):
@@ -96,6 +114,9 @@ def test_bytes_tensors_and_sets_are_converted():
     rows = [{"text": b"A j\xc3\xb6y.", "labels": {"joy", "awe"}}]
     examples = read_examples("classify", rows, multi_label=True)
     assert (examples.texts, examples.labels) == (("A j\xf6y.",), (("awe", "joy"),))
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": pandas.cut([1, 9], [0, 5, 10])})
+    assert read_examples("classify", frame).labels == ("(0, 5]", "(5, 10]")
     prices = [{"text": pathlib.PurePosixPath("a/b"), "score": decimal.Decimal("0.5")}]
     examples = read_examples("regress", prices)
     assert (examples.texts, examples.labels) == (("a/b",), (0.5,))

@@ -93,6 +93,7 @@ InMemory: TypeAlias = (
     | Mapping[str, Sequence[object]]
 )
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
+_OF_PANDAS = ("Interval", "Period")
 _WRITTEN = (  # types whose `str` is the usual text of a value
     decimal.Decimal,
     datetime.date,
@@ -136,8 +137,12 @@ def memory_file(data: InMemory, argument: str = "data") -> TextFile:
 
 
 def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
+    for name in ("to_dicts", "to_pylist"):  # of polars and pyarrow
+        if hasattr(data, name) and hasattr(data, "columns"):
+            return getattr(data, name)()
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         return data.to_dict("records")
+    data = cast(InMemory, _without_arrays(data))
     if isinstance(data, Mapping):
         columns = {name: _column(name, values, argument) for name, values in data.items()}
         if len({len(values) for values in columns.values()}) > 1:
@@ -148,7 +153,7 @@ def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(data, list | tuple) or hasattr(data, "features"):
         rows = list(cast(Iterable[object], data))
-        texts = [row for row in rows if isinstance(row, str)]
+        texts = [row for row in rows if isinstance(row, str | bytes)]
         objects = [row for row in rows if isinstance(row, Mapping)]
         if len(rows) in (len(texts), len(objects)):
             return objects or [{"text": text} for text in texts]
@@ -189,10 +194,13 @@ def _named(value: object, names: Sequence[str] | None) -> object:
 
 
 def _without_arrays(value: object) -> object:
-    """Convert arrays, tensors and their scalars to Python lists and values."""
+    """Convert arrays, tensors, series and their scalars to Python lists and values."""
     if hasattr(value, "numpy") and not hasattr(value, "tolist"):  # a tensor of TensorFlow
         value = value.numpy()
-    return value.tolist() if hasattr(value, "tolist") else value
+    for name in ("tolist", "to_list", "to_pylist"):  # of NumPy and pandas, polars and pyarrow
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return value
 
 
 def _plain(column: str, value: object) -> object:
@@ -212,7 +220,7 @@ def _plain(column: str, value: object) -> object:
             ) from error
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
-    if isinstance(value, _WRITTEN):
+    if isinstance(value, _WRITTEN) or type(value).__name__ in _OF_PANDAS:
         return str(value)
     raise ValueError(
         f"The values of the column {column!r} must be texts, numbers, lists or dictionaries. "
