@@ -29,16 +29,16 @@ def scheme_of(labels: Iterable[str]) -> Mapping[str, str] | None:
 
 @functools.lru_cache
 def _scheme_of(labels: frozenset[str]) -> Mapping[str, str] | None:
-    for outside in _OUTSIDE:
-        rest = labels - {outside}
+    for outside in (*map(frozenset, _OUTSIDE), frozenset(_OUTSIDE)):
+        rest = labels - outside
         for form in (_USUAL, *_OTHERS):
             tags = {label: _tag(form, label) for label in rest}
             known = {label: tag for label, tag in tags.items() if tag}
             letters = {tag[0] for tag in known.values()}
-            is_likely = bool(letters & {"B", "I"}) and (outside in labels or letters > {"B"})
-            is_certain = form is _USUAL and outside == "O"
+            is_likely = bool(letters & {"B", "I"}) and (outside & labels or letters > {"B"})
+            is_certain = form is _USUAL and outside == {"O"}
             if rest and known.keys() == rest and (is_likely or is_certain):
-                return {**known, outside: "O"}
+                return {**known, **dict.fromkeys(outside, "O")}
     return None
 
 

@@ -64,6 +64,7 @@ def test_a_tagging_scheme_is_recognized_by_its_labels(labels, expected):
         ("B:X I:X O", [("X", 0, 2)]),
         ("B-X_1 I-X_1 O", [("X_1", 0, 2)]),
         ("X.b X.i 0", [("X", 0, 2)]),
+        ("B-X I-X O o B-Y 0", [("X", 0, 2), ("Y", 4, 5)]),
     ],
 )
 def test_schemes_are_read_as_data_sets_write_them(tags, expected):
