@@ -233,9 +233,9 @@ def has_surrogate(value: object) -> bool:
 
     JSON may have one, but UTF-8 cannot encode it. It remains of an emoji that a program truncated.
     """
-    if isinstance(value, tuple | list):
-        return any(map(has_surrogate, value))
     if not isinstance(value, str):
+        return isinstance(value, tuple | list) and any(map(has_surrogate, value))
+    if value.isascii():  # faster than to encode it
         return False
     try:
         value.encode()
