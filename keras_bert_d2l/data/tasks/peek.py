@@ -73,7 +73,7 @@ def peek(
     groups: dict[str, _Lines] = {
         "examples": [("total", f"{len(examples):,}")],
         "columns": [(f"`{role}`", name) for role, name in examples.columns.items()],
-        "read as": [(note, "") for note in examples.notes],
+        "format": [(note, "") for note in examples.notes],
         "labels": _labels(task, examples),
         "tokens": _lengths(measured, rows, max_len, len(examples)),
         "dropped": _dropped(examples, rows),

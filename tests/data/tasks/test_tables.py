@@ -229,9 +229,10 @@ def test_the_option_overrides_what_quotes_seem_to_be(write):
 @pytest.mark.parametrize("separator", [";", ",", "\t", "|"])
 @pytest.mark.parametrize("name", ["a.csv", "a.txt"])
 def test_the_first_line_of_excel_names_the_separator(write, separator, name):
-    content = f"sep={separator}\r\n{as_table(separator, csv.QUOTE_MINIMAL)}"
-    examples = read_examples("classify", write(name, content))
-    assert (examples.texts, examples.labels, examples.ids[0]) == (TEXTS, LABELS, "3")
+    for line in (f"sep={separator}\r\n", f'\ufeff"SEP={separator}"\n', f"sep={separator};; \n"):
+        content = line + as_table(separator, csv.QUOTE_MINIMAL)
+        examples = read_examples("classify", write(name, content))
+        assert (examples.texts, examples.labels, examples.ids[0]) == (TEXTS, LABELS, "3")
 
 
 def test_words_may_be_quotes_in_a_table_of_a_program(write):
@@ -253,5 +254,7 @@ def test_words_may_be_quotes_in_a_table_of_a_program(write):
     ],
 )
 def test_line_ends_may_be_carriage_returns(write, task, name, content, expected):
-    examples = read_examples(task, write(name, content.replace("\n", "\r")))
-    assert getattr(examples, examples.sequences[0]) == expected
+    content = content.replace("\n", "\r")
+    for end in ("", "\n"):
+        examples = read_examples(task, write(name, content + end))
+        assert getattr(examples, examples.sequences[0]) == expected

@@ -21,7 +21,7 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 _SEPARATED = (".csv", ".tsv")
 _DELIMITERS = ",;|"
-_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # Excel's first line
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,; ]*\r?\n', re.IGNORECASE)  # Excel's first line
 _QUOTED_CELL = re.compile(r'"(?:[^"\\]|""|\\.)*\\?"')
 _NEEDS_QUOTES = re.compile(r'..*(?:""|\\"|[,;]).*.')
 _SAMPLE = 50  # lines used to detect the delimiter
