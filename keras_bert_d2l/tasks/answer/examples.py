@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -19,6 +18,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     cell_string,
     collect,
     listed,
+    without_numpy,
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import (
@@ -130,12 +130,13 @@ _Json: TypeAlias = Any  # a parsed JSON value
 
 _Placed: TypeAlias = list[tuple[str, "_Question"]]  # with the location shown to the user
 
-_ARRAY = re.compile(r"array\((\[.*?\])(?:,\s*dtype=[^)]+)?\)", re.DOTALL)  # a NumPy array as text
 # Names of what says that a question has no answer, or has one.
 _NO_ANSWER = "is_impossible impossible is_unanswerable unanswerable no_answer".split()
 _HAS_ANSWER = "is_answerable answerable has_answer".split()
 _FLAGS = {*_NO_ANSWER, *_HAS_ANSWER}
-_STARTS = ("answer_start", "start")
+_MISSING = ("", "nan", "none", "null")
+_STARTS = ("answer_start", "start", "answers.answer_start")
+_TEXTS = {"text", "char_spans"}
 _UNITS = {"utf-8": 1, "utf-16-le": 2}  # bytes of a unit in which positions may count
 
 
@@ -267,7 +268,8 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Que
     started = next((places[name] for name in _STARTS if name in places), None)
     label = columns.label
     cells = [cell_string(row.cells, label).strip() for row in table.rows]
-    has_lists = 2 * sum(cell[:1] in "[{" for cell in cells) > len(cells)
+    are_lists = [cell[:1] in ("", "[", "{") or listed(cell) is not None for cell in cells]
+    has_lists = 2 * sum(are_lists) > len(cells)
     for row in table.rows:
         context = cell_string(row.cells, columns.text_b)
         name = cell_string(row.cells, columns.id) or str(row.line)
@@ -292,7 +294,7 @@ def _answered(
     flags = {name: value for key, value in record.items() if (name := plain_name(key)) in _FLAGS}
     for name, value in flags.items():
         text = as_string(value).strip()
-        if not text:
+        if text.lower() in _MISSING:
             continue
         flag = as_flag(text)
         if flag is None:
@@ -314,8 +316,8 @@ def _from_cell(cell: object, start: str, has_lists: bool) -> _Json:
     """
     if start.strip() and not as_string(cell).strip():
         return []  # as some data sets write that there is no answer
-    if isinstance(cell, list) or (has_lists and listed(cell) is not None):
-        items = listed(cell) or []
+    items = listed(cell, has_lists) if has_lists or isinstance(cell, list) else None
+    if items is not None:
         are_texts = all(isinstance(item, str) for item in items)
         starts = listed(start) if are_texts else None
         return items if starts is None else {"text": items, "answer_start": starts}
@@ -325,7 +327,7 @@ def _from_cell(cell: object, start: str, has_lists: bool) -> _Json:
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(cell)
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return ast.literal_eval(_ARRAY.sub(r"\1", cell))
+            return ast.literal_eval(without_numpy(cell))
     starts = listed(start)
     return [{"text": cell, "answer_start": starts[0] if starts else start}]
 
@@ -333,19 +335,23 @@ def _from_cell(cell: object, start: str, has_lists: bool) -> _Json:
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
     """Parse answers given as a list, as in SQuAD, or as an object of lists, as in tables.
 
-    Answers without text say that there is none.
+    Answers with an empty text say that there is none.
     """
-    if isinstance(found, Mapping):
+    if isinstance(found, Mapping) and "text" in found:
         texts, starts = (_several(found.get(name)) for name in ("text", "answer_start"))
         found = [
             {"text": text, "answer_start": start}
             for text, start in itertools.zip_longest(texts, starts)
         ]
-    if not isinstance(found, list) or not all(isinstance(item, Mapping | str) for item in found):
+    if not isinstance(found, list) or not all(map(_is_answer, found)):
         return None
     items = (item if isinstance(item, Mapping) else {"text": item} for item in found)
     answers = (_answer(item, context) for item in items)
     return tuple(answer for answer in answers if answer.text.strip())
+
+
+def _is_answer(item: _Json) -> bool:
+    return isinstance(item, str) or (isinstance(item, dict) and not _TEXTS.isdisjoint(item))
 
 
 def _several(value: _Json) -> list[_Json]:

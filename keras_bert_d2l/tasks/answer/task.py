@@ -28,7 +28,7 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     columns: ClassVar = {
         "text": "question",
         "text_b": "context passage paragraph text document",
-        "label": "answers answer answer_text text",
+        "label": "answers answer answer_text answers.text text",
     }
     labels = "answers"
     needs_text_b = True

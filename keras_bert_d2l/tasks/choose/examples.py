@@ -143,7 +143,7 @@ def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
             found if isinstance(found, list) else [] for found in map(cell.get, ("text", "label"))
         )
     else:
-        items = listed(cell) or []
+        items = listed(cell, is_alone=True) or []
         names = [item.get("label") for item in items if isinstance(item, Mapping)]
         items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
     texts = tuple(as_string(item).strip() for item in items)

@@ -5,8 +5,9 @@ import functools
 import math
 import os
 import pathlib
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
@@ -26,8 +27,9 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     as_string,
     cell_string,
     collect,
-    collected,
+    is_object,
     listed,
+    marks_of_lists,
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
@@ -38,6 +40,7 @@ from keras_bert_d2l.reading import visible_files
 from keras_bert_d2l.tasks.task import task_named
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
+_NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
 _ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
@@ -170,11 +173,15 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
             "Several label columns of 1 and 0 need `multi_label`. Received: "
             f"label={options.columns['label']!r}."
         )
+    places = (columns.label,) if options.multi_label and columns.label is not None else ()
+    marks = marks_of_lists(
+        cell for row in table.rows for x in places for cell in row.cells[x : x + 1]
+    )
     examples = collect(
         kind,
         file,
         ((f"line {row.line:,}", row) for row in table.rows),
-        functools.partial(_example, table, columns, options),
+        functools.partial(_example, table, columns, options, marks),
         table.notes,
         task=options.task,
         columns=found.named(table),
@@ -202,7 +209,7 @@ def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
 
 
 def _example(
-    table: Table, columns: Columns, options: ReadingOptions, row: Row
+    table: Table, columns: Columns, options: ReadingOptions, marks: Container[str], row: Row
 ) -> dict[str, object]:
     """Return the fields of one example."""
     cells = row.cells
@@ -228,7 +235,7 @@ def _example(
         "texts": text,
         "texts_b": text_b or None,
         "negatives": negative or None,
-        "labels": _label(table, columns, options, cells),
+        "labels": _label(table, columns, options, marks, cells),
     }
 
 
@@ -241,7 +248,11 @@ def _label_columns(columns: Columns) -> tuple[int, ...]:
 
 
 def _label(
-    table: Table, columns: Columns, options: ReadingOptions, cells: Sequence[object]
+    table: Table,
+    columns: Columns,
+    options: ReadingOptions,
+    marks: Container[str],
+    cells: Sequence[object],
 ) -> Label | None:
     """Return the label of a row; None if the file has no labels."""
     if columns.flags:  # the label consists of the names of the columns that contain a 1
@@ -254,10 +265,10 @@ def _label(
     value = cells[columns.label]
     if task_named(options.task).has_scores:
         return _score(value)
-    if isinstance(value, dict):
+    if is_object(value):
         raise Unusable("object instead of a label")
     if options.multi_label:
-        return _names(value, options.separator)
+        return _names(value, options.separator, marks)
     return _single_name(value, columns.text_b is not None)
 
 
@@ -274,23 +285,25 @@ def _score(value: object) -> float:
     return score
 
 
-def _names(value: object, separator: str) -> tuple[str, ...]:
+def _names(value: object, separator: str, marks: Container[str]) -> tuple[str, ...]:
+    """Return the labels in a cell; `marks` are the brackets that enclose one label, too."""
     if value is None:
         raise Unusable("no label")
-    items = listed(value)
-    items = collected(as_string(value)) if items is None else items
-    names = map(_name, as_string(value).split(separator) if items is None else items)
+    text = as_string(value).strip()
+    items = listed(value, text[:1] in marks)
+    items = list(text.split(separator)) if items is None else items
+    if any(isinstance(item, list | dict) for item in items):
+        raise Unusable("list or object instead of a label")
+    names = map(_name, items)
     return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _single_name(value: object, is_pair: bool) -> str:
     items = listed(value)
-    # "[1]" is a name, as written.
-    is_name = isinstance(value, str) and items is not None and value.strip("[] ").isdecimal()
-    if (items is not None and not is_name) or collected(as_string(value)) is not None:
+    if items and not (isinstance(value, str) and _NAME_IN_BRACKETS.fullmatch(value.strip())):
         raise Unusable("several labels (see --multi-label; `multi_label` in Python)")
     name = _name(value)
-    if not name:
+    if not name or items == []:
         raise Unusable("empty label")
     if is_pair and name == _NO_AGREEMENT:
         raise Unusable(f"label {_NO_AGREEMENT!r} (annotators disagreed)")

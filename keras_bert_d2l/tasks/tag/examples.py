@@ -65,6 +65,9 @@ class WordExamples(TaskExamples):
                     f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
                     f"{how_many(len(labels), 'label')} in example {name!r}."
                 )
+        if not self.source:  # the reader of files adds the note itself
+            notes = dict.fromkeys((*self.notes, *scheme_note(self.label_counts())))
+            object.__setattr__(self, "notes", tuple(notes))
 
     def label_counts(self) -> Counter[str]:
         return Counter(self.label_values())
@@ -331,7 +334,8 @@ def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
         is_end = not cells
         if not table.has_words:
             is_end = not any(as_string(cell).strip(_BLANKS) for cell in (words, labels))
-        yield _Words(line, cell_string(cells, columns.id) or sentence, words, labels, is_end)
+        name = sentence if columns.id is None else cell_string(cells, columns.id)
+        yield _Words(line, name, words, labels, is_end)
 
 
 def _joined(rows: Sequence[_Words], problems: Mapping[int, str] = {}) -> list[_Words]:
@@ -347,8 +351,8 @@ def _joined(rows: Sequence[_Words], problems: Mapping[int, str] = {}) -> list[_W
         if at_end or (row.id and row.id != sentences[-1].id):
             words, labels = [], []
             sentences.append(_Words(row.line, row.id, words, labels))
-        if row.line in problems:
-            sentences[-1] = sentences[-1]._replace(problem=problems[row.line])
+        if row.line in problems and not sentences[-1].problem:
+            sentences[-1] = sentences[-1]._replace(problem=problems[row.line], line=row.line)
         words.append(row.words)
         labels.append(row.labels)
         at_end = False
@@ -357,7 +361,7 @@ def _joined(rows: Sequence[_Words], problems: Mapping[int, str] = {}) -> list[_W
 
 def _strings(values: object, has_lists: bool) -> tuple[str, ...]:
     """Return the items of a list, or the words of a string separated by spaces."""
-    items = listed(values) if has_lists or isinstance(values, list) else None
+    items = listed(values, has_lists) if has_lists or isinstance(values, list) else None
     if items is None:
         items = list(_WORD.findall(as_string(values)))
     return tuple(as_string(item).strip(_BLANKS) for item in items)

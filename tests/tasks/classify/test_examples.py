@@ -208,14 +208,20 @@ def test_a_class_label_is_not_read_as_a_score(tmp_path):
         "frozenset({'joy', 'fear'})",
         "array(['joy', 'fear'], dtype=object)",
         "['joy' 'fear']",
+        "[np.str_('joy'), np.str_('fear')]",
+        "[b'joy', b'fear']",
+        "{1, 'a', 'joy', 'fear'}",
+        "WrappedArray(joy, fear)",
+        "List(joy, fear)",
+        'c("joy", "fear")',
+        "tensor(['joy', 'fear'])",
+        "Index(['joy', 'fear'], dtype='object')",
     ],
 )
 def test_lists_of_other_programs_are_lists_of_labels(write, cell):
     path = write("a.tsv", f"text\tlabel\na film\t{cell}\na bore\tjoy\nso so\t[1]\n")
-    assert read_examples("classify", path, multi_label=True).labels[:2] == (
-        ("joy", "fear"),
-        ("joy",),
-    )
+    labels = read_examples("classify", path, multi_label=True).labels
+    assert (labels[0][-2:], labels[1]) == (("joy", "fear"), ("joy",))
     single = read_examples("classify", path)
     assert single.labels == ("joy", "[1]")
     assert list(single.dropped) == ["several labels (see --multi-label; `multi_label` in Python)"]
@@ -225,3 +231,37 @@ def test_brackets_and_apostrophes_within_names_are_kept(write):
     path = write("a.tsv", "text\tlabel\na\t[OTHER], [ASK]\nb\t[don't know, so]\n")
     names = (("[OTHER]", "[ASK]"), ("don't know", "so"))
     assert read_examples("classify", path, multi_label=True).labels == names
+
+
+@pytest.mark.parametrize("name", ["(0, 10)", "(0, 10]", "[1]", "[OTHER]", "[10-20]", "f(x, y)"])
+def test_a_single_label_may_be_in_brackets(write, name):
+    for data in (
+        write("a.tsv", f"text\tlabel\na\t{name}\nb\tx\n"),
+        {"text": ["a", "b"], "label": [name, "x"]},
+    ):
+        assert read_examples("classify", data).labels == (name, "x")
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        (["[joy, fear]", "[joy]", "[1]"], (("joy", "fear"), ("joy",), ("1",))),
+        (["{joy,fear}", "{joy}", "[so]"], (("joy", "fear"), ("joy",), ("[so]",))),
+        (["[\u559c, \u60e7]", "[\u559c]", "[]"], (("\u559c", "\u60e7"), ("\u559c",), ())),
+        (["[np.int64(3), np.int64(7)]", "[3. 7.]", "[3]"], (("3", "7"), ("3", "7"), ("3",))),
+        (["set()", "()", "array([], dtype=object)"], ((), (), ())),
+        (["{}", "frozenset()", "List()"], ((), (), ())),
+    ],
+)
+def test_a_list_may_have_one_label_or_none(write, cells, labels):
+    rows = "".join(f"a film\t{cell}\n" for cell in cells)
+    for data in (write("a.tsv", f"text\tlabel\n{rows}"), {"text": ["a"] * 3, "label": cells}):
+        assert read_examples("classify", data, multi_label=True).labels == labels
+
+
+@pytest.mark.parametrize("cell", ['{"joy": 1}', "{'joy': 1, 'fear': 0}", '[["joy"]]', '[{"a": 1}]'])
+def test_an_object_or_a_list_of_lists_is_no_label(cell):
+    table = {"text": ["a", "b"], "label": [cell, "joy"]}
+    assert read_examples("classify", table, multi_label=True).labels == (("joy",),)
+    (reason,) = read_examples("classify", table).dropped
+    assert reason.startswith(("object instead of a label", "several labels"))

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
@@ -237,6 +238,7 @@ def test_what_contradicts_the_layout_of_a_table_is_reported():
     examples = read_examples("tag", table)
     assert examples.words == (("Bob",),)
     assert examples.dropped == {"a row with several words among rows with one word": 1}
+    assert list(examples.first_dropped.values()) == ["line 4"]
     spaced = {"text": ["yes", "[1] so", "play a song", "[1]"], "tags": ["O", "O O", "O O X", "O"]}
     examples = read_examples("tag", spaced, text="text")
     assert examples.words == (("yes",), ("[1]", "so"), ("play", "a", "song"), ("[1]",))
@@ -248,6 +250,8 @@ def test_tags_without_a_scheme_are_reported_by_the_reader(write):
     examples = read_examples("tag", write("a.conll", "Ada PER\nleft O\n\nBob LOC\n"))
     assert examples.notes[0].startswith("the tags form no scheme of entities")
     assert read_examples("tag", write("b.conll", "Ada PER-B\nleft O\n\nBob LOC-B\n")).notes == ()
+    in_memory = WordExamples(words=examples.words, labels=examples.labels)
+    assert in_memory.subset([0, 1]).notes == examples.notes
 
 
 def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
@@ -258,3 +262,41 @@ def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
         read_examples("tag", write("b.csv", rows.format("")))
     texts = [{"id": n, "text": text} for n, text in enumerate(["Hi", "Bye", "Thanks"])]
     assert read_examples("tag", texts, text="text").words == (("Hi",), ("Bye",), ("Thanks",))
+
+
+@pytest.mark.parametrize(
+    "notation",
+    [
+        lambda items: str(tuple(items)),
+        lambda items: f"[{', '.join(items)}]",
+        lambda items: f"{{{','.join(items)}}}",
+        lambda items: f"List({', '.join(items)})",
+        lambda items: "c(" + ", ".join(f'"{item}"' for item in items) + ")",
+        lambda items: repr(np.array(items, object)),
+        lambda items: str([np.str_(item) for item in items]),
+        lambda items: str([item.encode() for item in items]),
+    ],
+)
+def test_lists_of_other_programs_are_lists_of_words(write, notation):
+    words, tags = (("Ada", "'s", "(", "1.", ")"), ("Bob",)), (("B-PER", *"OOOO"), ("B-PER",))
+    table = {"tokens": list(map(notation, words)), "tags": list(map(notation, tags))}
+    rows = zip(*table.values(), strict=True)
+    path = write("a.tsv", "\n".join(["tokens\ttags", *map("\t".join, rows)]))
+    choices = {"question": "?", "choices": notation(["on", "off"]), "label": "on"}
+    assert read_examples("choose", [choices]).choices == (("on", "off"),)
+    answers = {"question": "?", "context": "Off, not on.", "answers": notation(["Off", "on"])}
+    assert [one.text for one in read_examples("answer", [answers]).answers[0]] == ["Off", "on"]
+    for data in (table, path):
+        examples = read_examples("tag", data)
+        assert (examples.words, examples.labels) == (words, tags)
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t")])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("column", ["Sentence #", "sentence_idx", "sent_id"])
+def test_an_id_may_stand_at_the_first_word_of_a_sentence_only(write, name, separator, end, column):
+    rows = [f"{column},Word,Tag", "S 1,Ada,B-PER", ",left,O", "S 2,[1],O", ",ran,O", ""]
+    content = "\ufeff" + end.join(rows).replace(",", separator)
+    examples = read_examples("tag", write(name, content))
+    assert examples.words == (("Ada", "left"), ("[1]", "ran"))
+    assert examples.ids == ("S 1", "S 2")

@@ -1,6 +1,7 @@
 """From the cells of a table to usable examples: strings, lists, and why a row cannot be used."""
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -12,15 +13,30 @@ from keras_bert_d2l.checks import has_surrogate
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
-# A list in the notation of Python or NumPy: "['a', 'b']", "[3 7]". "[OTHER]" is a label name.
-_LIST = re.compile(r"\[\s*(?:['\"\d-].*)?\]", re.DOTALL)
-# The notation of Java, and of Python's sets, tuples and arrays: "[a, b]", "{'a', 'b'}".
-_COLLECTION = re.compile(
-    r"(?:(?:frozenset|set|array)\()?(?:\[(.*)\]|\{(.*)\}|\((.*)\))(?:,\s*dtype=.*)?\)?", re.DOTALL
+_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+# What NumPy prints around arrays and scalars, and Python, R and Scala around other collections.
+_NUMPY = re.compile(
+    rf"\barray\((\[.*?\])(?:,\s*dtype=[^)]+)?\)|\bnp\.\w+\(({_STRING}|[^()'\"]*)\)", re.DOTALL
 )
-_BRACKETS = re.compile(r"[\])}].*[\[({]", re.DOTALL)  # within "(a), (b)", two names in brackets
-_ITEM = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s,]+", re.DOTALL)
-_YES, _NO = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_CALL = re.compile(
+    r"(?:frozenset|set|list|tuple|tensor|deque|dict_keys|Index|c|List|Set|WrappedArray|ArrayBuffer)"
+    r"\((.*?)(?:,\s*dtype=[^)]*)?\)",
+    re.DOTALL,
+)
+_CLOSED = re.compile(rf"b?(?:{_STRING})", re.DOTALL)
+_QUOTED = re.compile(r"\s*b?['\"]")
+_JSON = re.compile(r"\s*[\"{\[]")
+_KEY = re.compile(r"\s*('[^']*'|\"[^\"]*\")\s*:")  # in an object
+_NUMBERS = re.compile(r"\s*[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
+_SEVERAL = re.compile(r"[\[({]\s*[^\s'\"\d-].*,.*", re.DOTALL)  # names without quotes
+# Within "(a), (b)", two names in brackets.
+_BRACKETS = {
+    "[]": re.compile(r"[^]\[]*]"),
+    "{}": re.compile("[^{}]*}"),
+    "()": re.compile(r"[^()]*\)"),
+}
+_ITEM = re.compile(rf"{_CLOSED.pattern}|[^\s,]+", re.DOTALL)
+_YES, _NO = ("1", "1.0", "true", "yes", "t", "y"), ("0", "0.0", "false", "no", "f", "n")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # how pandas writes 1 in a column with missing values
 
@@ -53,28 +69,55 @@ def without_point(text: str) -> str:
     return text.partition(".")[0] if _WHOLE_NUMBER.fullmatch(text) else text
 
 
-def listed(value: object) -> list[object] | None:
-    """Return the items of a list or of its text form (JSON, Python or NumPy), or else None."""
-    if isinstance(value, list):
-        return value
+def without_numpy(text: str) -> str:
+    """Remove what NumPy prints around lists and values, as in "array([1])" and "np.str_('a')"."""
+    return _NUMPY.sub(lambda found: found[1] or found[2], text)
+
+
+def listed(value: object, is_alone: bool = False) -> list[object] | None:
+    """Return the items of a list, or of its text form in JSON or another notation, or else None.
+
+    The notations are those of Python, NumPy, Java, Scala, R and PostgreSQL, such as "['a', 'b']",
+    "{'a', 'b'}", "[3 7]", "[a, b]" and "List(a, b)".
+
+    Args:
+        value: The cell.
+        is_alone: Whether a name in brackets is a list, too: "[OTHER]" may be a label name.
+    """
+    if isinstance(value, list) or not isinstance(value, str):
+        return value if isinstance(value, list) else None
+    text = value.strip()
+    if text[-1:] not in ("]", "}", ")"):
+        return None
+    text = without_numpy(text)
+    call = _CALL.fullmatch(text)
+    inside = call[1].strip() if call else text
+    brackets = inside[:1] + inside[1:][-1:]
+    if brackets in _BRACKETS:
+        inside = inside[1:-1]
+    elif call is None:
+        return None
+    is_numbers = brackets == "[]" and _NUMBERS.fullmatch(inside)
+    if is_numbers or (brackets == "[]" and _JSON.match(inside)):
+        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+            return list(json.loads(f"[{inside}]"))
+    if is_object(text):
+        return None
+    is_quoted = _QUOTED.match(inside)
+    if is_quoted or not inside.strip() or is_numbers:
+        items = _ITEM.findall(inside)
+        return [item.removesuffix(".") if is_numbers else _unquoted(item) for item in items]
+    if brackets in _BRACKETS and _BRACKETS[brackets].match(inside):
+        return None
+    if "," in inside:
+        return [_unquoted(item.strip()) for item in inside.split(",")]
+    return [inside.strip()] if is_alone or (call and brackets in _BRACKETS) else None
+
+
+def is_object(value: object) -> bool:
+    """Return whether a value is an object, or its text form in JSON or Python."""
     text = value.strip() if isinstance(value, str) else ""
-    if not _LIST.fullmatch(text):
-        return None
-    try:
-        return list(json.loads(text))
-    except (json.JSONDecodeError, RecursionError):
-        return [_unquoted(item) for item in _ITEM.findall(text[1:-1])]
-
-
-def collected(text: str) -> list[object] | None:
-    """Return the items of a collection with commas, as Java or Python print it, or else None."""
-    found = _COLLECTION.fullmatch(text.strip())
-    inside = next((part for part in found.groups() if part is not None), "") if found else ""
-    if inside.lstrip("[({ ").startswith(("'", '"')):
-        return [_unquoted(item) for item in _ITEM.findall(inside.strip("[](){} "))]
-    if "," not in inside or _BRACKETS.search(inside):
-        return None
-    return [item.strip() for item in inside.split(",")]
+    return isinstance(value, dict) or (text[:1] == "{" and bool(_KEY.match(text[1:])))
 
 
 def are_lists(cells: Iterable[object]) -> bool:
@@ -84,16 +127,24 @@ def are_lists(cells: Iterable[object]) -> bool:
     """
     filled = [cell for cell in cells if not isinstance(cell, str) or cell.strip()]
     filled = [cell for cell in filled if cell is not None]
-    return 2 * sum(listed(cell) is not None for cell in filled) > len(filled)
+    lists = [cell for cell in filled if listed(cell, is_alone=True) is not None]
+    return 2 * len(lists) > len(filled) and any(listed(cell) is not None for cell in lists)
+
+
+def marks_of_lists(cells: Iterable[object]) -> set[str]:
+    """Return the brackets around several names in some cell, in which others may have one name."""
+    texts = (cell.strip() for cell in cells if isinstance(cell, str))
+    return {text[0] for text in texts if _SEVERAL.fullmatch(text) and listed(text)}
 
 
 def _unquoted(item: str) -> str:
-    if item[0] not in "'\"":
+    if not _CLOSED.fullmatch(item):
         return item
     try:
-        return str(ast.literal_eval(item))
+        value = ast.literal_eval(item)
+        return value.decode() if isinstance(value, bytes) else str(value)
     except (SyntaxError, ValueError):
-        return item[1:-1]
+        return item.removeprefix("b")[1:-1]
 
 
 _Examples = TypeVar("_Examples", bound=TaskExamples)

@@ -26,7 +26,10 @@ USUAL_TEXTS = (
     "text sentence content review comment comment_text review_text review_body tweet message "
     "utterance phrase document article body question headline title"
 )
-_IDS = "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_#"
+_IDS = (
+    "id idx index guid pairid pair_id qid uid example_id sent_id sentence_id sentence_idx "
+    "sentence_number sentence_#"
+)
 # Common names of two text columns; #1_string is from the Microsoft paraphrase corpus.
 _PAIRS = tuple(
     pair.split("+")
