@@ -56,8 +56,8 @@ class BERTEncoder(Composite):
 
     Call arguments:
         tokens: Token ids, int `(B, T)`.
-        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second. The encoder
-            adds `first_segment_id`; see `BERTConfig`.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second. `None`: 0
+            for all tokens. The encoder adds `first_segment_id`; see `BERTConfig`.
         valid_lens: Number of non-padding tokens in each row, `(B,)`, integers in any dtype.
             `None`: all tokens.
         training: Whether to apply dropout.
@@ -131,7 +131,7 @@ class BERTEncoder(Composite):
     def call(
         self,
         tokens: Tensor,
-        segments: Tensor,
+        segments: Tensor | None = None,
         valid_lens: Tensor | None = None,
         training: bool | None = None,
         attention_mask: Tensor | None = None,
@@ -147,6 +147,7 @@ class BERTEncoder(Composite):
             attention_mask=attention_mask,
             position_ids=position_ids,
         )
+        segments = ops.zeros_like(tokens) if segments is None else segments
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
         X = self._embed(tokens, segments, position_ids, training)  # (B, T, D)

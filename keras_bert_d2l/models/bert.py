@@ -55,7 +55,8 @@ class BERTModel(BatchModel):
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments, such as a batch
             of a dataset.
-        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second. `None`, or
+            a dictionary without them: 0 for all tokens.
         valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         pred_positions: Positions to predict, int `(B, P)`. `None`: no MLM output.
         training: Whether to apply dropout.
@@ -261,11 +262,6 @@ class BERTModel(BatchModel):
                 only_logits=not return_hidden_states,
             )
             return _named(cast(Outputs, outputs))
-        if segments is None:
-            raise ValueError(
-                "`segments` is missing: call the model with (tokens, segments, valid_lens, "
-                "pred_positions), or with a dictionary of these arguments."
-            )
         if example_ids is not None:
             attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
         positions = None

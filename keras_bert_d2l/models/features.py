@@ -42,17 +42,16 @@ def feature_shape(feature: str) -> Shape:
 
 
 def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
-    """Raise `ValueError` if a batch has unknown keys, or no `tokens` or `segments`."""
+    """Raise `ValueError` if a batch has unknown keys, or no `tokens`."""
     unknown = sorted(set(batch) - set(known))
-    missing = [name for name in ("tokens", "segments") if name not in batch]
     advice = did_you_mean(unknown[0], known) if unknown else ""
     if not {"input_ids", "token_type_ids", "labels"}.isdisjoint(unknown):
         advice = _HUGGING_FACE
-    if unknown or missing:
-        wrong = f"the unknown key {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
+    if unknown or "tokens" not in batch:
+        wrong = f"the unknown key {unknown[0]!r}" if unknown else "no 'tokens'"
         raise ValueError(
-            f"A batch for this model must have the keys {tuple(known)}; all but the first two are "
-            f"optional. Received: {wrong} in {sorted(batch)}. {advice}".rstrip()
+            f"A batch for this model may have the keys {tuple(known)}, and must have 'tokens'. "
+            f"Received: {wrong} in {sorted(batch)}. {advice}".rstrip()
         )
 
 

@@ -107,6 +107,7 @@ def _reads_text(node: Any, *, with_segments: bool) -> bool:
     """Return whether an encoder gets inputs as they are, and no further masks or positions."""
     args, kwargs = node.arguments.args, node.arguments.kwargs
     tokens = args[0] if args else kwargs["tokens"]
-    segments = args[1] if len(args) > 1 else kwargs["segments"]
-    are_inputs = all(_origin(x)[0].is_input for x in (tokens, segments)[: 1 + with_segments])
+    segments = args[1] if len(args) > 1 else kwargs.get("segments")
+    read = (tokens, segments)[: 1 + with_segments]
+    are_inputs = all(x is not None and _origin(x)[0].is_input for x in read)
     return len(args) <= len(_KNOWN) and kwargs.keys() <= _KNOWN and are_inputs

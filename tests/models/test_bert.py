@@ -61,7 +61,7 @@ def test_initializer_range_is_the_deviation_of_all_kernels_or_of_the_last_layers
     ("change", "message"),
     [
         ({"segment": np.zeros((8, 16), int)}, "unknown key 'segment'.*Did you mean 'segments'"),
-        ({"segments": None}, "no 'segments'"),
+        ({"tokens": None}, "must have 'tokens'. Received: no 'tokens' in"),
     ],
 )
 def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message):
@@ -69,6 +69,24 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
     features = {k: v for k, v in {**features, **change}.items() if v is not None}
     with pytest.raises(ValueError, match=message):
         make_model()(features)
+
+
+@pytest.mark.parametrize("config", [{}, {"num_segments": 3, "first_segment_id": 1}])
+def test_segments_may_be_omitted_which_means_zeros(make_model, make_batch, config):
+    features, labels, weights = make_batch()
+    without = {name: x for name, x in features.items() if name != "segments"}
+    features["segments"] *= 0
+    model = make_model(**config)
+    for name, logits in model(features).items():
+        np.testing.assert_array_equal(logits, model(without)[name])
+    states = [encode(features["tokens"]) for encode in (model.encoder, lambda x: model(x)[0])]
+    np.testing.assert_array_equal(*states)
+    model.compile("sgd", run_eagerly=True)
+    first = model.evaluate(features, labels, 4, sample_weight=weights, verbose=0)
+    assert model.evaluate(without, labels, 4, sample_weight=weights, verbose=0) == first
+    model.fit(without, labels, 4, sample_weight=weights, verbose=0)
+    predicted = [model.predict(x, 4, verbose=0)["nsp"] for x in (features, without)]
+    np.testing.assert_array_equal(*predicted)
 
 
 def test_a_batch_of_hugging_face_is_told_the_names_and_works_with_them(make_model, make_batch):

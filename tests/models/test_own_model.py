@@ -56,9 +56,18 @@ def masked(tokens):
     return kb.MaskLM(V, 8)(encoded_X)
 
 
-def of_one_segment(tokens):
+def of_one_segment(*inputs):
     """Return the next-sentence output of an encoder for which all texts are first texts."""
-    return kb.NextSentencePred()(kb.BERTEncoder(V, *SIZES)(tokens, 0 * tokens)[:, 0])
+    return kb.NextSentencePred()(kb.BERTEncoder(V, *SIZES)(*inputs)[:, 0])
+
+
+def test_an_mlm_head_is_used_if_the_model_has_no_segments():
+    model = keras.Model(TOKENS, kb.MaskLM(V, 8)(kb.BERTEncoder(V, *SIZES)(TOKENS)))
+    bert = shared_bert(model)
+    assert "mlm" not in bert.missing_heads
+    every = np.arange(5)[None].repeat(2, axis=0)
+    _, mlm, _ = bert(BATCH["tokens"], pred_positions=every)
+    np.testing.assert_allclose(mlm, model(BATCH["tokens"]), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +76,7 @@ def of_one_segment(tokens):
         ("mlm", lambda: own_model(V, between=keras.layers.Dense(8))),
         ("mlm", lambda: own_model(V, between=lambda X: X + X[:, :1])),
         ("mlm", lambda: own_model(V, before=lambda tokens: ops.where(tokens == 5, 4, tokens))),
+        ("nsp", lambda: keras.Model(TOKENS, of_one_segment(TOKENS, 0 * TOKENS))),
         ("nsp", lambda: keras.Model(TOKENS, of_one_segment(TOKENS))),
         ("nsp", lambda: own_model(V, first=lambda X: X[:, 1])),
         ("nsp", lambda: own_model(V, first=lambda X: ops.mean(X, axis=1))),

@@ -161,13 +161,9 @@ class TaskModel(BatchModel, abc.ABC):
     ) -> Tensor | dict[str, Tensor]:
         if isinstance(tokens, Mapping):
             check_keys(tokens, (*FEATURES, "attention_mask"))
-            segments, valid_lens = tokens["segments"], tokens.get("valid_lens")
+            segments, valid_lens = tokens.get("segments"), tokens.get("valid_lens")
             attention_mask, tokens = tokens.get("attention_mask"), tokens["tokens"]
-        elif segments is None:
-            raise ValueError(
-                "`segments` is missing: call the model with (tokens, segments, valid_lens), or "
-                "with a dictionary of these arguments."
-            )
+        segments = keras.ops.zeros_like(tokens) if segments is None else segments
         of_windows = self.long_texts != "cut" and attention_mask is None
         if of_windows and not (return_hidden_states or return_attention):
             encode = functools.partial(self.encoder.__call__, training=training)

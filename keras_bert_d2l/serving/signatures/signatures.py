@@ -169,8 +169,7 @@ class OwnModel(ServedModel):
 
         def run(*inputs: tf.Tensor) -> Answer:
             given = dict(zip(self.inputs, inputs, strict=True))
-            batch = {"segments": tf.zeros_like(given["tokens"]), **given}
-            return self.run(*after_checks(lambda: self.model.check_batch(batch), inputs))
+            return self.run(*after_checks(lambda: self.model.check_batch(given), inputs))
 
         specs = (*self.inputs.values(),)
         example = [filled(x, number=k == "valid_lens") for k, x in self.inputs.items()]

@@ -49,7 +49,8 @@ class SequenceClassifier(LabeledTask):
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
-        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second.
+        segments: Segment ids, int `(B, T)`: 0 for the first text and 1 for the second. `None`, or
+            a dictionary without them: 0 for all tokens.
         valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         training: Whether to apply dropout.
 

@@ -72,6 +72,17 @@ def compile_eagerly(model, **options):
     model.compile(BERTAdamW(1e-2, weight_decay=0.0), run_eagerly=True, **options)
 
 
+@pytest.mark.parametrize("kind", TASKS)
+def test_segments_may_be_omitted_which_means_zeros(kind):
+    model, batch = make_task(kind), make_batch(kind=kind)
+    tokens, valid_lens = batch["tokens"], batch["valid_lens"]
+    expected = keras.tree.flatten(model({**batch, "segments": 0 * tokens}))
+    called = model(tokens, valid_lens=valid_lens)
+    predicted = model.predict({"tokens": tokens, "valid_lens": valid_lens}, verbose=0)
+    for found in (called, predicted):
+        np.testing.assert_allclose(keras.tree.flatten(found), expected, atol=1e-5)
+
+
 def make_labels(kind, size=SIZE):
     rng = np.random.default_rng(1)
     return {
@@ -492,7 +503,6 @@ BAD = {
         lambda: make_task("TokenClassifier")({**make_batch(), "word_ids": np.zeros(1)}),
         "'word_ids'",
     ),
-    "segments": (lambda: make_task("TokenClassifier")(np.zeros((1, 3))), "`segments`"),
     "no tokenizer": (lambda: make_task("SequenceClassifier").predict(["good"]), "need a tokenizer"),
 }
 
