@@ -27,6 +27,7 @@ from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
 from keras_bert_d2l.training.run.state import Progress
 
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
+_MORE_STEPS = "train for more epochs or in smaller batches"
 
 
 @dataclasses.dataclass
@@ -339,12 +340,12 @@ def advice(losses: Sequence[float], chance: float) -> str:
         return "The training loss is not finite: lower the learning rate to a third or a tenth."
     parts = np.array_split(losses, 3)
     if not all(map(len, parts)):
-        return "The training was too short to learn anything: train for more epochs."
+        return f"The training was too short to learn anything: {_MORE_STEPS}."
     first, middle, last = map(float, map(np.mean, parts))
     if last > 1.1 * min(first, middle):
         return "The training loss rises: lower the learning rate to a third or a tenth."
     if last < 0.98 * middle:
-        return f"The training loss still falls, to {last:.3f}: train for more epochs."
+        return f"The training loss still falls, to {last:.3f}: {_MORE_STEPS}."
     return (
         f"The training loss stays at {last:.3f}, and equal guesses have {chance:.3f}: try the "
         "learning rate that `--lr-find` (`find_learning_rate` in Python) proposes, higher or lower "

@@ -107,7 +107,7 @@ FALLING = np.linspace(0.69, 0.6, 94)
     ("losses", "advised"),
     [
         ([0.7, 0.69], "too short.*more epochs"),
-        (FALLING, r"still falls, to 0.61\d: train for more epochs"),
+        (FALLING, r"still falls, to 0.61\d: train for more epochs or in smaller batches"),
         (FALLING + 0.02 * np.resize([1, -1], 94), "still falls"),
         (np.full(94, 0.693), "stays at 0.693, and equal guesses have 0.693.*`--lr-find`"),
         (np.r_[np.linspace(0.69, 0.3, 20), np.full(74, 0.3)], "stays at 0.300.*class weights"),
@@ -133,7 +133,7 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     result = finetune(model, examples, examples, tmp_path / "run", **options)
     warning = result.metrics["warning"]
     assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
-    assert warning.endswith("The training was too short to learn anything: train for more epochs.")
+    assert "too short to learn anything: train for more epochs or in smaller batches" in warning
     assert f"Warning: {warning}" in " ".join(capsys.readouterr().out.split())
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
     assert list(read_checksums(tmp_path / "run")) == ["metrics.json"]
