@@ -11,14 +11,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from traceback import print_exception
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__, _import_hooks
+from keras_bert_d2l.checks import TruncationWarning
 from keras_bert_d2l.cli.arguments import Flag
 from keras_bert_d2l.cli.commands import (
     ask,
@@ -108,7 +110,8 @@ def _run(
         run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         if command is not None:
             _check_stdin(run, bound)
-        result: int | None = run(*bound.args, **bound.kwargs)
+        with _truncations_together(command):
+            result: int | None = run(*bound.args, **bound.kwargs)
     except BrokenPipeError:
         raise
     except CycloptsError as error:
@@ -118,6 +121,24 @@ def _run(
             print_exception(error)
         _fail(error, command)
     return result
+
+
+@contextlib.contextmanager
+def _truncations_together(command: App | None) -> Iterator[None]:
+    """Print at the end, in one line, how many texts a command truncated in all its parts."""
+    found: list[Any] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TruncationWarning)
+        show = warnings.showwarning
+        warnings.showwarning = lambda one, kind, *rest: (
+            found.append(one) if kind is TruncationWarning else show(one, kind, *rest)
+        )
+        try:
+            yield
+        finally:
+            if found:
+                counts = sum(one.number for one in found), found[0].kind, found[0].max_len
+                print(message_of(TruncationWarning(*counts), command), file=sys.stderr)
 
 
 def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) -> None:

@@ -91,7 +91,7 @@ TaskModel = Annotated[
 BatchSize = Annotated[PositiveInt, Parameter(help="Texts per batch.")]
 TopK = Annotated[PositiveInt, Parameter(alias="-k", help="Number of results.")]
 Truncate = Annotated[
-    Flag, Parameter(help="Truncate texts that are too long instead of reporting an error.")
+    bool, Parameter(help="Truncate texts that are too long and print their number, or refuse them.")
 ]
 Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
 Aggregate = Annotated[

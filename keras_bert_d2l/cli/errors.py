@@ -99,11 +99,13 @@ def _with_options(message: str, options: Mapping[str, str]) -> str:
     def setting(found: re.Match[str]) -> str:
         if found[1] not in options:
             return found[0]
-        return options[found[1]] if found[2] == "True" else f"{options[found[1]]} {found[2]}"
+        option = options[found[1]]
+        flags = {"True": option, "False": option.replace("--", "--no-", 1)}
+        return flags.get(found[2], f"{option} {found[2]}")
 
     def alternative(found: re.Match[str]) -> str:
         return found[0] if found[1] in options.values() else ""
 
     message = _ALTERNATIVE.sub(alternative, _PYTHON.sub("", message))
     message = re.sub(r"`(\w+)`", name, message)
-    return re.sub(r"`?\b(\w+)=(True\b|[^\s])`?", setting, message)
+    return re.sub(r"`?\b(\w+)=(True\b|False\b|[^\s])`?", setting, message)

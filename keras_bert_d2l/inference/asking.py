@@ -6,7 +6,8 @@ B: number of texts, T: tokens per row, C: number of outputs.
 import dataclasses
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import keras
@@ -14,24 +15,25 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_order, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
-from keras_bert_d2l.checks import check_integer, check_that, checks_names
-from keras_bert_d2l.inference.batching import predict_texts, text_list, text_pairs
+from keras_bert_d2l.checks import check_integer, check_that, checks_names, text_list
+from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
 Model = TypeVar("Model", bound=BERTModel | TaskModel)
 
 
 # Not `Sequence[str]`, because a single string would also match.
-Texts = list[str] | tuple[str, ...]
+Texts = list[str] | tuple[str, ...] | np.ndarray
 
 Asked = TypeVar("Asked")
 AskedIn = TypeVar("AskedIn", contravariant=True)
 Found = TypeVar("Found")
+Built = TypeVar("Built", bound=keras.Model)
 Options = ParamSpec("Options")
 
 
@@ -109,6 +111,23 @@ def model_at(model: Model | PathLike) -> Model:
     return found
 
 
+_WITH_GRAPHS: weakref.WeakKeyDictionary[Any, dict[object, Any]] = weakref.WeakKeyDictionary()
+
+
+def with_graph(model: Any, kind: Callable[..., Built], *options: object) -> Built:
+    """Return `kind(model, *options)`, a model that shares the encoder of another.
+
+    The next call returns the same one, whose graph Keras has built already, unless the encoder has
+    got other weights, as from LoRA or quantization.
+    """
+    weights = [id(weight) for weight in model.encoder.weights]
+    made = _WITH_GRAPHS.setdefault(model, {})
+    key = (kind, *map(str, options))
+    if key not in made or made[key][0] != weights:
+        made[key] = weights, kind(model, *options)
+    return cast(Built, made[key][1])
+
+
 def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:
     """Return what to do with a model that is of none of the classes."""
     if BERTModel in kinds:
@@ -175,15 +194,14 @@ def text_outputs(
     texts_b: str | Texts | None,
     batch_size: int,
     max_len: int | None,
+    truncate: bool = True,
 ) -> Iterator[np.ndarray]:
     """Yield the outputs `(C,)` of each text."""
-    first = text_list("texts", texts)
-    second = None if texts_b is None else text_pairs(("texts", "texts_b"), texts, texts_b)[1]
-    at_least, most = (3, model.max_row_len) if second is None else (5, model.bert_config.max_len)
+    if texts_b is None:
+        sides, at_least, most = [text_list("texts", texts)], 3, model.max_row_len
+    else:
+        sides = [*text_pairs(("texts", "texts_b"), texts, texts_b)]
+        at_least, most = 5, model.bert_config.max_len
     limit = checked_max_len(max_len, at_least, most)
-
-    def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
-        some_b = None if second is None else second[start:stop]
-        return tokenizer(first[start:stop], some_b, max_len=limit)
-
-    return predict_texts(model, tokenize, len(first), batch_size)
+    rows = TextRows(tokenizer, sides, limit, truncate)
+    return predict_texts(model, rows, len(sides[0]), batch_size)

@@ -3,14 +3,18 @@
 N: number of rows, B: rows per batch, T: tokens per row.
 """
 
+import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import TruncationWarning, check_bool, check_integer, shown, text_list
 from keras_bert_d2l.progress import parts, stage
+from keras_bert_d2l.text.tokenizer.framing import frame_tokens
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any
@@ -19,21 +23,7 @@ Outputs: TypeAlias = Any
 _BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the memory use
 
 
-def text_list(name: str, texts: str | Sequence[str]) -> list[str]:
-    """Return a text, or a list of texts, as a list.
-
-    Raises:
-        ValueError: The argument `name` is something else.
-    """
-    found = [texts] if isinstance(texts, str) else texts
-    if not isinstance(found, Sequence | np.ndarray) or not all(isinstance(x, str) for x in found):
-        raise ValueError(f"`{name}` must be a text or a list of texts. Received: {shown(texts)}.")
-    return list(found)
-
-
-def text_pairs(
-    names: tuple[str, str], first: str | Sequence[str], second: str | Sequence[str]
-) -> tuple[list[str], list[str]]:
+def text_pairs(names: tuple[str, str], first: Any, second: Any) -> tuple[list[str], list[str]]:
     """Return the two texts, or lists of texts, of the arguments `names` as lists.
 
     Raises:
@@ -52,15 +42,69 @@ def text_pairs(
     return lists
 
 
-def check_lengths(valid_lens: Tensor, texts: Sequence[str], max_len: int) -> None:
-    """Raise `ValueError` if a text, or the pair that it starts, is too long for the model."""
-    longest = int(np.argmax(valid_lens)) if len(valid_lens) else 0
-    if len(valid_lens) and valid_lens[longest] > max_len:
-        raise ValueError(
-            f"A text must have at most {max_len} tokens, the longest row of the model, including "
-            f"special tokens. Received: {valid_lens[longest]} tokens in {shown(texts[longest])}; "
-            "split it."
-        )
+@dataclasses.dataclass
+class TextRows:
+    """Rows of texts, or of pairs of texts, for a model.
+
+    After the last row, a `TruncationWarning` says how many were truncated.
+
+    Args:
+        tokenizer: The tokenizer.
+        sides: The texts; for pairs, also the second texts.
+        max_len: Maximum number of tokens in a row.
+        truncate: Whether to truncate texts that are too long, instead of raising an error.
+        truncation: Which text of a pair to truncate, as for `Tokenizer`.
+
+    Call arguments:
+        start: Number of the first text.
+        stop: Number after the last text.
+
+    Returns: the rows, as from `Tokenizer`.
+
+    Raises:
+        ValueError: `truncate` is not a boolean, or is `False` and a text is too long.
+    """
+
+    tokenizer: Tokenizer
+    sides: Sequence[Sequence[str]]
+    max_len: int
+    truncate: bool
+    truncation: str = "longest_first"
+    num_truncated: int = 0
+
+    def __post_init__(self) -> None:
+        check_bool("truncate", self.truncate)
+
+    def __call__(self, start: int, stop: int) -> dict[str, Tensor]:
+        rows = self.of(start, *(side[start:stop] for side in self.sides))
+        if stop == len(self.sides[0]):
+            self.warn()
+        return rows
+
+    def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
+        """Return the rows of some texts, of which `first` is the number of the first one."""
+        ids = [self.tokenizer.tokenize(texts) for texts in sides]
+        lengths = sum(texts.row_lengths().numpy() + 1 for texts in ids) + 1
+        num_truncated = int((lengths > self.max_len).sum())
+        if num_truncated and not self.truncate:
+            longest = int(lengths.argmax())
+            text = " | ".join(texts[longest] for texts in sides)
+            raise ValueError(
+                f"A text must have at most {self.max_len} tokens, including special tokens. "
+                f"Received: {lengths[longest]} tokens in {shown(text)} at index {first + longest}. "
+                "Split it, or omit `truncate=False`."
+            )
+        self.num_truncated += num_truncated
+        max_len = min(self.max_len, padded_length(lengths))
+        vocab = self.tokenizer.vocab
+        return frame_tokens(*ids, vocab=vocab, max_len=max_len, truncation=self.truncation)
+
+    def warn(self) -> None:
+        """Say how many texts were truncated."""
+        if self.num_truncated:
+            kind = "pair" if len(self.sides) > 1 else "text"
+            found = TruncationWarning(self.num_truncated, kind, self.max_len)
+            warnings.warn(found, stacklevel=6)
 
 
 def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:

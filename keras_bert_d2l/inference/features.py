@@ -13,10 +13,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_integer, shown
+from keras_bert_d2l.checks import check_integer, shown, text_list
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.asking import asked_model
-from keras_bert_d2l.inference.batching import check_lengths, predict_texts
+from keras_bert_d2l.inference.asking import asked_model, with_graph
+from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.layers.heads import Pooling, PoolingKind
 from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
@@ -62,7 +62,7 @@ def extract_features(
     pooling: PoolingKind | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
-    truncate: bool = False,
+    truncate: bool = True,
 ) -> Iterator[Features]:
     """Yield the vectors of chosen layers for each text.
 
@@ -81,7 +81,7 @@ def extract_features(
             token.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch, B.
-        truncate: Truncate texts that are too long for the model, instead of raising an error.
+        truncate: As for `classify`. The warning comes after the last text.
 
     Yields: the `Features` of each text, in the order of the texts.
 
@@ -103,11 +103,14 @@ def extract_features(
     """
     model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer, texts=(texts,))
     check_integer("batch_size", batch_size, 1)
-    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")
-    if isinstance(texts, str) or is_table or not isinstance(texts, Iterable):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")
-    extractor = _LayerVectors(model, layers, pooling)
-    return _extracted(extractor, iter(texts), tokenizer, batch_size, truncate)
+    if hasattr(texts, "__len__"):
+        texts = text_list("texts", texts)
+    numbers = _layer_numbers(layers, model.bert_config.num_blks)
+    extractor = with_graph(model, _LayerVectors, numbers, pooling)
+    rows = TextRows(tokenizer, [], model.bert_config.max_len, truncate)
+    return _extracted(extractor, iter(texts), tokenizer, batch_size, rows)
 
 
 def _extracted(
@@ -115,15 +118,13 @@ def _extracted(
     texts: Iterator[str],
     tokenizer: Tokenizer,
     batch_size: int,
-    truncate: bool,
+    text_rows: TextRows,
 ) -> Iterator[Features]:
-    max_len = extractor.encoder.config.max_len
+    num_texts = 0
     while some := list(itertools.islice(texts, batch_size * _BATCHES_IN_MEMORY)):
-        if wrong := [text for text in some if not isinstance(text, str)]:
-            raise ValueError(f"Each text must be a string. Received: {shown(wrong[0])}.")
-        rows = tokenizer(some, max_len=max_len if truncate else None)
-        rows = {name: np.asarray(values) for name, values in rows.items()}
-        check_lengths(rows["valid_lens"], some, max_len)
+        some = text_list("texts", some, first=num_texts)
+        rows = {name: np.asarray(x) for name, x in text_rows.of(num_texts, some).items()}
+        num_texts += len(some)
 
         def tokenize(start: int, stop: int, rows: Mapping[str, Tensor] = rows) -> dict[str, Tensor]:
             return {name: values[start:stop] for name, values in rows.items()}
@@ -133,17 +134,18 @@ def _extracted(
         for text, ids, count, vectors in zip(some, rows["tokens"], lens, found, strict=True):
             tokens = tuple(tokenizer.vocab.to_tokens(ids[:count].tolist()))
             yield Features(text, tokens, vectors[:, :count] if vectors.ndim == 3 else vectors)
+    text_rows.warn()
 
 
 class _LayerVectors(keras.Model):
     """A model whose output is the vectors of the chosen layers, `(B, L, T, D)` or `(B, L, D)`."""
 
     def __init__(
-        self, model: BERTModel | TaskModel, layers: Sequence[int], pooling: PoolingKind | None
+        self, model: BERTModel | TaskModel, layers: list[int], pooling: PoolingKind | None
     ) -> None:
         super().__init__(autocast=False, name="layer_vectors")
         self.encoder = model.encoder
-        self.layer_numbers = _layer_numbers(layers, model.bert_config.num_blks)
+        self.layer_numbers = layers
         self.pooling = pooling and Pooling(pooling, normalize=False, dtype="float32")
 
     def call(self, batch: Mapping[str, Tensor]) -> Tensor:

@@ -5,16 +5,16 @@ size, k: predictions per mask.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
+from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown, text_list
 from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
-from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list, text_pairs
+from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike, Tensor
@@ -58,6 +58,7 @@ def fill_mask(
     targets: Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
+    truncate: bool = True,
 ) -> Predictions | list[Predictions]:
     """Predict the masked tokens in texts.
 
@@ -67,21 +68,22 @@ def fill_mask(
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
             A Keras model of your own may have the layers of a `BERTModel`.
-        texts: A text, or a list of texts.
+        texts: A text, or several, as for `classify`.
         top_k: Number of predictions per mask, k. `None` means 5 or, with `targets`, all of them.
         targets: Score only these words. Each must be one token of the vocabulary. The scores are
             still probabilities among all tokens, so they do not add up to 1.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
+        truncate: As for `classify`. A mask that would be cut off is an error.
 
     Returns: for one text, a list with the k most likely `Prediction`s of each mask; for a list of
         texts, a list of such lists.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model's checkpoint lacked the MLM head, a text has no mask or is longer than
-            the model's `max_len`, the vocabulary does not have the model's size, a target is not
-            one token, or `top_k` or `batch_size` is out of range.
+        ValueError: The model's checkpoint lacked the MLM head, a text has no mask or one that is
+            cut off, a text is too long with `truncate=False`, the vocabulary does not have the
+            model's size, a target is not one token, or `top_k` or `batch_size` is out of range.
 
     Example:
 
@@ -101,12 +103,13 @@ def fill_mask(
         top_k = DEFAULT_TOP_K if target_ids is None else len(target_ids)
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
-    found = text_list("texts", texts)
+    found, max_len = text_list("texts", texts), model.bert_config.max_len
+    rows = TextRows(tokenizer, [found], max_len, truncate)
     answers: list[Predictions] = []
     for start in range(0, len(found), batch_size):
-        answers += _fill_batch(
-            model, tokenizer, found[start : start + batch_size], top_k, target_ids
-        )
+        some = found[start : start + batch_size]
+        batch = rows(start, start + len(some))
+        answers += _fill_batch(model, tokenizer, some, batch, top_k, target_ids)
     return answers[0] if isinstance(texts, str) else answers
 
 
@@ -163,17 +166,23 @@ def _fill_batch(
     model: BERTModel,
     tokenizer: Tokenizer,
     texts: list[str],
+    batch: Mapping[str, Tensor],
     top_k: int,
     target_ids: Sequence[int] | None,
 ) -> list[Predictions]:
-    batch = {name: tensor.numpy() for name, tensor in tokenizer(texts).items()}
-    check_lengths(batch["valid_lens"], texts, model.bert_config.max_len)
-    is_mask = batch["tokens"] == tokenizer.vocab.mask_id
+    batch = {name: tensor.numpy() for name, tensor in batch.items()}
+    max_len, mask_id = model.bert_config.max_len, tokenizer.vocab.mask_id
+    is_mask = batch["tokens"] == mask_id
     num_masks = is_mask.sum(axis=1)  # (B,)
-    if not num_masks.all():
-        mask = tokenizer.vocab.to_tokens(tokenizer.vocab.mask_id)
-        text = texts[int(num_masks.argmin())]
-        raise ValueError(f"Each text must contain a mask, {mask}. Received: {shown(text)}.")
+    for row in np.flatnonzero((num_masks == 0) | (batch["valid_lens"] == max_len)):
+        num_in_text = int((tokenizer.tokenize(texts[row]).flat_values.numpy() == mask_id).sum())
+        if num_masks[row] < max(num_in_text, 1):
+            mask = tokenizer.vocab.to_tokens(mask_id)
+            raise ValueError(
+                f"Each text must contain a mask, {mask}, and all masks within {max_len} tokens. "
+                f"Received: {num_masks[row]} of {num_in_text} masks within them, in "
+                f"{shown(texts[row])}."
+            )
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)
@@ -192,11 +201,12 @@ def _fill_batch(
 
 def next_sentence_score(
     model: keras.Model | PathLike,
-    a: str | list[str],
-    b: str | list[str],
+    a: str | Texts,
+    b: str | Texts,
     *,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
+    truncate: bool = True,
 ) -> float | np.ndarray:
     """Return the probability that one text follows another, from the next-sentence head.
 
@@ -208,17 +218,18 @@ def next_sentence_score(
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
             A Keras model of your own may have the layers of a `BERTModel`.
-        a: The first text, or a list of first texts.
-        b: The second text, or a list of the same length.
+        a: The first text, or several, as for `classify`.
+        b: The second text, or as many.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Pairs per batch.
+        truncate: As for `classify`. The longer text of a pair is truncated first.
 
     Returns: the probability that `b` follows `a`, column 1 of the head; for lists, float32 `(B,)`.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model or its checkpoint has no next-sentence head, a pair is longer than the
-            model's `max_len`, the lists differ in length, or the vocabulary does not have the
+        ValueError: The model or its checkpoint has no next-sentence head, a pair is too long with
+            `truncate=False`, the lists differ in length, or the vocabulary does not have the
             model's size.
 
     Example:
@@ -234,15 +245,10 @@ def next_sentence_score(
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(a, b))
     check_head(model, "nsp")
     firsts, seconds = text_pairs(("a", "b"), a, b)
-    pairs = [f"{first} | {second}" for first, second in zip(firsts, seconds, strict=True)]
-
-    def tokenize(start: int, stop: int) -> dict[str, Tensor]:
-        rows = tokenizer(firsts[start:stop], seconds[start:stop])
-        check_lengths(rows["valid_lens"], pairs[start:stop], model.bert_config.max_len)
-        return rows
-
+    max_len = model.bert_config.max_len
+    rows = TextRows(tokenizer, [firsts, seconds], max_len, truncate)
     logits = np.zeros((len(firsts), 2), "float32")
-    for number, outputs in enumerate(predict_texts(model, tokenize, len(firsts), batch_size)):
+    for number, outputs in enumerate(predict_texts(model, rows, len(firsts), batch_size)):
         logits[number] = outputs["nsp"]
     scores = ops.convert_to_numpy(ops.softmax(logits))[:, 1]
     return float(scores[0]) if isinstance(a, str) else scores

@@ -16,17 +16,16 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, shown
+from keras_bert_d2l.checks import check_bool, check_integer, has_surrogate, shown, text_list
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
 from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import (
-    check_lengths,
+    TextRows,
     length_batches,
     padded_length,
     predict_batch,
-    text_list,
 )
 from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
@@ -41,6 +40,7 @@ def pseudo_log_likelihoods(
     texts: list[str],
     *,
     batch_size: int,
+    truncate: bool = True,
     word_wise: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of the log probabilities of each text's tokens.
@@ -53,16 +53,17 @@ def pseudo_log_likelihoods(
         tokenizer: The tokenizer.
         texts: The texts.
         batch_size: Masked copies per batch.
+        truncate: Whether to truncate texts that are too long, instead of raising an error.
         word_wise: Whether to mask also the tokens of the same word that follow a token.
 
     Returns: the sums, float64 `(texts,)`, and the numbers of predicted tokens, int `(texts,)`.
 
     Raises:
-        ValueError: A text has no token to predict, or is longer than the model's `max_len`.
+        ValueError: A text has no token to predict, or is too long with `truncate=False`.
     """
     vocab = tokenizer.vocab
-    rows = {name: np.asarray(values) for name, values in tokenizer(texts).items()}
-    check_lengths(rows["valid_lens"], texts, model.bert_config.max_len)
+    of_texts = TextRows(tokenizer, [texts], model.bert_config.max_len, truncate)
+    rows = {name: np.asarray(values) for name, values in of_texts(0, len(texts)).items()}
     # Equal texts get equal results, which float errors in different batches would prevent.
     tokens, first, places = np.unique(
         rows["tokens"], axis=0, return_index=True, return_inverse=True
@@ -154,6 +155,7 @@ def pseudo_perplexity(
     *,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
+    truncate: bool = True,
 ) -> Perplexity | list[Perplexity]:
     """Measure how well a model predicts each token of a text from all other tokens.
 
@@ -165,10 +167,11 @@ def pseudo_perplexity(
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
             A Keras model of your own may have the layers of a `BERTModel`.
-        texts: A text, or a list of texts.
+        texts: A text, or several, as for `classify`.
         tokenizer: The tokenizer. `None` means `model.tokenizer`. Perplexities are comparable only
             for the same vocabulary.
         batch_size: Rows per batch. A batch may contain rows from several texts.
+        truncate: As for `classify`. Tokens that are cut off are not predicted.
 
     Returns: the `Perplexity` of the text; for a list of texts, a list. `joint_perplexity` combines
         such a list.
@@ -176,7 +179,7 @@ def pseudo_perplexity(
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model's checkpoint lacked the MLM head, a text has no token to predict or is
-            longer than the model's `max_len`, or the vocabulary does not have the model's size.
+            too long with `truncate=False`, or the vocabulary does not have the model's size.
 
     Example:
 
@@ -195,7 +198,9 @@ def pseudo_perplexity(
     asked = text_list("texts", texts)
     if not asked:
         return []
-    sums, counts = pseudo_log_likelihoods(model, tokenizer, asked, batch_size=batch_size)
+    sums, counts = pseudo_log_likelihoods(
+        model, tokenizer, asked, batch_size=batch_size, truncate=truncate
+    )
     found = [
         Perplexity(_exp(-total / count), int(count))
         for total, count in zip(sums, counts, strict=True)
@@ -269,6 +274,7 @@ def minimal_pairs(
     word_wise: bool = False,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 256,
+    truncate: bool = True,
     seed: int = 0,
 ) -> MinimalPairs:
     """Measure how often a model prefers the grammatical sentence of a pair, as in BLiMP.
@@ -291,11 +297,12 @@ def minimal_pairs(
             words of several tokens are then no longer easy to predict from their own parts.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Masked copies of sentences per batch.
+        truncate: As for `classify`. Sentences that only differ after the cut count as a tie.
         seed: Seed of the bootstrap intervals.
 
     Raises:
         FileNotFoundError: There is no checkpoint or no file of pairs.
-        ValueError: A pair lacks a sentence, a sentence is longer than the model's `max_len`, the
+        ValueError: A pair lacks a sentence, a sentence is too long with `truncate=False`, the
             model's checkpoint lacked the MLM head, or an option is out of range.
 
     Example:
@@ -317,7 +324,10 @@ def minimal_pairs(
     check_integer("seed", seed, 0)
     sentences, uids = _read_pairs(pairs)
     sums, _ = pseudo_log_likelihoods(
-        model, tokenizer, sentences, batch_size=batch_size, word_wise=word_wise
+        *(model, tokenizer, sentences),
+        batch_size=batch_size,
+        truncate=truncate,
+        word_wise=word_wise,
     )
     scores = sums.reshape(-1, 2)
     is_right, rng = scores[:, 0] > scores[:, 1], np.random.default_rng(seed)

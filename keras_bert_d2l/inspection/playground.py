@@ -18,10 +18,9 @@ from keras import ops
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, text_list
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
-from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.pages import Page, render
@@ -132,7 +131,7 @@ def _page(
     else:
         data["answers"] = list(stored_answers(model, tokenizer, texts))
     if texts:
-        vectors = embed(model, texts, tokenizer=tokenizer, truncate=True)
+        vectors = embed(model, texts, tokenizer=tokenizer)
         weights = {**weights, "vectors": vectors}
     data["shapes"] = {name: value.shape for name, value in weights.items()}
     floats, integers = weight_bytes(weights)

@@ -141,8 +141,8 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         splits_long_texts: Whether a long text gives several rows, instead of being truncated.
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
-            `mine_negatives` and `temperature` of training, `aggregate`, `context` and
-            `null_threshold` of predictions, and `pairs` of exports.
+            `mine_negatives` and `temperature` of training, `aggregate`, `context`,
+            `null_threshold` and `truncate` of predictions, and `pairs` of exports.
         refused: Options of training that every other task has, with the reason, as in "whose ...".
         monitors: Metrics that select the best epoch, the first that is reported.
         library: The library that the metrics need, if any.

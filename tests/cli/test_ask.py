@@ -10,6 +10,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.saving import save_pretrained
+from keras_bert_d2l.cli import input_output
 from keras_bert_d2l.cli.commands import ask, predict_texts
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
@@ -305,9 +306,26 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     assert "Received: 3 texts" in error("next-sentence", "a", "b", "c", *bert)
     assert "line 2, 'a\\tb\\tc'" in error("next-sentence", "--file", "three.tsv", *bert)
     for command in ("embed", "perplexity"):
-        assert "at most 512 tokens" in error(command, LONG, *bert)
-    assert "at most 512 tokens" in error("next-sentence", LONG, "the dog", *bert)
+        assert "at most 512 tokens" in error(command, LONG, "--no-truncate", *bert)
+    pair = (LONG, "the dog", "--no-truncate")
+    assert error("next-sentence", *pair, *bert).endswith("Split it, or omit --no-truncate.\n")
     assert "must end in .npy" in error("embed", "a", "--out", "vectors.txt", *bert)
+
+
+@pytest.mark.slow
+def test_truncated_texts_of_all_parts_are_counted_in_one_line(
+    run, error, trained, tasks, folder, monkeypatch
+):
+    for module in (input_output, ask):
+        monkeypatch.setattr(module, "PART", 2)
+    texts = LONG, "the dog", f"a {LONG}", f"an {LONG}", "the owl"
+    (folder / "long.txt").write_text("\n".join(texts))
+    note = "Truncated to 512 tokens, including special tokens: 3 texts. With --no-truncate, this is"
+    for name, model in (("embed", trained), ("classify", tasks / "classify")):
+        command = (name, "--file", "long.txt", "--model", model)
+        lines = run(*command).stderr.splitlines()
+        assert [line for line in lines if "truncate" in line.lower()] == [f"{note} an error."]
+        assert "omit --no-truncate" in error(*command, "--no-truncate")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, Features, extract_features, write_features
+from keras_bert_d2l.checks import TruncationWarning
 
 TEXTS = ["the cat sat on the mat", "ran", "good dogs sat", "the rug"] * 3
 
@@ -71,9 +72,8 @@ def test_texts_are_read_a_few_batches_ahead(words_bert, words_tokenizer):
         ({"pooling": "sum"}, "`pooling` must be one of"),
         ({"batch_size": 0}, "`batch_size`"),
         ({"texts": "the cat"}, "`texts` must be an iterable of texts"),
-        ({"texts": {"text": ["the cat"]}}, "`texts` must be an iterable of texts"),
-        ({"texts": ["the cat", 3]}, "must be a string. Received: 3"),
-        ({"texts": ["the cat sat " * 9]}, "at most 16 tokens"),
+        ({"texts": {"text": ["the cat"]}}, "`texts` must be a text or a list of texts"),
+        ({"texts": ["the cat sat " * 9], "truncate": False}, "at most 16 tokens"),
     ],
 )
 def test_wrong_arguments_are_refused(options, message, words_bert, words_tokenizer):
@@ -83,9 +83,8 @@ def test_wrong_arguments_are_refused(options, message, words_bert, words_tokeniz
 
 
 def test_long_texts_can_be_truncated(words_bert, words_tokenizer):
-    [one] = extract_features(
-        words_bert, ["the cat sat " * 9], tokenizer=words_tokenizer, truncate=True
-    )
+    with pytest.warns(TruncationWarning, match="Truncated to 16 tokens.*: 1 text. With"):
+        [one] = extract_features(words_bert, ["the cat sat " * 9], tokenizer=words_tokenizer)
     assert one.vectors.shape == (1, 16, 8)
     assert one.tokens[-1] == "[SEP]"
 

@@ -68,7 +68,7 @@ def test_texts_without_predictable_tokens_are_rejected(words_bert):
         with pytest.raises(ValueError, match="have a token to predict"):
             pseudo_perplexity(words_bert, ["good", text])
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good good"):
-        pseudo_perplexity(words_bert, ["good", "good " * 15])
+        pseudo_perplexity(words_bert, ["good", "good " * 15], truncate=False)
     with pytest.raises(ValueError, match="a TextEmbedder; it is for a different task"):
         pseudo_perplexity(TextEmbedder(words_bert), "good")
 
@@ -158,7 +158,7 @@ def test_wrong_pairs_are_rejected(words_bert, tmp_path):
         ([PAIRS[0] | {"sentence_bad": "good " * 15}], "at most 16 tokens"),
     ):
         with pytest.raises(ValueError, match=message):
-            minimal_pairs(words_bert, pairs)
+            minimal_pairs(words_bert, pairs, truncate=False)
 
 
 @pytest.mark.parametrize("option", [{"word_wise": 1}, {"batch_size": 0}, {"seed": -1}], ids=str)

@@ -33,28 +33,6 @@ def models(words_bert, words_tokenizer):
     }
 
 
-@pytest.mark.parametrize(
-    ("ask", "name"),
-    [
-        (lambda bert, **_: fill_mask(bert, 5), "texts"),
-        (lambda bert, **_: fill_mask(bert, ["cat", None]), "texts"),
-        (lambda bert, **_: pseudo_perplexity(bert, 5), "texts"),
-        (lambda bert, **_: next_sentence_score(bert, "cat", 5), "b"),
-        (lambda bert, **_: embed(bert, 5), "texts"),
-        (lambda bert, **_: similar(bert, 5, ["a"]), "query"),
-        (lambda bert, **_: similar(bert, "a", 5), "texts"),
-        (lambda classifier, **_: classify(classifier, {"a": "b"}), "texts"),
-        (lambda classifier, **_: classify(classifier, "a", 7), "texts_b"),
-        (lambda tagger, **_: tag(tagger, 7), "texts"),
-        (lambda answerer, **_: answer(answerer, 7, "a"), "questions"),
-        (lambda answerer, **_: answer(answerer, "a", [7]), "contexts"),
-    ],
-)
-def test_texts_must_be_strings(ask, name, models):
-    with pytest.raises(ValueError, match=f"`{name}` must be a text.*Received: "):
-        ask(**models)
-
-
 def test_the_model_must_be_a_model_or_a_checkpoint(models, tmp_path):
     for ask in (
         lambda model: fill_mask(model, "[MASK]", tokenizer=models["tokenizer"]),

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -50,6 +50,7 @@ def fill_mask(
         Parameter(alias="-k", help="Number of results per mask. [default: 5, or all targets]"),
     ] = None,
     targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -65,11 +66,10 @@ def fill_mask(
     """
     found = read_texts(texts, file)
     bert = load(model).model
+    options: dict[str, Any] = {"top_k": top_k, "targets": targets, "truncate": truncate}
     print_answers(
         {"text": found},
-        lambda part: kb.fill_mask(
-            bert, found[part], top_k=top_k, targets=targets, batch_size=batch_size
-        ),
+        lambda part: kb.fill_mask(bert, found[part], batch_size=batch_size, **options),
         lambda text, masks: "\n    ".join([text, *map(_mask_line, masks)]),
         "masks",
         json=json,
@@ -84,6 +84,7 @@ def next_sentence(
     *texts: PairedTexts,
     file: File = None,
     model: Model = OWN_MODEL,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -100,8 +101,9 @@ def next_sentence(
     bert = load(model).model
 
     def ask(part: slice) -> list[float]:
-        pairs = firsts[part], seconds[part]
-        return np.ravel(kb.next_sentence_score(bert, *pairs, batch_size=batch_size)).tolist()
+        sides = firsts[part], seconds[part]
+        found = kb.next_sentence_score(bert, *sides, batch_size=batch_size, truncate=truncate)
+        return np.ravel(found).tolist()
 
     print_answers(
         {"text": firsts, "text_b": seconds},
@@ -116,6 +118,7 @@ def perplexity(
     *texts: Texts,
     file: File = None,
     model: Model = OWN_MODEL,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -133,7 +136,7 @@ def perplexity(
     measured: list[kb.Perplexity] = []
 
     def ask(part: slice) -> list["kb.Perplexity"]:
-        answers = kb.pseudo_perplexity(bert, found[part], batch_size=batch_size)
+        answers = kb.pseudo_perplexity(bert, found[part], batch_size=batch_size, truncate=truncate)
         measured.extend(answers)
         return answers
 
@@ -157,6 +160,7 @@ def grammar(
     data: Path,
     model: Model = OWN_MODEL,
     word_wise: Flag = False,
+    truncate: Truncate = True,
     batch_size: PositiveInt = 256,
     precision: Literal["float32", "mixed_bfloat16"] = "float32",
     seed: Integer = 0,
@@ -184,7 +188,8 @@ def grammar(
     keras.config.set_dtype_policy(precision)
     bert = load(model).model
     with stage("Scoring sentences"):
-        found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size, seed=seed)
+        options: dict[str, Any] = {"word_wise": word_wise, "truncate": truncate, "seed": seed}
+        found = kb.minimal_pairs(bert, data, batch_size=batch_size, **options)
     if json:
         facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
         facts["precision"] = precision
@@ -203,7 +208,7 @@ def embed(
     file: File = None,
     model: Model = OWN_MODEL,
     out: OptionalOut = None,
-    truncate: Truncate = False,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
     """Encode texts as vectors that can be compared.
@@ -251,7 +256,7 @@ def similar(
     file: File = None,
     model: Model = OWN_MODEL,
     top_k: TopK = 5,
-    truncate: Truncate = False,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -288,7 +293,7 @@ def features(
     out: Out,
     layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
     pooling: Literal["cls", "mean", "max"] | None = None,
-    truncate: Truncate = False,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
     """Write the vectors of chosen layers to a file, for any number of texts.

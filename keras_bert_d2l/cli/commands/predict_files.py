@@ -21,6 +21,7 @@ from keras_bert_d2l.cli.arguments import (
     NullThreshold,
     OptionalOut,
     TaskModel,
+    Truncate,
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import (
@@ -54,6 +55,7 @@ def predict(
     context: Path | None = None,
     batch_size: BatchSize = 32,
     max_len: int | None = None,
+    truncate: Truncate = True,
     null_threshold: NullThreshold = None,
     aggregate: Aggregate = "none",
     **columns: Any,
@@ -93,8 +95,8 @@ def predict(
     if "null_threshold" in task.options:
         tuned = tuned_null_threshold(model)
         options["null_threshold"] = tuned if null_threshold is None else null_threshold
-    if "aggregate" in task.options:
-        options["aggregate"] = aggregate
+    given_to_tasks = {"aggregate": aggregate, "truncate": truncate}
+    options |= {name: value for name, value in given_to_tasks.items() if name in task.options}
     labels = getattr(trained, "labels", ())
     with _named_file(source, is_table=bool(columns)) as path:
         examples = _read_examples(task, path, columns, context, labels)

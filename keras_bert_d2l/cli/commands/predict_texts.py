@@ -17,6 +17,7 @@ from keras_bert_d2l.cli.arguments import (
     TaskModel,
     Texts,
     TopK,
+    Truncate,
 )
 from keras_bert_d2l.cli.input_output import load, print_answers, read_file, read_pairs, read_texts
 from keras_bert_d2l.tasks.classify.task import TextTask
@@ -28,12 +29,11 @@ def classify(
     model: TaskModel,
     file: File = None,
     pairs: Flag = False,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
     """Predict the label or the score of a text or a pair of texts.
-
-    Texts that are too long for the model are truncated, as in training.
 
     For example:
 
@@ -53,9 +53,10 @@ def classify(
         names = one.labels if isinstance(one, kb.Classification) else one.scores
         return f"{_scores(one.scores, names) or '-'}  {' | '.join(texts)}"
 
+    options = {"batch_size": batch_size, "truncate": truncate}
     print_answers(
         dict(zip(("text", "text_b"), sides, strict=False)),
-        lambda part: ask(loaded, *(side[part] for side in sides), batch_size=batch_size),
+        lambda part: ask(loaded, *(side[part] for side in sides), **options),
         lambda *found: line(*found[:-1], one=found[-1]),
         json=json,
     )
@@ -72,6 +73,7 @@ def zero_shot(
     file: File = None,
     template: str = "This example is {}.",
     multi_label: Flag = False,
+    truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
@@ -91,6 +93,7 @@ def zero_shot(
     task = load(model, heads=False).model
 
     options: dict[str, Any] = {"template": template, "multi_label": multi_label}
+    options["truncate"] = truncate
 
     def line(text: str, one: "kb.Classification") -> str:
         ranked = sorted(one.scores, key=one.scores.__getitem__, reverse=True)
@@ -192,6 +195,7 @@ def choose(
     text: str,
     *choices: Annotated[str, Parameter(name="CHOICE")],
     model: TaskModel,
+    truncate: Truncate = True,
     json: Json = False,
 ) -> None:
     """Find the choice that fits a text best. For a file of texts, use `predict`.
@@ -205,7 +209,7 @@ def choose(
     task = load(model, heads=False).model
     print_answers(
         {"text": [text]},
-        lambda _: kb.choose(task, [text], [choices]),
+        lambda _: kb.choose(task, [text], [choices], truncate=truncate),
         lambda _, found: f"{found.score:.3f}  {found.index + 1}: {found.choice}",
         json=json,
     )

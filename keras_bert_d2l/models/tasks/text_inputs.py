@@ -3,13 +3,13 @@
 B batch, T tokens, L tokens in a window, W windows of the longest row, C outputs per row.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import IGNORED, has_surrogate, shown
+from keras_bert_d2l.checks import IGNORED, shown, text_list
 from keras_bert_d2l.layers.heads import pooled
 from keras_bert_d2l.models.data_checks import holds_text, is_dataset
 from keras_bert_d2l.types import Tensor
@@ -26,9 +26,11 @@ MAX_WINDOWS = 8  # limits the memory that one text can take
 
 
 def without_pandas(x: Any) -> Any:
-    """Return a pandas column as an array, and anything else unchanged."""
+    """Return a pandas column as an array, other columns as lists, and anything else unchanged."""
     if isinstance(x, Mapping):
         return {name: without_pandas(value) for name, value in x.items()}
+    if isinstance(x, Sequence) and not isinstance(x, str | bytes | list | tuple):
+        return list(x)
     return x.to_numpy() if hasattr(x, "to_numpy") else x
 
 
@@ -40,26 +42,18 @@ def as_tensors(x: Texts, name: str = "texts") -> Texts:
         name: Name of the strings, for error messages. A dictionary gives the names by its keys.
 
     Raises:
-        ValueError: An item is not a string, or contains a surrogate.
+        ValueError: As for `text_list`, or there is only one string.
     """
     import tensorflow as tf
 
     if isinstance(x, Mapping):
         return {name: as_tensors(value, name) for name, value in x.items()}
-    if isinstance(x, tf.Tensor | tf.RaggedTensor):
-        return x
     if isinstance(x, str | bytes):
         raise ValueError(f"Texts must be a list of strings. Received: the string {shown(x)}.")
-    if len(x) and isinstance(x[0], list | tuple | np.ndarray):
-        for index, words in enumerate(x):
-            if not isinstance(words, list | tuple | np.ndarray):
-                raise ValueError(
-                    f"`{name}` must be lists of strings. Received: {shown(words)} at index {index}."
-                )
-            _check_strings(words, f"{name}[{index}]")
-        return tf.ragged.constant([list(words) for words in x], tf.string, ragged_rank=1)
-    _check_strings(x, name)
-    return tf.convert_to_tensor(list(x), tf.string)
+    found = text_list(name, x, words=True)
+    if found and isinstance(found[0], list):
+        return tf.ragged.constant(found, tf.string, ragged_rank=1)
+    return tf.convert_to_tensor(found, tf.string)
 
 
 def check_labels_given(x: object, y: object) -> None:
@@ -89,7 +83,7 @@ def batched(
 
     if isinstance(sample_weight, list | tuple):
         sample_weight = np.asarray(sample_weight)
-    parts = [as_tensors(x)] + [part for part in (y, sample_weight) if part is not None]
+    parts = [x] + [part for part in (y, sample_weight) if part is not None]
     sizes = {_size(part) for part in tf.nest.flatten(parts)}
     if len(sizes) > 1:
         raise ValueError(
@@ -102,6 +96,18 @@ def batched(
     if shuffle:
         dataset = dataset.shuffle(max(1, *sizes))
     return dataset.batch(batch_size)
+
+
+def num_texts(x: Any) -> int:
+    """Return the number of texts or pairs of texts in memory."""
+    return len(next(iter(x.values())) if isinstance(x, Mapping) else x)
+
+
+def one_batch(batch: Batch) -> "tf.data.Dataset":
+    """Return a dataset of one batch, which Keras reads as it is, without a pipeline."""
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensors(batch)
 
 
 def traced(text_batch: Callable[[Texts], Batch]) -> Callable[[Texts], Batch]:
@@ -179,22 +185,6 @@ def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
     dense = tf.pad(tf.cast(labels.to_tensor(IGNORED), tf.int32), [[0, 0], [0, 1]])
     by_token = tf.gather(dense, tf.maximum(word_ids, 0), batch_dims=1)
     return tf.where(is_first, by_token, IGNORED)
-
-
-def _check_strings(texts: Iterable[object], name: str) -> None:
-    import tensorflow as tf
-
-    for index, text in enumerate(texts):
-        if not isinstance(text, str | bytes | tf.Tensor):
-            raise ValueError(
-                f"`{name}` must be strings. Received: {shown(text)} at index {index}. Remove the "
-                "example, or replace the value with a string."
-            )
-        if has_surrogate(text):
-            raise ValueError(
-                f"`{name}` must be strings that UTF-8 can encode. Received: a surrogate in "
-                f"{shown(text)} at index {index}. Read the text with the right encoding."
-            )
 
 
 def _check_word_counts(words: Tensor, labels: Tensor) -> None:

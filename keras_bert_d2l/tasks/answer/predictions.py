@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
-from keras_bert_d2l.checks import check_integer, is_number, shown
+from keras_bert_d2l.checks import check_filled, check_integer, is_number, shown, text_list
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -22,7 +22,7 @@ from keras_bert_d2l.inference.asking import (
     one_per_text,
     softmax,
 )
-from keras_bert_d2l.inference.batching import predict_rows, text_list
+from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -253,12 +253,8 @@ def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:
             "`contexts` must be one text per question, or one text for all questions. Received: "
             f"{len(questions)} questions and {len(contexts)} contexts."
         )
-    for name, texts in (("question", questions), ("context", contexts)):
-        for number, text in enumerate(texts):
-            if not text.strip():
-                raise ValueError(
-                    f"A {name} must not be empty. Received: {text!r} at index {number}."
-                )
+    check_filled("question", questions)
+    check_filled("context", contexts)
 
 
 _NEVER = float("-inf")

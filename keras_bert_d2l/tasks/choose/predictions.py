@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, text_list
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -19,7 +19,6 @@ from keras_bert_d2l.inference.asking import (
     softmax,
     text_outputs,
 )
-from keras_bert_d2l.inference.batching import text_list
 from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
 from keras_bert_d2l.serving.signatures.signature import (
     CHOICES,
@@ -69,6 +68,7 @@ def choose(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
+    truncate: bool = True,
 ) -> Choice | list[Choice]:
     """Find the choice that fits each text best, such as the continuation of a story.
 
@@ -83,6 +83,8 @@ def choose(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Pairs of a text and a choice per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
+        truncate: Whether to truncate texts that are too long; a warning says how many. With
+            `False`, they raise an error.
 
     Returns: one `Choice` per text, in the order of the texts; for a single text, only its `Choice`.
 
@@ -108,7 +110,7 @@ def choose(
     of_texts = _choices_of_texts(first, [choices] if isinstance(texts, str) else choices)
     repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]
     flat = list(itertools.chain.from_iterable(of_texts))
-    outputs = text_outputs(model, tokenizer, repeated, flat, batch_size, max_len)
+    outputs = text_outputs(model, tokenizer, repeated, flat, batch_size, max_len, truncate)
     found: list[Choice] = []
     for some in of_texts:
         scores = softmax(np.array(list(itertools.islice(outputs, len(some)))))
@@ -119,18 +121,18 @@ def choose(
 
 def _choices_of_texts(texts: list[str], choices: object) -> list[list[str]]:
     """Return the choices of each text as lists."""
-    if not isinstance(choices, list | tuple) or len(choices) != len(texts):
-        received = f"{len(choices)}" if isinstance(choices, list | tuple) else shown(choices)
+    of_texts = text_list("choices", choices, words=True)
+    if len(of_texts) != len(texts):
         raise ValueError(
             f"`choices` must have a list of choices for each of the {len(texts)} texts. Received: "
-            f"{received}."
+            f"{len(of_texts)}."
         )
-    for some in choices:
-        if not isinstance(some, list | tuple) or len(some) < 2:
+    for some in of_texts:
+        if isinstance(some, str) or len(some) < 2:
             raise ValueError(
                 f"Each text must have a list of at least two choices. Received: {shown(some)}."
             )
-    return [text_list("choices", some) for some in choices]
+    return of_texts
 
 
 def evaluate_choices(

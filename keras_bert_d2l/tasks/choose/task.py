@@ -30,7 +30,7 @@ class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
         "choices": "choices options endings candidates answers",
         "label": "label answer answer_key gold correct target",
     }
-    options = frozenset({"pooling"})
+    options = frozenset({"pooling", "truncate"})
     monitors = ("val_accuracy",)
     huggingface = HuggingFace("BertForMultipleChoice", "classifier", "multiple-choice")
     encode = lazy("keras_bert_d2l.tasks.choose.examples:encoded_choices")

@@ -79,6 +79,7 @@ def classify(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
+    truncate: bool = True,
 ) -> Classification | list[Classification]:
     """Predict the label, or labels, of texts or pairs of texts.
 
@@ -88,11 +89,14 @@ def classify(
     Args:
         model: The classifier, or the path or the name of its checkpoint, which is loaded at each
             call.
-        texts: A text, or a list of texts.
+        texts: A text, or several: a list, a tuple, a column of pandas, an array or a tensor of
+            strings.
         texts_b: The second text of each pair. `None` means single texts.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
+        truncate: Whether to truncate texts that are too long; a warning says how many. With
+            `False`, they raise an error.
 
     Returns: one `Classification` per text, in the order of the texts; for a single text, only its
         `Classification`.
@@ -100,7 +104,8 @@ def classify(
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task or has no tokenizer, `texts` and `texts_b`
-            differ in length, or a number is out of range.
+            differ in length, one of them is not a text, a text is too long with `truncate=False`,
+            or a number is out of range.
 
     Example:
 
@@ -117,7 +122,7 @@ def classify(
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
     activate = sigmoid if model.multi_label else softmax
     found: list[Classification] = []
-    for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
+    for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len, truncate):
         scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
         label = model.labels[int(np.argmax(logits))]
         labels: tuple[str, ...] = (label,)

@@ -84,7 +84,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
     }
     has_label_names = True
     reads_folders = "labeled"
-    options = frozenset({"multi_label", "long_texts", "pooling", "pairs"})
+    options = frozenset({"multi_label", "long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_micro_f1", "val_accuracy")  # multi-label models report the first
     library = "sklearn.metrics"
     huggingface = HuggingFace(

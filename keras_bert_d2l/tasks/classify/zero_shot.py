@@ -3,11 +3,9 @@
 B: number of texts, N: number of candidate labels, C: number of labels of the model.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_list, shown
+from keras_bert_d2l.checks import check_bool, check_filled, check_that, shown, text_list
 from keras_bert_d2l.inference.asking import (
     Texts,
     asked_model,
@@ -15,11 +13,11 @@ from keras_bert_d2l.inference.asking import (
     one_per_text,
     softmax,
 )
-from keras_bert_d2l.inference.batching import predict_texts, text_list
+from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import Classification
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
 TEMPLATE = "This example is {}."
 
@@ -28,13 +26,14 @@ TEMPLATE = "This example is {}."
 def zero_shot(
     model: SequenceClassifier | PathLike,
     texts: str | Texts,
-    labels: list[str] | tuple[str, ...],
+    labels: Texts,
     *,
     template: str = TEMPLATE,
     multi_label: bool = False,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
+    truncate: bool = True,
 ) -> Classification | list[Classification]:
     """Classify texts into any labels, with a model for natural language inference.
 
@@ -49,7 +48,7 @@ def zero_shot(
         model: A classifier of pairs with a label that begins with "entail", for example one that
             was fine-tuned on MNLI; or the path or the name of its checkpoint, which is loaded at
             each call.
-        texts: A text, or a list of texts.
+        texts: A text, or several, as for `classify`. None may be empty.
         labels: The candidate labels, N.
         template: The hypothesis, with `{}` in place of the label.
         multi_label: Whether a text can have any number of the labels. The probability of a label is
@@ -58,14 +57,16 @@ def zero_shot(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Pairs of a text and a label per batch.
         max_len: Maximum number of tokens in a pair. `None` means the model's maximum.
+        truncate: As for `classify`; the warning counts pairs of a text and a label.
 
     Returns: one `Classification` per text, in the order of the texts; for a single text, only its
         `Classification`.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model is not for natural language inference or has no tokenizer, the labels
-            are not different texts, `template` has no `{}`, or a number is out of range.
+        ValueError: The model is not for natural language inference or has no tokenizer, a text or a
+            label is empty, the labels are not different texts, a pair is too long with
+            `truncate=False`, `template` has no `{}`, or a number is out of range.
 
     Example:
 
@@ -82,18 +83,17 @@ def zero_shot(
     """
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
     multi_label = check_bool("multi_label", multi_label)
+    check_that(not isinstance(labels, str), "labels", "a list of texts", labels)
+    labels = text_list("labels", labels)
     hypotheses = _hypotheses(labels, template)
     is_alone = multi_label or len(labels) == 1
     entails, contradicts = _columns(model.labels, is_alone)
     found = text_list("texts", texts)
+    check_filled("text", found)
+    sides = [text for text in found for _ in labels], hypotheses * len(found)
     max_len = checked_max_len(max_len, 5, model.bert_config.max_len)
-
-    def tokenize(start: int, stop: int) -> Mapping[str, Tensor]:
-        rows = [divmod(row, len(labels)) for row in range(start, stop)]
-        pairs = [found[text] for text, _ in rows], [hypotheses[label] for _, label in rows]
-        return tokenizer(*pairs, max_len=max_len, truncation="only_first")
-
-    outputs = list(predict_texts(model, tokenize, len(found) * len(labels), batch_size))
+    rows = TextRows(tokenizer, sides, max_len, truncate, "only_first")
+    outputs = list(predict_texts(model, rows, len(sides[0]), batch_size))
     logits = np.reshape(outputs, (len(found), len(labels), len(model.labels)))  # (B, N, C)
     if is_alone:
         scores = softmax(logits[..., [contradicts, entails]])[..., 1]  # (B, N)
@@ -120,10 +120,9 @@ def _columns(labels: tuple[str, ...], is_alone: bool) -> tuple[int, int]:
     return entails, contradicts or 0
 
 
-def _hypotheses(labels: list[str] | tuple[str, ...], template: str) -> list[str]:
-    check_list("labels", labels, "texts")
-    names = [label for label in labels if isinstance(label, str) and label.strip()]
-    if not labels or len(set(names)) < len(labels):
+def _hypotheses(labels: list[str], template: str) -> list[str]:
+    check_filled("label", labels)
+    if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"`labels` must be different texts. Received: {shown(labels)}.")
     if not isinstance(template, str) or "{}" not in template:
         raise ValueError(
@@ -133,9 +132,7 @@ def _hypotheses(labels: list[str] | tuple[str, ...], template: str) -> list[str]
     return [template.replace("{}", label) for label in labels]
 
 
-def _classification(
-    labels: list[str] | tuple[str, ...], scores: list[float], multi_label: bool
-) -> Classification:
+def _classification(labels: list[str], scores: list[float], multi_label: bool) -> Classification:
     by_label = dict(zip(labels, scores, strict=True))
     best = max(labels, key=by_label.__getitem__)
     chosen = [label for label in labels if by_label[label] >= 0.5] if multi_label else [best]

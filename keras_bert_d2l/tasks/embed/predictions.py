@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
-from keras_bert_d2l.inference.batching import check_lengths, predict_texts, text_list
+from keras_bert_d2l.checks import check_integer, check_that, text_list
+from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text, with_graph
+from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -43,33 +43,33 @@ class Match(Result):
 
 def embed(
     model: keras.Model | PathLike,
-    texts: str | Sequence[str],
+    texts: str | Texts,
     *,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
-    truncate: bool = False,
+    truncate: bool = True,
 ) -> np.ndarray:
     """Encode texts as vectors that can be compared.
 
     A `TextEmbedder` uses its own pooling. A `BERTModel` uses the mean of the token vectors,
-    normalized to length 1, as `TextEmbedder(model)` does; for repeated calls, create the
-    `TextEmbedder` yourself, because it reuses its graph.
+    normalized to length 1, as `TextEmbedder(model)` does.
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call
             with the pooling that its folder defines. The vectors are meaningful if the model was
             trained to embed texts, like the checkpoints of Sentence-BERT.
-        texts: A text, or a list of texts. Empty texts also have a vector.
+        texts: A text, or several, as for `classify`. Empty texts also have a vector.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
-        truncate: Truncate texts that are too long for the model, instead of raising an error.
+        truncate: Whether to truncate texts that are too long; a warning says how many. With
+            `False`, they raise an error.
 
     Returns: float32 `(B, D)`; for a single text, `(D,)`.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task, the tokenizer is missing or does not
-            match the model, a text is too long, or `batch_size` is below 1.
+            match the model, a text is too long with `truncate=False`, or `batch_size` is below 1.
 
     Example:
 
@@ -91,12 +91,12 @@ def embed(
 def similar(
     model: keras.Model | PathLike,
     query: str | Texts,
-    texts: Sequence[str],
+    texts: str | Texts,
     *,
     top_k: int = 5,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
-    truncate: bool = False,
+    truncate: bool = True,
 ) -> list[Match] | list[list[Match]]:
     """Find the texts most similar to a query, by the cosine similarity of their vectors.
 
@@ -127,8 +127,7 @@ def similar(
     ```
     """
     check_integer("top_k", top_k, 1)
-    if isinstance(texts, str):
-        raise ValueError(f"`texts` must be a list of texts. Received: the text {shown(texts)}.")
+    check_that(not isinstance(texts, str), "texts", "a list of texts", texts)
     embedder, tokenizer = _embedder(model, tokenizer, query, texts)
     queries = text_list("query", query)
     rows = text_list("texts", texts)
@@ -139,7 +138,7 @@ def similar(
     cosines = cosines[:, [number[text] for text in rows]]
     found = [
         [
-            Match(texts[index], float(row[index]), int(index))
+            Match(rows[index], float(row[index]), int(index))
             for index in np.argsort(-row, kind="stable")[:top_k]
         ]
         for row in cosines
@@ -152,21 +151,17 @@ def _embedder(
 ) -> tuple[TextEmbedder, Tokenizer]:
     kinds = (TextEmbedder, BERTModel)
     model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=texts)
-    return (TextEmbedder(model) if isinstance(model, BERTModel) else model), tokenizer
+    if isinstance(model, BERTModel):
+        return with_graph(model, TextEmbedder), tokenizer
+    return model, tokenizer
 
 
 def _vectors(
     model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int, truncate: bool
 ) -> np.ndarray:
-    max_len = model.max_row_len
-
-    def tokenize(start: int, stop: int) -> dict[str, Tensor]:
-        rows = tokenizer(texts[start:stop], max_len=max_len if truncate else None)
-        check_lengths(rows["valid_lens"], texts[start:stop], max_len)
-        return rows
-
+    rows = TextRows(tokenizer, [texts], model.max_row_len, truncate)
     vectors = np.zeros((len(texts), model.bert_config.num_hiddens), "float32")
-    for number, vector in enumerate(predict_texts(model, tokenize, len(texts), batch_size)):
+    for number, vector in enumerate(predict_texts(model, rows, len(texts), batch_size)):
         vectors[number] = vector
     return vectors
 

@@ -125,7 +125,7 @@ def mine_negatives(
 def _vectors(model: TextEmbedder, texts: Sequence[str], batch_size: int) -> np.ndarray:
     """Return the vectors of texts, of length 1, computing that of each different text once."""
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    vectors = unit(embed(model, list(different), batch_size=batch_size, truncate=True))
+    vectors = unit(embed(model, list(different), batch_size=batch_size))
     return vectors[[different[text] for text in texts]]
 
 

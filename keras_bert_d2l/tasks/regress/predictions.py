@@ -64,6 +64,7 @@ def regress(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
+    truncate: bool = True,
 ) -> Regression | list[Regression]:
     """Predict the scores of texts or pairs of texts.
 
@@ -75,6 +76,7 @@ def regress(
         tokenizer: As for `classify`.
         batch_size: As for `classify`.
         max_len: As for `classify`.
+        truncate: As for `classify`.
 
     Returns: one `Regression` per text, in the order of the texts; for a single text, only its
         `Regression`.
@@ -95,7 +97,7 @@ def regress(
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=(texts,))
     found: list[Regression] = []
-    for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len):
+    for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len, truncate):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
     return found[0] if isinstance(texts, str) else found

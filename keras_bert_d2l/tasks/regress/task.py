@@ -26,7 +26,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     labels = "scores"
     has_scores = True
     reads_folders = "unlabeled"
-    options = frozenset({"long_texts", "pooling", "pairs"})
+    options = frozenset({"long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_pearson",)
     library = "scipy.stats"
     huggingface = HuggingFace(

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, o
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_choice, check_integer, text_list
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -205,11 +205,7 @@ def tag(
     check_choice("aggregate", aggregate, ("none", *get_args(Joining)))
     check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(max_len, 3, model.max_row_len)
-    rows = [texts] if isinstance(texts, str) else texts
-    if not isinstance(rows, Sequence):
-        raise ValueError(
-            f"`texts` must be a text, or a list of texts or of lists of words. Received: {texts!r}."
-        )
+    rows = text_list("texts", texts, words=True)
     split = _splitter(rows, aggregate)
     found: list[Any] = []
     for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):

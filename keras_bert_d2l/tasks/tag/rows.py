@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import IGNORED, shown
+from keras_bert_d2l.checks import IGNORED
 from keras_bert_d2l.data.tasks.encoding import Fields, names_and_ids, splits
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
@@ -112,16 +112,7 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
     """Tokenize texts that are already split into words.
 
     A word without tokens, such as an invisible character, is replaced by the unknown token.
-
-    Raises:
-        ValueError: The words are not lists of strings.
     """
-    for number, row in enumerate(words):
-        if not isinstance(row, list | tuple) or not all(isinstance(word, str) for word in row):
-            raise ValueError(
-                "Texts must all be strings, or all be lists of words. Received: "
-                f"{shown(row)} as text {number}."
-            )
     ids = tokenizer.tokenize([word for row in words for word in row])
     values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
     values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import checks_names, shown
+from keras_bert_d2l.checks import checks_names, shown, text_list
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
@@ -47,8 +47,8 @@ class Tokenizer(tf.Module):
     characters of Unicode 14, except for a capital sigma beside a character newer than Unicode 13.
     With `compat="huggingface"`, they equal those of `BertTokenizer` (tokenizers 0.23.3). The two
     differ for words of 101 to 200 characters, private-use characters, the final sigma, and about a
-    thousand characters newer than Unicode 8. A word with bytes that are not UTF-8 becomes the
-    unknown token.
+    thousand characters newer than Unicode 8. In a tensor, a word with bytes that are not UTF-8
+    becomes the unknown token.
 
     A special token in the text, such as `"[MASK]"` in the spelling of the vocabulary, stays
     one token, as in Hugging Face but not in google. Your own `special_tokens` stay whole in the
@@ -308,6 +308,8 @@ class Tokenizer(tf.Module):
 
 def _as_texts(texts: Texts) -> tf.Tensor:
     expected = "Texts must be a string, a list of strings or a string tensor (B,)."
+    if not tf.is_tensor(texts):
+        texts = text_list("texts", [texts] if isinstance(texts, bytes) else texts)
     try:
         tensor = tf.convert_to_tensor(texts, tf.string)
     except (TypeError, ValueError) as error:
@@ -323,16 +325,16 @@ def _as_texts(texts: Texts) -> tf.Tensor:
 
 def _as_words(words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
     expected = "Words must be a list of words for each text, or ragged strings (B, None)."
-    try:
-        if not isinstance(words, tf.RaggedTensor | tf.Tensor):
-            words = tf.ragged.constant(words, tf.string, ragged_rank=1)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{expected} Received: {shown(words)}.") from error
-    if words.shape.rank != 2 or words.dtype != tf.string:
-        raise ValueError(f"{expected} Received: {words.dtype.name} of shape {words.shape}.")
-    if not isinstance(words, tf.RaggedTensor):
-        words = tf.RaggedTensor.from_tensor(words)
-    return words.with_row_splits_dtype(tf.int64)
+    rows: Tensor = words
+    if not isinstance(words, tf.RaggedTensor | tf.Tensor):
+        found = text_list("words", words, words=True)
+        is_flat = bool(found) and isinstance(found[0], str)
+        rows = tf.constant(found) if is_flat else tf.ragged.constant(found, tf.string, 1)
+    if rows.shape.rank != 2 or rows.dtype != tf.string:
+        raise ValueError(f"{expected} Received: {rows.dtype.name} of shape {rows.shape}.")
+    if not isinstance(rows, tf.RaggedTensor):
+        rows = tf.RaggedTensor.from_tensor(rows)
+    return rows.with_row_splits_dtype(tf.int64)
 
 
 def _check_ids(ids: tf.RaggedTensor, vocab_size: int) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_integer, check_that
+from keras_bert_d2l.checks import check_integer, check_that, text_list
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.batching import predict_batch, text_list
+from keras_bert_d2l.inference.batching import predict_batch
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
@@ -100,7 +100,7 @@ def distill_static(
                 "`texts` must contain at least one text. Received: an empty list. Pass None to "
                 "use only the vocabulary."
             )
-        targets = embed(model, found, batch_size=batch_size, truncate=True)
+        targets = embed(model, found, batch_size=batch_size)
         axes = _principal_axes(targets, num_hiddens)
         # The teacher truncates long texts, and adds `[CLS]` and `[SEP]`.
         tokens = model.tokenizer.tokenize(tf.constant(found))[:, : model.max_row_len - ADDED_TO_ONE]

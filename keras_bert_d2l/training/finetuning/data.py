@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import math
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_that
+from keras_bert_d2l.checks import TruncationWarning, check_that
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -287,7 +288,9 @@ def _of_examples(
 
     def score_of(some: TaskExamples) -> Score:
         def score(model: TaskModel) -> Scores:
-            evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
+            with warnings.catch_warnings():  # the run said at its start how many are truncated
+                warnings.simplefilter("ignore", TruncationWarning)
+                evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
             observe = functools.partial(record_of, evaluation, some)
             return Scores(evaluation.metrics, evaluation.warning, observe)
 

@@ -605,24 +605,6 @@ def test_labels_of_words_without_a_list_for_each_text_are_rejected(tagger, label
         tagger.evaluate([["it"], ["good"]], labels)
 
 
-@pytest.mark.parametrize(
-    ("texts", "received"),
-    [
-        (["a", None], "`texts` must be strings. Received: None at index 1"),
-        ([None, "a"], "`texts` must be strings. Received: None at index 0"),
-        (np.array(["a", np.nan], object), "`texts` must be strings. Received: nan at index 1"),
-        (["a", 3], "`texts` must be strings. Received: 3 at index 1"),
-        ({"texts": ["a", "a"], "texts_b": ["a", 3]}, "`texts_b` must be strings. Received: 3"),
-        (["a", "b\ud800"], "UTF-8 can encode. Received: a surrogate in .* at index 1"),
-        ([["a"], ["b", None]], r"`texts\[1\]` must be strings. Received: None at index 1"),
-        ([["a"], "bc"], "`texts` must be lists of strings. Received: 'bc' at index 1"),
-    ],
-)
-def test_texts_that_are_not_strings_are_named_in_the_error(classifier, texts, received):
-    with pytest.raises(ValueError, match=received):
-        classifier.evaluate(texts, [0, 1])
-
-
 def test_texts_without_labels_are_rejected(classifier):
     model = classifier
     for call in (

@@ -45,6 +45,7 @@ def test_a_text_gets_its_most_likely_label_and_all_probabilities(classifier, wor
         assert one == Classification(one.label, max(one.scores.values()), one.scores, (one.label,))
 
 
+@pytest.mark.filterwarnings("ignore:Truncated to")
 def test_long_texts_are_split_into_windows_and_pairs_are_truncated(open_task):
     weights = {("bad", 0): 1.0, ("good", 1): 1.0}
     options = {"labels": ["bad", "good"]}
@@ -52,8 +53,8 @@ def test_long_texts_are_split_into_windows_and_pairs_are_truncated(open_task):
     windows = open_task(SequenceClassifier, weights, **options, long_texts="max")
     text = "the cat sat on " * 8 + "good"
     alone = classify(cut, "sat on the cat sat on good").scores["good"]
-    assert classify(cut, text).scores["good"] == pytest.approx(0.5)
     assert classify(windows, text).scores["good"] > 0.5 < alone
+    assert classify(cut, text).scores["good"] == pytest.approx(0.5)
     for model in (cut, windows):
         assert classify(model, "good", text).scores["good"] == classify(cut, "good", text).score
     with pytest.raises(ValueError, match="from 3 to 86, the model's maximum"):
@@ -84,6 +85,7 @@ def test_a_text_may_have_any_number_of_labels(open_task):
     assert found[1].scores["cat"] < 0.1
 
 
+@pytest.mark.filterwarnings("ignore:Truncated to")
 def test_long_texts_are_truncated_at_the_end(classifier):
     text = "good " * 3 + "bad " * 40
     assert classify(classifier, text).label == "bad"

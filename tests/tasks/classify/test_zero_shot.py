@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from keras_bert_d2l.checks import TruncationWarning
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
 
@@ -55,20 +56,23 @@ def test_a_model_with_two_labels_has_the_other_one_for_contradiction(open_task):
 
 
 def test_long_texts_are_truncated_and_hypotheses_are_not(nli):
-    found = zero_shot(nli, ["rug " * 40, "rug " * 12], ["good"], template="{}")
+    with pytest.warns(TruncationWarning, match=": 1 pair. "):
+        found = zero_shot(nli, ["rug " * 40, "rug " * 12], ["good"], template="{}")
     assert found[0].score == pytest.approx(found[1].score)
     with pytest.raises(ValueError, match="max_len=16"):
         zero_shot(nli, "rug", ["cat " * 20])
+    with pytest.raises(ValueError, match="A text must not be empty. Received: '' at index 0"):
+        zero_shot(nli, "", ["cat"])
     assert zero_shot(nli, [], ["cat"]) == []
 
 
 @pytest.mark.parametrize(
     ("labels", "template", "message"),
     [
-        ("cat", "{}", "`labels` must be a list of texts. Received: 'cat'"),
+        ("cat", "{}", "`labels` must be a list of texts. Received: labels='cat'"),
         ([], "{}", "`labels` must be different texts"),
         (["cat", "cat"], "{}", "`labels` must be different texts"),
-        (["cat", 3], "{}", "`labels` must be different texts"),
+        (["cat", " "], "{}", "A label must not be empty"),
         (["cat"], "about it", "`template` must contain {}"),
     ],
 )

@@ -42,7 +42,7 @@ def test_words_are_split_into_the_longest_pieces_or_unknown(tokenizer):
 
 
 def test_a_word_that_is_not_utf8_is_unknown(tokenizer):
-    rows = tokenizer.tokenize([b"the c\xffat sat", b"\xf0\x9f the", b"the\xc3"])
+    rows = tokenizer.tokenize(tf.constant([b"the c\xffat sat", b"\xf0\x9f the", b"the\xc3"]))
     assert rows.to_list() == [[10, UNK, 12], [UNK, 10], [UNK]]
 
 
@@ -216,7 +216,7 @@ def test_word_ids_map_tokens_to_words(tokenizer):
 
 @pytest.mark.parametrize("words", ["the cat", ["the", "cat"], [[1]], 3, [[["the"]]]], ids=repr)
 def test_invalid_words_are_rejected(tokenizer, words):
-    with pytest.raises(ValueError, match=r"Words must be a list of words.*Received"):
+    with pytest.raises(ValueError, match=r"(Words|`words(\[0\])?`) must be .*Received"):
         tokenizer.from_words(words)
 
 
@@ -383,7 +383,7 @@ def test_detokenize_gives_readable_text():
     ids=repr,
 )
 def test_invalid_texts_are_rejected(tokenizer, texts):
-    with pytest.raises(ValueError, match=r"Texts must be a string.*Received"):
+    with pytest.raises(ValueError, match=r"(Texts|`texts`) must be .*Received"):
         tokenizer.tokenize(texts)
 
 
