@@ -320,14 +320,17 @@ class TaskModel(BatchModel, abc.ABC):
     ) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict` does; `x` may contain strings."""
         x = text_inputs.without_pandas(x)
-        if self.gives_tokens and text_inputs.holds_text(x):
+        if text_inputs.holds_text(x):
             check_vocab_size(self.tokenizer, self.bert_config)
+            size = batch_size or 32
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if text_inputs.is_dataset(x):
-                x = self._tokenized(x, self.text_batch)
-            else:
-                batch = text_inputs.trimmed(self.text_batch(self.checked_texts(x)))
+                x = self._tokenized(x, self.text_batch) if self.gives_tokens else x
+            elif self.gives_tokens or text_inputs.num_texts(x) <= size:
+                batch = self._traced_text_batch(self.checked_texts(x))
                 x = {name: batch[name] for name in FEATURES}
+                if len(batch["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
+                    return keras.Model.predict(self, text_inputs.one_batch(x), **options)
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)
 
