@@ -117,10 +117,8 @@ def entry(x):
 
 PICKLES = {
     "system": (entry(name("os", "system") + value(("touch hacked",)) + b"R"), "'os system'"),
-    "exec": (entry(code("builtins", "exec")), "'builtins exec'"),
     "a module of the folder": (entry(name("evil", "run") + b")R"), "'evil run'"),
     "a whole model": (entry(name("torch.nn", "Linear") + b")\x81"), "'torch.nn Linear'"),
-    "a long name": (entry(name("a" * 5000, "b")), "'aaaa.*aaa b', which"),
     "a name on the stack": (entry(value("os") + value("system") + b"\x93"), "'os system'"),
     "no name on the stack": (entry(b"}]\x93"), "'<dict> <list>'"),
     "INST": (entry(b"(ios\nsystem\n"), "opcode INST"),
@@ -132,7 +130,6 @@ PICKLES = {
     "a call of a text": (entry(value("os.system") + RUN + b"R"), "calls 'os.system'"),
     "ordered pairs": (entry(DICT + RUN + b"R"), "other arguments"),
     "a parameter of a text": (entry(PARAMETER + RUN + b"R"), "other arguments"),
-    "an id that is a number": (entry(b"K\x01Q"), "by '<int>'"),
     "an unknown storage": (entry(tensor(kind="ComplexFloat")), "ComplexFloatStorage"),
     "a negative size": (entry(tensor(size=-4)), "by '<tuple>'"),
     "a view of a storage": (entry(tensor(view=("1", 0, 4))), "by '<tuple>'"),
@@ -141,7 +138,6 @@ PICKLES = {
     "a storage that is missing": (entry(tensor(key="9")), "lacks a part .*data/9"),
     "a negative offset": (entry(tensor(offset=-1)), "other arguments"),
     "a negative stride": (entry(tensor(strides=(-2, 1))), "other arguments"),
-    "70 axes": (entry(tensor(shape=(1,) * 70, strides=(1,) * 70)), "other arguments"),
     "an offset outside": (entry(tensor(offset=1)), "outside of its storage"),
     "a stride outside": (entry(tensor(strides=(3, 1))), "outside of its storage"),
     "repeated values": (entry(tensor(shape=(9**6, 9**6), strides=(0, 0))), "outside of"),
@@ -149,7 +145,6 @@ PICKLES = {
     "an enormous empty shape": (entry(tensor(shape=(2**60, 0), strides=(0, 0))), "outside of"),
     "a huge number": (entry(b"\x8b" + struct.pack("<i", 2**30)), "not enough data"),
     "a huge text": (entry(b"X" + struct.pack("<I", 2**32 - 1)), "only .* remain"),
-    "a text of 2 MB": (entry("a" * 2**21), "only .* remain"),
     "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
     "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
     "laughs": (entry(LAUGHS), "entries .'a'. are not tensors"),
@@ -157,7 +152,6 @@ PICKLES = {
     "a deep value": (entry(DEEP), "are not tensors"),
     "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "'<tuple>' as a key"),
     "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are not tensors"),
-    "a list in itself": (b"\x80\x02]q\x00h\x00a.", "'<list>' instead of a dictionary"),
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
     "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "as a key, twice"),
     "no mark": (b"\x80\x02t.", "lacks a part"),
@@ -168,7 +162,6 @@ PICKLES = {
     "two state dicts": (state(model={"a": tensor()}, module={"a": tensor()}), "nor one state dict"),
     "a number as name": (b"\x80\x02}K\x01" + tensor() + b"s.", "nor one state dict"),
     "half a character": (b"\x80\x02}" + value("\ud800") + tensor() + b"s.", "nor one state dict"),
-    "many values": (b"]" * 20_000 + b".", "does not use"),
 }
 
 
@@ -226,7 +219,6 @@ ARCHIVES = {
     "big-endian values": (archive(order=b"big"), "not little-endian"),
     "long names": (archive(*(f"archive/{n:060000}" for n in range(20))), "list of entries has 1,2"),
     "only an end": (written(b"PK\3\4PK\5\6" + bytes(18)), "lacks a part"),
-    "an empty file": (written(b""), "exhausted"),
     "a sparse file": (lambda file: os.truncate(file.touch() or file, 2**40), "unknown"),
     "shared storages": (archive(pickle=state(**SHARED), storages={"0": bytes(10**4)}), "far more"),
     "an old pickle of code": (written(old(entry(code("builtins", "exec")))), "'builtins exec'"),

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -12,7 +13,7 @@ import numpy as np
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import find_checkpoint
-from keras_bert_d2l.files import verify_checksums
+from keras_bert_d2l.files import verify_checksums, write_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.training.finetuning.trainer import Trainer as Finetuning
@@ -85,6 +86,11 @@ def _checkpoint(
         kb.save_pretrained(make(preset), path, tokenizer=_tokenizer(), format=format)
 
     return Kind(write, _load_checkpoint)
+
+
+def _write_pytorch(path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "checkpoints/torch_files/bert-zip", path)
+    write_checksums(path)
 
 
 def _load_checkpoint(path: Path) -> str:
@@ -199,6 +205,7 @@ KINDS: dict[str, Kind] = {
     "task checkpoint": _checkpoint("native", "d2l", _classifier),
     "huggingface": _checkpoint("huggingface", "huggingface"),
     "huggingface task": _checkpoint("huggingface", "huggingface", _classifier),
+    "pytorch": Kind(_write_pytorch, _load_checkpoint),
     "google": _checkpoint("google", "google"),
     "book": _checkpoint("book", "d2l-torch"),
     # Keras reads this file, and its errors are of various kinds.

@@ -540,5 +540,5 @@ def test_weights_that_are_not_a_regular_file_are_named(folder, damage):
 def test_a_key_that_occurs_twice_is_an_error(folder):
     file = folder / "config.json"
     file.write_text(file.read_text().replace("{", '{"hidden_act": "relu",', 1))
-    with pytest.raises(FileNotFoundError, match="config.json.*'hidden_act' occurs more than once"):
+    with pytest.raises(ValueError, match="config.json.*'hidden_act' occurs more than once"):
         load_pretrained(folder, verbose=False)
