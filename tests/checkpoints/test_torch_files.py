@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.files import write_checksums
 from tests.checkpoints import torch_writer as by_hand
 from tests.checkpoints.small import assert_same_weights
-from tests.checkpoints.torch_writer import DICT, PARAMETER, name, old, state, tensor, value
+from tests.checkpoints.torch_writer import DICT, name, old, state, tensor, value
 
 FILES = Path(__file__).parent / "torch_files"
 GOOD = state(a=tensor())
@@ -120,16 +120,13 @@ PICKLES = {
     "a module of the folder": (entry(name("evil", "run") + b")R"), "'evil run'"),
     "a whole model": (entry(name("torch.nn", "Linear") + b")\x81"), "'torch.nn Linear'"),
     "a name on the stack": (entry(value("os") + value("system") + b"\x93"), "'os system'"),
-    "no name on the stack": (entry(b"}]\x93"), "'<dict> <list>'"),
     "INST": (entry(b"(ios\nsystem\n"), "opcode INST"),
     "OBJ": (entry(b"(" + DICT + b"o"), "opcode OBJ"),
     "NEWOBJ": (entry(DICT + b")\x81"), "opcode NEWOBJ"),
     "EXT1": (entry(b"\x82\x01"), "opcode EXT1"),
     "PERSID": (entry(b"Phacked\n"), "opcode PERSID"),
     "the state of a tensor": (entry(tensor() + b"}b"), "opcode BUILD, or"),
-    "a call of a text": (entry(value("os.system") + RUN + b"R"), "calls 'os.system'"),
     "ordered pairs": (entry(DICT + RUN + b"R"), "other arguments"),
-    "a parameter of a text": (entry(PARAMETER + RUN + b"R"), "other arguments"),
     "an unknown storage": (entry(tensor(kind="ComplexFloat")), "ComplexFloatStorage"),
     "a negative size": (entry(tensor(size=-4)), "by '<tuple>'"),
     "a view of a storage": (entry(tensor(view=("1", 0, 4))), "by '<tuple>'"),
@@ -139,17 +136,12 @@ PICKLES = {
     "a negative offset": (entry(tensor(offset=-1)), "other arguments"),
     "a negative stride": (entry(tensor(strides=(-2, 1))), "other arguments"),
     "an offset outside": (entry(tensor(offset=1)), "outside of its storage"),
-    "a stride outside": (entry(tensor(strides=(3, 1))), "outside of its storage"),
     "repeated values": (entry(tensor(shape=(9**6, 9**6), strides=(0, 0))), "outside of"),
-    "an overflow": (entry(tensor(shape=(2**62, 4), strides=(4, 1))), "outside of"),
     "an enormous empty shape": (entry(tensor(shape=(2**60, 0), strides=(0, 0))), "outside of"),
-    "a huge number": (entry(b"\x8b" + struct.pack("<i", 2**30)), "not enough data"),
     "a huge text": (entry(b"X" + struct.pack("<I", 2**32 - 1)), "only .* remain"),
     "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
     "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
-    "laughs": (entry(LAUGHS), "entries .'a'. are not tensors"),
     "laughs as a key": (GOOD[:-1] + LAUGHS + b"Ns.", "'<tuple>' as a key"),
-    "a deep value": (entry(DEEP), "are not tensors"),
     "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "'<tuple>' as a key"),
     "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are not tensors"),
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
@@ -157,7 +149,6 @@ PICKLES = {
     "no mark": (b"\x80\x02t.", "lacks a part"),
     "no end": (GOOD[:-1], "exhausted|unknown|no newline"),
     "a second pickle": (GOOD + code("builtins", "exec") + b".", "another size"),
-    "nothing": (state(), r"entries \[\] are not tensors"),
     "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are not tensors"),
     "two state dicts": (state(model={"a": tensor()}, module={"a": tensor()}), "nor one state dict"),
     "a number as name": (b"\x80\x02}K\x01" + tensor() + b"s.", "nor one state dict"),
@@ -209,28 +200,20 @@ ARCHIVES = {
     "an encrypted entry": (change(FLAGS, FLAGS_ENCRYPTED), "encrypted"),
     "a name twice": (archive("archive/data.pkl"), "'archive/data.pkl' occurs twice"),
     "a path upward": (archive("archive/../../hacked"), "is outside of its folder"),
-    "an absolute path": (archive("/tmp/hacked"), "is outside of its folder"),
     "a path of Windows": (archive("archive/..\\hacked"), "has a name that is not valid"),
     "a hidden end": (change(b"archive/data/0", b"archive/data\0\x30", 9), "not valid"),
     "the same place twice": (overlapping, "overlaps another one"),
     "sizes that lie": (change(b"\x10\0\0\0" * 2, b"\xff\xff\0\0" * 2, 9), "is incomplete"),
     "a changed value": (change(bytes(16), b"\1" * 16), "checksum"),
-    "a changed pickle": (change(b"FloatStorage", b"Float_torage"), "checksum"),
-    "big-endian values": (archive(order=b"big"), "not little-endian"),
     "long names": (archive(*(f"archive/{n:060000}" for n in range(20))), "list of entries has 1,2"),
-    "only an end": (written(b"PK\3\4PK\5\6" + bytes(18)), "lacks a part"),
     "a sparse file": (lambda file: os.truncate(file.touch() or file, 2**40), "unknown"),
     "shared storages": (archive(pickle=state(**SHARED), storages={"0": bytes(10**4)}), "far more"),
     "an old pickle of code": (written(old(entry(code("builtins", "exec")))), "'builtins exec'"),
-    "code as a version": (written(old(GOOD, version=code("os", "system"))), "'os system'"),
-    "code as a key": (written(old(GOOD, (code("os", "system"),))), "'os system'"),
     "another program": (written(value({"a": 1}) + b"."), "a pickle of another program"),
     "old big-endian values": (written(old(GOOD, little_endian=False)), "not little-endian"),
-    "no old storage": (written(old(GOOD, (), ())), "lacks a part"),
     "a larger old storage": (written(old(GOOD, "0", [(2**62, b"")])), "does not have"),
     "an old storage cut off": (written(old(GOOD)[:-1]), "does not end with"),
     "an old file with an appendix": (written(old(GOOD) + b"."), "does not end with"),
-    "a huge old storage": (written(old(entry(tensor(size=2**60)), "0", [(2**60, b"")])), "end|arg"),
 }
 HOSTILE = ARCHIVES | {
     f"pickle: {x}": (archive(pickle=pickle), match) for x, (pickle, match) in PICKLES.items()
