@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import os
 import re
@@ -39,11 +40,22 @@ _SYNONYMS = {
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
+_MOST = 100  # characters
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a value for a message. Long strings and lists are shortened."""
-    return _REPR.repr(value)
+    """Return the `repr` of a value for a message, in at most 100 characters."""
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
+def shown_names(names: Iterable[object]) -> str:
+    """Return the `repr` of names for a message, in at most 200 characters."""
+    text = ", ".join(map(shown, itertools.islice(names, _MOST)))
+    return text if len(text) <= 2 * _MOST else f"{text[: 2 * _MOST - 3]}..."
 
 
 def wrong(name: str, expected: str, value: object, advice: str = "") -> ValueError:
@@ -73,7 +85,7 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
     """
 
     def letters(spelled: object) -> str:
-        return re.sub(r"[\W_]", "", str(spelled)).lower()
+        return re.sub(r"[\W_]", "", str(spelled)[:_MOST]).lower()
 
     names = {letters(one): one for one in known}
     names |= {other: one for other, one in _SYNONYMS.items() if letters(one) in names}

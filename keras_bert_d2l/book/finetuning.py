@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_bert_d2l.book.pretraining_data import PAD, padded
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checks import check_integer, check_path, check_that, check_type
+from keras_bert_d2l.checks import check_integer, check_path, check_that, check_type, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
@@ -162,7 +162,7 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
         if missing:
             raise ValueError(
                 f"{str(path)!r} must start with a line of tab-separated column names, including "
-                f"{missing[0]!r}. Received: {rows.fieldnames}."
+                f"{missing[0]!r}. Received: {shown(rows.fieldnames)}."
             )
         label_column, premise_column, hypothesis_column = _SNLI_COLUMNS
         labeled = [row for row in rows if row[label_column] in SNLI_LABELS]

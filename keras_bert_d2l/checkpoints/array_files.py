@@ -26,6 +26,7 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.reading import check_file
 
 
@@ -52,8 +53,8 @@ class NamedArrays:
         value = self.read(name)
         if not np.isfinite(value).all():
             raise ValueError(
-                f"{self.source!r} contains values that are not finite in {name!r}: the training "
-                "run diverged, or the file is damaged. Use an earlier checkpoint."
+                f"{self.source!r} contains values that are not finite in {shown(name)}: the "
+                "training run diverged, or the file is damaged. Use an earlier checkpoint."
             )
         return value
 
@@ -265,9 +266,9 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
         dtype = headers[name][1]
         if dtype.kind != "f":
             raise ValueError(
-                f"{os.fspath(file)!r}: weights must be floating-point numbers. Received: {name!r} "
-                f"in {dtype}. If the file also contains other arrays, prefix the names of its "
-                "weights with 'w/'."
+                f"{os.fspath(file)!r}: weights must be floating-point numbers. Received: "
+                f"{shown(name)} in {dtype}. If the file also contains other arrays, prefix the "
+                "names of its weights with 'w/'."
             )
         return read_stored(name).astype(np.float32, copy=False)
 
@@ -305,9 +306,11 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int
         shape, _, dtype = read(file)
         size = file.tell() + math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and entry.file_size != size:
-        raise ValueError(f"{entry.filename!r} has {entry.file_size:,} bytes instead of {size:,}")
+        raise ValueError(
+            f"{shown(entry.filename)} has {entry.file_size:,} bytes instead of {size:,}"
+        )
     if entry.file_size > _LARGEST_RATIO * entry.compress_size:
-        raise ValueError(f"{entry.filename!r} cannot have {entry.file_size:,} bytes")
+        raise ValueError(f"{shown(entry.filename)} cannot have {entry.file_size:,} bytes")
     return shape, dtype
 
 
@@ -345,7 +348,8 @@ def open_tf1(prefix: pathlib.Path) -> NamedArrays:
             return np.asarray(reader.get_tensor(name), dtype=np.float32)
         except _UNREADABLE as error:
             raise ValueError(
-                f"{name!r} cannot be read from the data file of {source!r}: {error}. {_DAMAGED}"
+                f"{shown(name)} cannot be read from the data file of {source!r}: {error}. "
+                f"{_DAMAGED}"
             ) from error
 
     dtypes = {name: dtype.name for name, dtype in reader.get_variable_to_dtype_map().items()}

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.training.options import OptionRecord, absolute_path
 
 _PANELS = "Run, Text, Data, Model, Examples, Training, Trainable weights, Devices"
@@ -217,5 +218,5 @@ def integers(option: str, value: str, example: str) -> list[int]:
     except ValueError as error:
         raise ValueError(
             f"`{option}` must be numbers separated by commas, such as {example}. "
-            f"Received: {value!r}."
+            f"Received: {shown(value)}."
         ) from error

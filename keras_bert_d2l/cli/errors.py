@@ -12,6 +12,8 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
+_MOST_CHARACTERS = 400  # of a message about the usage, which may quote a long argument
+
 # Arguments of Python functions that the commands call by another name: the first that one has.
 _RENAMED = {
     "size": ("vocab_size",),
@@ -47,6 +49,8 @@ def message_of(error: Exception, command: App | None) -> str:
         return f"{error.strerror}{file}."
     if isinstance(error, CycloptsError):
         message = _usage(error).strip()
+        if len(message) > _MOST_CHARACTERS:
+            message = f"{message[:_MOST_CHARACTERS]}..."
         page = f"{command.name[0]} --help" if command else "--help"
         end = "" if message.endswith(("?", "...")) else "."
         return f"{message.removesuffix('.') if end else message}{end} See `keras-bert-d2l {page}`."

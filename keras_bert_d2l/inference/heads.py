@@ -155,7 +155,7 @@ def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
             spelled = " ".join(vocab.to_tokens(found)) or "no token"
             raise ValueError(
                 f"Each of `targets` must be one token of the vocabulary. Received: {shown(word)}, "
-                f"which is {spelled}. Choose another word, or compare whole texts with "
+                f"which is {spelled:.100}. Choose another word, or compare whole texts with "
                 "`pseudo_perplexity`."
             )
         ids += found

@@ -19,6 +19,7 @@ from keras_bert_d2l.checks import (
     check_positive,
     check_that,
     did_you_mean,
+    shown,
 )
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.composite import Composite
@@ -48,10 +49,10 @@ def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
     if not {"input_ids", "token_type_ids", "labels"}.isdisjoint(unknown):
         advice = _HUGGING_FACE
     if unknown or "tokens" not in batch:
-        wrong = f"the unknown key {unknown[0]!r}" if unknown else "no 'tokens'"
+        wrong = f"the unknown key {shown(unknown[0])}" if unknown else "no 'tokens'"
         raise ValueError(
             f"A batch for this model may have the keys {tuple(known)}, and must have 'tokens'. "
-            f"Received: {wrong} in {sorted(batch)}. {advice}".rstrip()
+            f"Received: {wrong} in {shown(sorted(batch))}. {advice}".rstrip()
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_list, check_not_negative
+from keras_bert_d2l.checks import check_list, check_not_negative, shown
 from keras_bert_d2l.layers.kernels import fusion
 from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
 
@@ -220,7 +220,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
         if number not in (None, y_pred.shape[-1]):
             raise ValueError(
                 f"`class_weights` must have one weight for each of the {y_pred.shape[-1]} classes. "
-                f"Received: {self.class_weights}."
+                f"Received: {shown(self.class_weights)}."
             )
         return cross_entropy(y_true, y_pred)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.layers.encoder import BERTEncoder
 
 LORA_LAYERS = ("W_q", "W_v")  # Hu et al. 2021, section 7.1
@@ -60,7 +61,7 @@ def add_lora(
             known = sorted({layer.name for layer in dense})
             raise ValueError(
                 f"`lora_layers` must name dense layers: {', '.join(known)}, or a longer end of a "
-                f"path, such as 'blk_0/attention/W_q'. Received: {name!r}."
+                f"path, such as 'blk_0/attention/W_q'. Received: {shown(name)}."
             )
     for part in parts:
         part.trainable = True  # so that each weight decides for itself

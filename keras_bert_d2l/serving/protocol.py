@@ -16,13 +16,14 @@ import base64
 import binascii
 import contextlib
 import json
-import reprlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
+
+from keras_bert_d2l.checks import shown
 
 _INITIALIZER = "__saved_model_init_op"  # TensorFlow's internal signature
 _BEYOND = "a number outside its range"
@@ -71,8 +72,8 @@ def find_interface(found: Mapping[str, Interface], signature_name: str) -> Inter
     """
     if not isinstance(signature_name, str) or signature_name not in found:
         raise ValueError(
-            f"`signature_name` must be one of {', '.join(found)}. Received: "
-            f"{reprlib.repr(signature_name)}."
+            f"`signature_name` must be one of {', '.join(found):.200}. Received: "
+            f"{shown(signature_name)}."
         )
     return found[signature_name]
 
@@ -93,7 +94,7 @@ def to_arrays(
     if not isinstance(inputs, Mapping):
         raise ValueError(
             f"The inputs must be a dictionary with the keys {', '.join(specs)}. Received: "
-            f"{reprlib.repr(inputs)}."
+            f"{shown(inputs)}."
         )
     if inputs.keys() != specs.keys():
         names = ", ".join(sorted(map(str, inputs))) or "none"
@@ -138,10 +139,10 @@ def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
     try:
         values = np.array(value, object)
     except ValueError as error:  # arrays of different shapes
-        raise _wrong(spec, reprlib.repr(value)) from error
+        raise _wrong(spec, shown(value)) from error
     # Types are collected first, because a response has many numbers and few types.
     if any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, values.flat))):
-        raise _wrong(spec, reprlib.repr(value))
+        raise _wrong(spec, shown(value))
     if not values.size and spec.shape.rank is not None:
         # An empty list does not determine the size of its rows.
         widths = (size or 0 for size in spec.shape.as_list()[values.ndim :])
@@ -157,7 +158,7 @@ def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
     allowed = _LEAVES.get("f" if spec.dtype.is_floating else dtype.kind, ())
     if not set(map(type, leaves)).issubset(allowed):
         wrong = next(leaf for leaf in leaves if type(leaf) not in allowed)
-        raise _wrong(spec, reprlib.repr(wrong))
+        raise _wrong(spec, shown(wrong))
     try:
         wide = np.array(leaves, np.float64 if spec.dtype.is_floating else dtype)
     except OverflowError as error:
@@ -192,7 +193,7 @@ def read_object(body: bytes) -> JSONObject:
     except ValueError as error:
         raise ValueError(f"The body must be valid JSON in UTF-8: {error!s:.200}.") from error
     if not isinstance(document, dict):
-        raise ValueError(f"The body must be a JSON object. Received: {body[:80]!r}.")
+        raise ValueError(f"The body must be a JSON object. Received: {shown(body[:100])}.")
     return document
 
 
@@ -267,10 +268,9 @@ def encode(value: object) -> bytes:
     except (binascii.Error, TypeError, ValueError) as error:
         raise ValueError(
             "A string must be valid base64, or Unicode without lone surrogates, which UTF-8 cannot "
-            f"encode. Received: {reprlib.repr(value)}."
+            f"encode. Received: {shown(value)}."
         ) from error
-    shown = reprlib.repr(value)
-    raise ValueError(f'Expected a string or {{"b64": "..."}}. Received: {shown}.')
+    raise ValueError(f'Expected a string or {{"b64": "..."}}. Received: {shown(value)}.')
 
 
 def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
@@ -282,14 +282,14 @@ def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
 
 def _columns(rows: object, specs: Specs) -> object:
     if not isinstance(rows, list) or not rows:
-        raise ValueError(f"`{_ROWS}` must be a non-empty list. Received: {reprlib.repr(rows)}.")
+        raise ValueError(f"`{_ROWS}` must be a non-empty list. Received: {shown(rows)}.")
     if not any(map(_is_named, rows)):
         return rows
     for row in rows:
         if not _is_named(row) or row.keys() != specs.keys():
             raise ValueError(
                 f"Each of `{_ROWS}` must be an object with the keys {', '.join(specs)}. "
-                f"Received: {reprlib.repr(row)}."
+                f"Received: {shown(row)}."
             )
     return {name: [row[name] for row in rows] for name in specs}
 

@@ -356,7 +356,9 @@ def register_task(task: AnyTask) -> None:
     """
     known = _TASKS.get(task.name)
     if known is not None and type(known) is not type(task):
-        raise ValueError(f"`task` must have a new name. Received: {task.name!r}, which is taken.")
+        raise ValueError(
+            f"`task` must have a new name. Received: {shown(task.name)}, which is taken."
+        )
     _TASKS[task.name] = task
 
 

@@ -15,6 +15,7 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import PositiveInt
 
 _POLL_SECONDS = 0.1
@@ -54,7 +55,7 @@ def launch(
     if command[:1] not in (("pretrain",), ("finetune",)):
         raise ValueError(
             "launch runs the commands pretrain and finetune, which train in several processes. "
-            f"Received: {command[0] if command else 'no command'!r}."
+            f"Received: {shown(command[0] if command else 'no command')}."
         )
     for argument in command:
         if argument.partition("=")[0] in _ALONE:

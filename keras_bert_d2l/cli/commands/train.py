@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import quickstart as demo
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import (
     Flag,
     Out,
@@ -275,7 +276,7 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             label = ""
         if not label:
-            raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {pair!r}.")
+            raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {shown(pair)}.")
     return weights
 
 

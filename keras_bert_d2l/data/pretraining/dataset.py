@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that, shown
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import (
     Batch,
@@ -364,5 +364,5 @@ def _check(
     if not are_integers or not 0 <= shard[0] < shard[1]:
         raise ValueError(
             "`shard` must be (index, count) with an index from 0 to count - 1. Received: "
-            f"shard={shard!r}."
+            f"shard={shown(shard)}."
         )

@@ -23,6 +23,7 @@ from keras_bert_d2l.checks import (
     check_share,
     check_that,
     check_type,
+    shown,
 )
 from keras_bert_d2l.data.pretraining.choosing import choose_positions, replace_tokens, row_keys
 from keras_bert_d2l.text.tokenizer.framing import not_converted
@@ -86,7 +87,7 @@ class Masking:
         if not are_numbers or min(shares) < 0 or not math.isclose(sum(shares), 1):
             raise ValueError(
                 "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
-                f"kept tokens. Received: replace={self.replace!r}."
+                f"kept tokens. Received: replace={shown(self.replace)}."
             )
         check_list("exclude", self.exclude, "token ids")
         for token in self.exclude:

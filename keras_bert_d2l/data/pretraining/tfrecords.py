@@ -15,7 +15,7 @@ from typing import cast
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_range
+from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_range, shown
 from keras_bert_d2l.data.pretraining.masking import Batch
 from keras_bert_d2l.reading import check_file
 from keras_bert_d2l.types import PathLike
@@ -140,7 +140,8 @@ def _features(path: str) -> _Features:
         elif name != _NEXT:
             raise ValueError(
                 f"{path!r} must contain pretraining examples with the features of Google's BERT. "
-                f"Received: no {name!r} in the first example, but {sorted(found) or 'nothing'}."
+                f"Received: no {name!r} in the first example, but "
+                f"{shown(sorted(found) or 'nothing')}."
             )
     return features
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.task import EncodingOptions, task_named
@@ -113,7 +113,7 @@ def check_label_names(
     if len(set(names)) < len(names):
         raise ValueError(f"`labels` must not contain duplicates. Received: {shown(list(names))}.")
     if len(names) < at_least:
-        found = f"only one label, {names[0]!r}" if names else "none"
+        found = f"only one label, {shown(names[0])}" if names else "none"
         raise ValueError(
             f"There must be at least {at_least} different labels. Received: {source} {found}. "
             "Check that this is the right column."
@@ -131,9 +131,9 @@ def check_label_names(
         if {name.lower() for name in unseen} <= {name.lower() for name in names}:
             remedy = "They differ only in case: use the same spelling in all files."
         raise ValueError(
-            f"The model's labels are {_listed(names)}. Received: {source} {_listed(unseen)} as "
+            f"The model's labels are {_first(names)}. Received: {source} {_first(unseen)} as "
             f"well ({how_many(sum(counts[name] for name in unseen), 'time')}), first in example "
-            f"{first!r}. {remedy}"
+            f"{shown(first)}. {remedy}"
         )
     return names
 
@@ -155,6 +155,6 @@ def label_ids(examples: TaskExamples, names: Sequence[str]) -> np.ndarray:
     return multi_hot
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    return shown + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return shown_names(names[:_SHOWN]) + more

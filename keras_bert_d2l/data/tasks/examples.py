@@ -75,7 +75,7 @@ class TaskExamples:
                 if has_surrogate(value):
                     raise ValueError(
                         f"`{name}` must not have half of a surrogate pair, which UTF-8 cannot "
-                        f"encode. Received: {shown(value)} in example {one!r}. Remove the "
+                        f"encode. Received: {shown(value)} in example {shown(one)}. Remove the "
                         "character, for example with text.encode(errors='ignore').decode()."
                     )
 
@@ -223,7 +223,7 @@ def check_each(
         if not is_right(item):
             raise ValueError(
                 f"Every item of `{sequence}` for the task {examples.task!r} must be {kind}. "
-                f"Received: {shown(item)} in example {name!r}."
+                f"Received: {shown(item)} in example {shown(name)}."
             )
 
 

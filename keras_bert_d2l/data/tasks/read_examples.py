@@ -103,11 +103,14 @@ def read_examples(
     if multi_label:
         check_option(task, "multi_label", multi_label)
     if multi_label and not separator:
-        raise ValueError(f"`multi_label` needs a `separator`. Received: separator={separator!r}.")
+        raise ValueError(
+            f"`multi_label` needs a `separator`. Received: separator={shown(separator)}."
+        )
     if separator != "," and not multi_label:
         raise ValueError(
             "`separator` separates the labels of a text and needs `multi_label`. Received: "
-            f"separator={separator!r}, multi_label=False; set `multi_label` or omit `separator`."
+            f"separator={shown(separator)}, multi_label=False; set `multi_label` or omit "
+            "`separator`."
         )
     columns = {
         "text": text,
@@ -136,7 +139,7 @@ def read_examples(
         named = examples.columns.get("label")
         raise ValueError(
             f"{name!r} must have {record.labels}. Received: {how_many(len(examples), 'example')} "
-            "without any" + (f"; the column {named!r} is empty." if named else ".")
+            "without any" + (f"; the column {shown(named)} is empty." if named else ".")
         )
     return examples
 

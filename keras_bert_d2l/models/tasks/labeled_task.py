@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_that, shown
+from keras_bert_d2l.checks import check_that, shown, shown_names
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
@@ -54,8 +54,8 @@ class LabeledTask(TaskModel):
             for weight in by_label.values()
         ):
             raise ValueError(
-                f"`class_weights` must map labels from {self.labels} to finite, non-negative "
-                f"numbers. Received: {shown(by_label)}."
+                f"`class_weights` must map labels from {shown_names(self.labels)} to finite, "
+                f"non-negative numbers. Received: {shown(by_label)}."
             )
         return [float(by_label.get(label, 1.0)) for label in self.labels]
 
@@ -160,5 +160,7 @@ def _are_names(y: Sequence[object]) -> bool:
 
 def _id_of(name: object, ids: dict[str, int]) -> int:
     if not isinstance(name, str) or name not in ids:
-        raise ValueError(f"The model's labels are {list(ids)}. Received: the label {shown(name)}.")
+        raise ValueError(
+            f"The model's labels are {shown_names(ids)}. Received: the label {shown(name)}."
+        )
     return ids[name]

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, checks_names
+from keras_bert_d2l.checks import check_choice, checks_names, shown
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import (
     Pooling,
@@ -288,7 +288,8 @@ class TaskModel(BatchModel, abc.ABC):
         if options.get("class_weight") is not None:
             raise ValueError(
                 "`class_weight` of Keras weights a text by one label. Received: class_weight="
-                f"{options['class_weight']!r}; pass class_weights={{label: weight}} to `compile`."
+                f"{shown(options['class_weight'])}; pass class_weights={{label: weight}} to "
+                "`compile`."
             )
         text_inputs.check_labels_given(x, y)
         shuffle = self.is_order_free if shuffle is None else shuffle

@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.serving.client.transport import (
     NOT_FOUND,
     REFUSED,
@@ -55,7 +56,7 @@ class GRPC:
 
     def __init__(self, url: str, model: str, version: int | None, timeout: float) -> None:
         if "://" in url:
-            raise ValueError(f"`url` must be HOST:PORT for gRPC. Received: {url!r}.")
+            raise ValueError(f"`url` must be HOST:PORT for gRPC. Received: {shown(url)}.")
         self._url, self._model, self._version, self._timeout = url, model, version, timeout
         limits = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
         self._channel = grpc.insecure_channel(url, [(limit, _NO_LIMIT) for limit in limits])

@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.heads import Prediction
 from keras_bert_d2l.serving.protocol import Arrays
 from keras_bert_d2l.tasks.choose.predictions import Choice
@@ -69,9 +70,9 @@ class Reader(NamedTuple, Generic[Row]):
         one_of = f" and {' or '.join(self.one_of)}" if self.one_of else ""
         none_of = f" without {', '.join(self.none_of)}" if self.none_of else ""
         raise ValueError(
-            f"The signature {signature!r} must return {', '.join(self.needs)}{one_of}{none_of}. "
-            f"Received: a model whose signature returns {', '.join(sorted(names))}. Query a model "
-            "for this task."
+            f"The signature {shown(signature)} must return "
+            f"{', '.join(self.needs)}{one_of}{none_of}. Received: a model whose signature returns "
+            f"{', '.join(sorted(names)):.200}. Query a model for this task."
         )
 
     def read(self, answer: Arrays) -> list[Row]:

@@ -15,6 +15,7 @@ import urllib3
 from google.protobuf import json_format
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.serving.protocol import (
     Arrays,
     Interface,
@@ -92,8 +93,8 @@ class Rest:
     """
 
     def __init__(self, url: str, model: str, version: int | None, timeout: float) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"`url` must start with http:// or https://. Received: {url!r}.")
+        if not str(url).startswith(("http://", "https://")):
+            raise ValueError(f"`url` must start with http:// or https://. Received: {shown(url)}.")
         self._server, self._timeout = url.rstrip("/"), timeout
         of_version = "" if version is None else f"/versions/{version}"
         self._url = f"{self._server}/v1/models/{urllib.parse.quote(model, safe='')}{of_version}"

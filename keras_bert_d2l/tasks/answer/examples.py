@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, how_many, is_string
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
@@ -108,8 +108,9 @@ class QuestionExamples(TaskExamples):
                 if not stands_in(answer, context):
                     raise ValueError(
                         f"An answer must be at its position in the context. Received: "
-                        f"{shown(answer.text)} at character {answer.start} of example {name!r}, "
-                        f"where the context has {shown(context[answer.start : answer.end])}."
+                        f"{shown(answer.text)} at character {answer.start} of example "
+                        f"{shown(name)}, where the context has "
+                        f"{shown(context[answer.start : answer.end])}."
                     )
 
 
@@ -239,7 +240,7 @@ def _read(
         raise ValueError(
             f"{os.fspath(file.path)!r} is not in SQuAD format, one object with a list 'data' of "
             "articles, each with 'paragraphs'. Received: an object with the keys "
-            f"{', '.join(map(repr, records[0]))}. As a table of questions: {error}"
+            f"{shown_names(records[0])}. As a table of questions: {error}"
         ) from error
     return list(_table_questions(table, columns)), columns.named(table), table.notes
 

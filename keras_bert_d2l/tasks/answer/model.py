@@ -153,7 +153,9 @@ def answer_tensors(answers: object) -> Tensor:
 def check_keys(texts: object) -> None:
     """Raise `ValueError` unless `texts` is a dictionary of questions and contexts."""
     if not isinstance(texts, Mapping) or texts.keys() != {"questions", "contexts"}:
-        received = f"the keys {sorted(texts)}" if isinstance(texts, Mapping) else "no dictionary"
+        received = (
+            f"the keys {shown(sorted(texts))}" if isinstance(texts, Mapping) else "no dictionary"
+        )
         raise ValueError(
             'A QuestionAnswerer takes strings as {"questions": [...], "contexts": [...]}. '
             f"Received: {received}."

@@ -77,7 +77,7 @@ class ChoiceExamples(TaskExamples):
             if not is_integer(label) or label not in range(len(choices)):
                 raise ValueError(
                     f"A label must be the position of a choice, from 0 to {len(choices) - 1}. "
-                    f"Received: {shown(label)} in example {name!r}."
+                    f"Received: {shown(label)} in example {shown(name)}."
                 )
 
 
@@ -186,7 +186,7 @@ def _check_unambiguous(
         if int(number) - first != choices.texts.index(label):
             raise ValueError(
                 "The labels of the right choices must be unambiguous. Received: labels that are "
-                f"both numbers and texts of choices in {source!r}, such as {label!r} for the "
+                f"both numbers and texts of choices in {source!r}, such as {shown(label)} for the "
                 f"choices {shown(list(choices.texts))}. Give the letters of the right choices, "
                 "such as A and B."
             )

@@ -126,7 +126,7 @@ class MultipleChoice(TaskModel):
         if not isinstance(x, Mapping) or set(x) != {"texts", "choices"}:
             raise ValueError(
                 'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
-                f"{sorted(x) if isinstance(x, Mapping) else type(x).__name__}."
+                f"{shown([*x]) if isinstance(x, Mapping) else type(x).__name__}."
             )
         texts = as_tensors(x)
         choices = _dense_choices(texts["choices"])

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import is_number
+from keras_bert_d2l.checks import is_number, shown
 from keras_bert_d2l.data.tasks.examples import (
     Label,
     TaskExamples,
@@ -171,7 +171,7 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
-            f"label={options.columns['label']!r}."
+            f"label={shown(options.columns['label'])}."
         )
     places = (columns.label,) if options.multi_label and columns.label is not None else ()
     marks = marks_of_lists(
@@ -203,8 +203,8 @@ def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
     ):
         raise file.error(
             1,
-            f"the label {labels[0]!r} occurs only here, so this may be a header. Delete the line "
-            "if it is one, or choose --header or --no-header (`header` in Python).",
+            f"the label {shown(labels[0])} occurs only here, so this may be a header. Delete the "
+            "line if it is one, or choose --header or --no-header (`header` in Python).",
         )
 
 
@@ -328,7 +328,7 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
         raise ValueError(
             f"{os.fspath(folder)!r} is a folder. Its subfolders are read as labels, for the task "
             f"'classify' and without columns. Received: task={options.task!r}"
-            + (f", columns {options.given}." if options.given else ".")
+            + (f", columns {shown(options.given)}." if options.given else ".")
         )
     files = list(_labeled_files(folder, has_labels))
     kept = [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER]

@@ -47,7 +47,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
         if len(model.labels) != 1:
             raise ValueError(
                 f"{where}: examples have one score each. Received: a model with the scores "
-                f"{', '.join(model.labels)}."
+                f"{', '.join(model.labels):.200}."
             )
 
     def fields_of(self, model: "SequenceRegressor", found: "Regression") -> dict[str, object]:

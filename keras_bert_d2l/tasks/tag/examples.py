@@ -63,7 +63,7 @@ class WordExamples(TaskExamples):
             if len(words) != len(labels):
                 raise ValueError(
                     f"Every word must have a label. Received: {how_many(len(words), 'word')} but "
-                    f"{how_many(len(labels), 'label')} in example {name!r}."
+                    f"{how_many(len(labels), 'label')} in example {shown(name)}."
                 )
         if not self.source:  # the reader of files adds the note itself
             notes = dict.fromkeys((*self.notes, *scheme_note(self.label_counts())))

@@ -16,6 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.checks import shown
+
 _SHUTDOWN_SECONDS = 30  # the processes of a run end together, or abort
 # How the messages of JAX begin if the communication fails.
 _FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
@@ -42,7 +44,7 @@ def join() -> None:
     number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address is not None and not re.search(r".:\d+$", address):
-        raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT. Received: {address!r}.")
+        raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT. Received: {shown(address)}.")
     try:
         jax.distributed.initialize(
             num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
@@ -58,7 +60,7 @@ def join() -> None:
 def _number(variable: str) -> int | None:
     value = os.environ.get(variable)
     if value is not None and not value.isdigit():
-        raise ValueError(f"{variable} must be an integer of at least 0. Received: {value!r}.")
+        raise ValueError(f"{variable} must be an integer of at least 0. Received: {shown(value)}.")
     return None if value is None else int(value)
 
 

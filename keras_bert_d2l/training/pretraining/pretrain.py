@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import VOCAB, TokenStore
@@ -251,7 +252,8 @@ def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
         if value not in (None, default):
             raise ValueError(
                 f"The token store {os.fspath(corpus)!r} already has a vocabulary and a layout. "
-                f"Received: {name}={value!r}; omit it, or specify the text instead of the store."
+                f"Received: {name}={shown(value)}; omit it, or specify the text instead of the "
+                "store."
             )
     if given.get("init") is not None:
         return given

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import Table, is_json
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
@@ -215,7 +215,8 @@ class _Finder:
             if place is not None and roles.setdefault(place, role) != role:
                 raise ValueError(
                     f"`{roles[place]}` and `{role}` must be different columns of "
-                    f"{os.fspath(self.file.path)!r}. Received: {self.table.name(place)!r} for both."
+                    f"{os.fspath(self.file.path)!r}. Received: {shown(self.table.name(place))} for "
+                    "both."
                 )
 
     def _texts(self) -> tuple[int, int | None]:
@@ -298,7 +299,7 @@ class _Finder:
             return number - 1
         raise ValueError(
             f"`{role}` must name a column of {os.fspath(self.file.path)!r}. Received: "
-            f"{role}={column!r}. {self._what_exists()}"
+            f"{role}={shown(column)}. {self._what_exists()}"
         )
 
     def _only(self, role: str, names: Sequence[str], name: str) -> int:
@@ -306,8 +307,8 @@ class _Finder:
         places = [place for place, one in enumerate(names, 1) if one == name]
         if len(places) > 1:
             raise ValueError(
-                f"{os.fspath(self.file.path)!r} has {len(places)} columns named {name!r}, numbers "
-                f"{', '.join(map(str, places))}. Rename all but one, or choose one by its "
+                f"{os.fspath(self.file.path)!r} has {len(places)} columns named {shown(name)}, "
+                f"numbers {shown_names(places)}. Rename all but one, or choose one by its "
                 f"number, such as {_option(role)} {places[0]} ({role}={places[0]} in Python)."
             )
         return places[0] - 1
@@ -318,7 +319,7 @@ class _Finder:
     def _what_exists(self) -> str:
         """Describe the columns of the table for an error message."""
         if self.table.columns is not None:
-            return f"Its columns are {', '.join(map(repr, self.table.columns))}."
+            return f"Its columns are {shown_names(self.table.columns)}."
         first = self.table.first
         more = [row for row in self.table.rows if len(row.cells) > len(first) == 1]
         if more and self.table.has_words:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
 _SEPARATED = (".csv", ".tsv")
@@ -170,7 +170,7 @@ def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, objec
             1,
             "the file must contain a list of objects, one per example, or one object per line. "
             "Received: one object of lists or objects, with the keys "
-            f"{', '.join(map(repr, list(whole)[:_SHOWN_KEYS]))}. Save one of them, or its items, "
+            f"{shown_names(list(whole)[:_SHOWN_KEYS])}. Save one of them, or its items, "
             "as a separate file.",
         )
     return [(1, whole)]

@@ -148,7 +148,7 @@ def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
         if len({len(values) for values in columns.values()}) > 1:
             lengths = ", ".join(f"{len(values):,} in {n!r}" for n, values in columns.items())
             raise ValueError(
-                f"The columns of `{argument}` must have equal lengths. Received: {lengths}."
+                f"The columns of `{argument}` must have equal lengths. Received: {lengths:.200}."
             )
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(data, list | tuple) or hasattr(data, "features"):
@@ -168,11 +168,11 @@ def _column(name: str, values: object, argument: str) -> list[object]:
     if hasattr(values, "features"):  # a DatasetDict
         raise ValueError(
             f"`{argument}` must be one data set. Received: several splits. Choose one: "
-            f"{argument}[{name!r}]."
+            f"{argument}[{shown(name)}]."
         )
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ValueError(
-            f"Each column of `{argument}` must be a list. Received: {name}={shown(values)}."
+            f"Each column of `{argument}` must be a list. Received: {name!s:.99}={shown(values)}."
         )
     return list(values)
 
@@ -215,7 +215,7 @@ def _plain(column: str, value: object) -> object:
             return value.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"Bytes in the column {column!r} must be UTF-8 text. Received: {shown(value)} "
+                f"Bytes in the column {shown(column)} must be UTF-8 text. Received: {shown(value)} "
                 f"({error}). Decode the texts first, or remove the column if it has no texts."
             ) from error
     if isinstance(value, set | frozenset):
@@ -223,7 +223,7 @@ def _plain(column: str, value: object) -> object:
     if isinstance(value, _WRITTEN) or type(value).__name__ in _OF_PANDAS:
         return str(value)
     raise ValueError(
-        f"The values of the column {column!r} must be texts, numbers, lists or dictionaries. "
+        f"The values of the column {shown(column)} must be texts, numbers, lists or dictionaries. "
         f"Received: {shown(value)} ({type(value).__name__}). Convert them first, or remove the "
         "column if it is not needed."
     )
