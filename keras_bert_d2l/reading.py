@@ -110,12 +110,13 @@ def read_json(path: PathLike, most_bytes: int = MOST_BYTES) -> object:
     """
     text = read_small_text(path, most_bytes)
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(text, object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, or raise `ValueError` if it has the same key twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

@@ -364,12 +364,15 @@ def _several(value: _Json) -> list[_Json]:
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
     """Return an answer with its given position, or -1."""
     text = as_string(item.get("text"))
-    start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
+    given = item.get("answer_start", item.get("start"))
     match item.get("char_spans"):
         case [[int(first), int(last)], *_]:  # MRQA; the end is inclusive
             inside = context[first : last + 1]
             is_same = "".join(inside.split()).lower() == "".join(text.split()).lower()
             return Answer(inside if is_same or not text else text, first)
+    if type(given) is int:
+        return Answer(text, given)
+    start = without_point(as_string(given).strip())
     return Answer(text, int(start) if start.removeprefix("-").isdecimal() else -1)
 
 

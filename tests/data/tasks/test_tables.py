@@ -124,6 +124,14 @@ def test_nested_json_is_rejected(write):
         read_examples("classify", write("b.json", json.dumps(columns)))
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt", "a"])
+@pytest.mark.parametrize("task", ["classify", "regress", "tag", "answer", "choose", "embed"])
+def test_a_key_that_occurs_twice_in_an_object_is_an_error(write, task, name):
+    for content in ('{"text": "a", "text": "b"}\n', '{"data": [{"a": {"text": 1, "text": 1}}]}'):
+        with pytest.raises(ValueError, match=rf"{name}'.*the key 'text' occurs more than once"):
+            read_examples(task, write(name, content))
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 @pytest.mark.parametrize("task", ["classify", "tag", "answer"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])

@@ -12,12 +12,14 @@ import io
 import itertools
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.reading import without_duplicates
 
 _SEPARATED = (".csv", ".tsv")
 _DELIMITERS = ",;|"
@@ -30,7 +32,9 @@ _FASTTEXT = "__label__"
 _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
 # NaN is not JSON, but Python writes it for a missing value.
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
-_JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
+_JSON = json.JSONDecoder(
+    parse_constant=_CONSTANTS.__getitem__, object_pairs_hook=without_duplicates
+)
 
 
 class Row(NamedTuple):
@@ -118,6 +122,8 @@ def json_values(file: TextFile) -> list[tuple[int, object]]:
         except json.JSONDecodeError as error:
             if error.msg != "Extra data":  # "Extra data": JSON lines in a file named .json
                 raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(file.path)!r}: {error}. Remove one.") from error
         except RecursionError as error:
             raise file.error(1, "this JSON is nested too deeply.") from error
         else:
@@ -130,11 +136,12 @@ def _json_lines(file: TextFile) -> Iterator[tuple[int, object]]:
         if line.strip():
             try:
                 yield number, _JSON.decode(line)
-            except json.JSONDecodeError as error:
+            except ValueError as error:
+                why = getattr(error, "msg", error)
                 raise file.error(
                     number,
-                    f"this is not JSON ({error.msg}): {shown(line.strip())}. Every line must "
-                    "be one JSON object.",
+                    f"this is not JSON ({why}): {shown(line.strip())}. Every line must be one JSON "
+                    "object.",
                 ) from error
             except RecursionError as error:
                 raise file.error(number, "this JSON is nested too deeply.") from error
