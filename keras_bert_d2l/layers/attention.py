@@ -110,6 +110,9 @@ class MultiHeadAttention(Composite):
         output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
         return (output, weights) if return_attention else output
 
+    def compute_output_shape(self, queries_shape: Shape, **others: Shape) -> Shape:
+        return (*queries_shape[:-1], self.num_hiddens)
+
     def _projection(self, name: str) -> keras.layers.Dense:
         return Dense(
             self.num_hiddens,

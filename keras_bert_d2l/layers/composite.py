@@ -36,6 +36,10 @@ class Composite(keras.layers.Layer):
             if (path := self._inner_path(layer)) in quantized:
                 layer.dtype_policy = quantized[path]
 
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Trace `call`, because `compute_output_shape` does not include the optional outputs.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def get_build_config(self) -> ConfigDict | None:
         config = super().get_build_config()
         state = {"frozen_weights": self.frozen_weights, "quantized": self.quantized_policies}

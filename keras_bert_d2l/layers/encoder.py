@@ -3,7 +3,8 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
-from typing import Literal, TypeAlias
+import math
+from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
@@ -285,9 +286,16 @@ class BERTEncoder(Composite):
             position_ids = ops.arange(length)[None]
         return ops.take(table[0], ops.cast(position_ids, "int32"), axis=0)
 
-    def compute_output_spec(self, *args: object, **kwargs: object) -> Tensor | dict[str, Tensor]:
-        # Trace `call`, because `compute_output_shape` does not include the optional outputs.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    @property
+    def layers(self) -> list[Any]:
+        """The rows inside the row of the encoder in `summary(expand_nested=True)`."""
+        is_trained = self.config.positions == "learned"
+        positions = Weight(self.pos_embedding) if is_trained and self.built else None
+        rows = (self.token_embedding, self.segment_embedding, positions, self.embedding_ln)
+        return [row for row in (*rows, *self.blks, self.final_ln) if row is not None]
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "layers"]  # Keras saves the others
 
     def compute_output_shape(
         self,
@@ -299,6 +307,20 @@ class BERTEncoder(Composite):
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
+
+
+class Weight:
+    """A weight that a layer has besides its inner layers, as a row of `summary`."""
+
+    built, _inbound_nodes, _build_shapes_dict = True, (), True
+
+    def __init__(self, weight: keras.Variable) -> None:
+        self.name, self.weights, self.trainable = weight.name, [weight], weight.trainable
+        self.output_shape = tuple(weight.shape)
+
+    def count_params(self) -> int:
+        """Return the number of values."""
+        return math.prod(self.output_shape)
 
 
 def _untrained(X: Tensor, is_padding: Tensor) -> Tensor:

@@ -177,6 +177,11 @@ class MaskLM(Composite):
         logits = add_bias(logits, ops.cast(self.bias, logits.dtype))
         return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
 
+    def count_params(self) -> int:
+        """Return the number of values of the weights, without a tied embedding."""
+        tied = 0 if self.token_embedding is None else self.token_embedding.count_params()
+        return int(super().count_params()) - tied
+
     def compute_output_shape(
         self, X_shape: Shape, pred_positions_shape: Shape | None = None
     ) -> Shape:
@@ -339,6 +344,9 @@ class Pooling(keras.layers.Layer):
         super().__init__(**kwargs)
         self.pooling = check_choice("pooling", pooling, POOLINGS)
         self.normalize = normalize
+
+    def build(self, X_shape: Shape, is_token_shape: Shape | None = None) -> None:
+        """Do nothing: Keras records the names of the shapes, for `summary`."""
 
     # Not named `mask`, which Keras would fill in by itself if it is `None`.
     def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:

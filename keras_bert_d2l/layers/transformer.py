@@ -152,6 +152,9 @@ class TransformerEncoderBlock(Composite):
         for layer in (self.attention, self.addnorm1, self.ffn, self.addnorm2):
             layer.build(X_shape)
 
+    def compute_output_shape(self, X_shape: Shape, valid_lens_shape: Shape | None = None) -> Shape:
+        return X_shape
+
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
 
@@ -198,6 +201,9 @@ class AddNorm(Composite):
 
     def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
         self.ln.build(X_shape)
+
+    def compute_output_shape(self, X_shape: Shape, Y_shape: Shape | None = None) -> Shape:
+        return X_shape
 
     def before(self, X: Tensor) -> Tensor:
         """Return the input of the sublayer: `X`, normalized if `norm_first`."""
@@ -265,6 +271,9 @@ class PositionWiseFFN(Composite):
             dtype=self.dtype_policy,
             name="dense2",
         )
+
+    def compute_output_shape(self, X_shape: Shape) -> Shape:
+        return (*X_shape[:-1], self.dense2.units)
 
     def build(self, X_shape: Shape) -> None:
         self.dense1.build(X_shape)

@@ -63,6 +63,9 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=x_shape[-1:], initializer="ones")
         self.beta = self.add_weight(name="beta", shape=x_shape[-1:], initializer="zeros")
 
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
+        return x_shape
+
     def call(self, x: Tensor) -> Tensor:
         return unbiased_layer_normalization(x, self.gamma, self.beta, epsilon=self.epsilon)
 

@@ -132,6 +132,17 @@ class BatchModel(Composite, CheckedModel):
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
 
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Sequence[float] | None = None,
+        print_fn: Callable[[str], None] | None = None,
+        expand_nested: bool = True,
+        **options: Option,
+    ) -> None:
+        """Print the layers as `keras.Model.summary` does, with the blocks below the encoder."""
+        super().summary(line_length, positions, print_fn, expand_nested, **options)
+
     def saved_state(self) -> ConfigDict:
         """Return what a saved model keeps besides the arguments of its class, for JSON."""
         keeps = hasattr(self.tokenizer, "get_config")

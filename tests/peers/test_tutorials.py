@@ -6,6 +6,7 @@ import pytest
 import keras_bert_d2l as kb
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
+F = torch.nn.functional
 load_file = pytest.importorskip("safetensors.torch").load_file
 
 NUM_STEPS, LENGTH = 4, 7
@@ -17,11 +18,11 @@ KEY_BIASES = ("linear_layers.1.bias", "w_k.bias")  # without gradient: Adam ampl
 
 
 def embedding(weights, name, ids, **options):
-    return torch.nn.functional.embedding(ids, weights[f"{name}.weight"], **options)
+    return F.embedding(ids, weights[f"{name}.weight"], **options)
 
 
 def linear(weights, name, x):
-    return torch.nn.functional.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+    return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
 
 def attend(tokens, *qkv):
@@ -46,15 +47,13 @@ def run_notebook(w, tokens, segments):
         qkv = [linear(w, f"{block}.self_attn.linear_layers.{i}", before) for i in range(3)]
         x = x + linear(w, f"{block}.self_attn.output_layer", attend(tokens, *qkv))
         inner = linear(w, f"{block}.feed_forward.w_1", norm(f"{block}.sublayers.1", x))
-        inner = torch.nn.functional.gelu(inner, approximate="tanh")
-        x = x + linear(w, f"{block}.feed_forward.w_2", inner)
+        x = x + linear(w, f"{block}.feed_forward.w_2", F.gelu(inner, approximate="tanh"))
     return linear(w, "mask_lm.linear", x), linear(w, "next_sentence.linear", x[:, 0])
 
 
 def run_blog(w, tokens, segments):
     def norm(name, x):
-        weights = w[f"{name}.weight"], w[f"{name}.bias"]
-        return torch.nn.functional.layer_norm(x, (16,), *weights)
+        return F.layer_norm(x, (16,), w[f"{name}.weight"], w[f"{name}.bias"])
 
     x = embedding(w, "ebd.t", tokens) + w["ebd.p.weight"]
     x = x + embedding(w, "ebd.s", segments, padding_idx=0)
@@ -62,7 +61,7 @@ def run_blog(w, tokens, segments):
         qkv = [linear(w, f"{block}.sublayer_1.w_{letter}", x) for letter in "qkv"]
         attended = linear(w, f"{block}.sublayer_1.w_o", attend(tokens, *qkv))
         x = norm(f"{block}.norm_1", x + attended)
-        inner = torch.nn.functional.gelu(linear(w, f"{block}.sublayer_2.linear_1", x))
+        inner = F.gelu(linear(w, f"{block}.sublayer_2.linear_1", x))
         x = norm(f"{block}.norm_2", x + linear(w, f"{block}.sublayer_2.linear_2", inner))
     return linear(w, "mlm.fc", x), linear(w, "nsp.fc", x[:, 0])
 
@@ -78,8 +77,8 @@ def train(run, weights):
     for _ in range(NUM_STEPS):
         of_mlm, of_nsp = run(weights, tokens, segments)
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy
-        (loss(of_mlm.flatten(0, 1), mlm.flatten()) + loss(of_nsp, nsp)).backward()
+        loss = F.cross_entropy(of_mlm.flatten(0, 1), mlm.flatten())
+        (loss + F.cross_entropy(of_nsp, nsp)).backward()
         optimizer.step()
 
 

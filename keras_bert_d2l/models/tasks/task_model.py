@@ -141,7 +141,8 @@ class TaskModel(BatchModel, abc.ABC):
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head  # after the other layers: the order of the weights depends on it
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
-        self.head.build((None, bert.bert_config.num_hiddens))
+        for layer in filter(None, (self.mean, self.dropout, self.head)):
+            layer.build((None, bert.bert_config.num_hiddens))
         self.built = True
 
     def __setattr__(self, name: str, value: object) -> None:
