@@ -254,6 +254,8 @@ class BERTConfig(_BlockFields):
             (google, Hugging Face) instead of a dense layer (all others).
         zero_padding: Whether the embedding of token 0 starts at zero, and training does not change
             it (the notebook, `padding_idx=0` in PyTorch); requires `tie_embeddings=False`.
+        num_tokens: Number of tokens in the vocabulary, if the embedding has more rows, V: the MLM
+            head never predicts the last rows. `None`: V.
         initializer: `"book"`: Keras's defaults, positions from N(0, 0.05), and small last layers
             in the heads, so that the initial loss is that of a uniform guess;
             `"truncated_normal"`: the same standard deviation everywhere (google).
@@ -295,6 +297,7 @@ class BERTConfig(_BlockFields):
     mlm_head: MLMHead = "mlp"
     tie_embeddings: bool = False
     zero_padding: bool = False
+    num_tokens: Size | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -308,6 +311,8 @@ class BERTConfig(_BlockFields):
         is_right = self.positions != "sinusoidal" or self.num_hiddens % 2 == 0
         expected = "even with positions='sinusoidal', a sine and a cosine per frequency"
         check_that(is_right, "num_hiddens", expected, self.num_hiddens)
+        is_right = (self.num_tokens or 1) <= self.vocab_size
+        check_that(is_right, "num_tokens", f"at most {self.vocab_size}", self.num_tokens)
         if self.final_norm and not self.norm_first:
             raise ValueError(
                 "`final_norm` requires norm_first=True: without it, each block already ends in a "

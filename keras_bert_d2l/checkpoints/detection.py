@@ -1,8 +1,10 @@
 """Detect the format of a checkpoint and read everything except its weights."""
 
+import dataclasses
 import math
 import os
 import pathlib
+import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
 from keras_bert_d2l.reading import has_file, read_json_object
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
 
 # The first format that recognizes a path reads it. Formats identified by specific files come first;
@@ -23,6 +26,7 @@ FORMATS = {
     "google": google,
     "book": state_dicts,
 }
+_UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors, .npz or .params "
@@ -125,13 +129,15 @@ def open_checkpoint(
     checkpoint = read_folder(
         path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify, tokenizer))
     )
+    if checkpoint.vocab is not None and not native.recognizes(path):
+        checkpoint = _with_rows_of_tokens(checkpoint, checkpoint.vocab)
     config, vocab = checkpoint.config, checkpoint.vocab
     if num_heads not in (None, config.num_heads):
         raise ValueError(
             f"`num_heads` must match the value in {name!r}, {config.num_heads}. "
             f"Received: num_heads={num_heads}."
         )
-    if vocab is not None and len(vocab) != config.vocab_size:
+    if vocab is not None and len(vocab) != (config.num_tokens or config.vocab_size):
         raise ValueError(
             f"{name!r}: the vocabulary has {len(vocab)} tokens, but the configuration "
             f"has vocab_size={config.vocab_size}. Restore the vocabulary that the model was "
@@ -143,6 +149,26 @@ def open_checkpoint(
             "again. In Python, `load_pretrained(path, verify=False)` loads it without a tokenizer."
         )
     return checkpoint._replace(name=name)
+
+
+def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
+    """Return a checkpoint whose vocabulary fits its embedding, if the two differ in size.
+
+    Further rows, such as those that pad the embedding to a multiple of 64, are never predicted.
+    Tokens without a row are dropped if no text contains them.
+    """
+    config = checkpoint.config
+    if len(vocab) < config.vocab_size:
+        return checkpoint._replace(config=dataclasses.replace(config, num_tokens=len(vocab)))
+    extra = vocab.tokens[config.vocab_size :]
+    used = checkpoint.tokenizer_options.get("special_tokens", ())
+    if not extra or not all(_UNUSED.fullmatch(token) and token not in used for token in extra):
+        return checkpoint
+    return checkpoint._replace(
+        vocab=Vocab(vocab.tokens[: config.vocab_size]),
+        description=f"{checkpoint.description} (without {len(extra):,} unused tokens at the end of "
+        "the vocabulary, which have no row in the embedding)",
+    )
 
 
 def _opened(path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: bool) -> Checkpoint:
@@ -205,14 +231,17 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
         for part, name in HEAD_NAMES.items()
         if part in absent and (heads is None or name in heads)
     ]
+    num_tokens = config.num_tokens or config.vocab_size
+    more = config.vocab_size - num_tokens
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
     return (
         f"{checkpoint.name}: {checkpoint.description}; {config.num_blks} blocks, "
-        f"{config.num_hiddens} wide, {config.num_heads} attention heads, {config.vocab_size:,} "
+        f"{config.num_hiddens} wide, {config.num_heads} attention heads, {num_tokens:,} "
         f"tokens, {num_weights:,} weights; "
         + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
         + (f"; text embedding: {embedding['pooling']}" if embedding else "")
         + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
         + (f"; unsupported tokenizer: {checkpoint.unsupported}" if checkpoint.unsupported else "")
+        + (f"; {more:,} more rows of the embedding are never predicted" if more else "")
         + ("" if checkpoint.vocab else "; no tokenizer")
     )

@@ -262,9 +262,12 @@ def _with_vocabulary(
     """Return a model with a different tokenizer. `change` acts on axis 0, the tokens."""
 
     def along(axis: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)), 0, axis)
+        return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)[:used]), 0, axis)
 
-    config = dataclasses.replace(model.bert_config, vocab_size=len(tokenizer.vocab))
+    used = model.bert_config.num_tokens  # the other rows are dropped
+    config = dataclasses.replace(
+        model.bert_config, vocab_size=len(tokenizer.vocab), num_tokens=None
+    )
     changes = {name: along(axis) for name, axis in _VOCABULARY_AXES.items()}
     new = _rebuilt(model, config, changes)
     new.tokenizer = tokenizer

@@ -172,6 +172,8 @@ def page_weights(model: BERTModel | TextEmbedder) -> dict[str, np.ndarray]:
         for name, value in weights.items()
         if name.startswith(("encoder/", "mlm/"))
     }
+    for name in {"mlm/bias", "mlm/mlp/logits/bias"} & found.keys():
+        found[name] = found[name] + model.mlm.penalty.astype("float32")
     found.pop("encoder/pos_embedding", None)
     if model.encoder.pos_embedding is not None:  # learned or sinusoidal
         table = np.asarray(model.encoder.pos_embedding, "float32")[0]

@@ -6,6 +6,7 @@ B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 from typing import Literal, Self, TypeAlias, Unpack, get_args
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_type
@@ -25,6 +26,7 @@ PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 TextPooling: TypeAlias = Literal["cls", "mean"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
 _TIED = "`MaskLM(..., token_embedding=encoder.token_embedding)`"
+_NEVER = -3e4  # added to a logit; finite in float16, and its probability is 0
 _LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
@@ -56,6 +58,7 @@ class MaskLM(Composite):
         initializer: `"book"` or `"truncated_normal"`. With both, the output kernel starts small,
             so that the initial loss is about ln V.
         initializer_range: Standard deviation of `"truncated_normal"` and of the output kernel.
+        num_tokens: Number of tokens that may be predicted, the first ones; `None`: V.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -95,9 +98,11 @@ class MaskLM(Composite):
         activation: Activation = "relu",
         initializer: Initializer = "book",
         initializer_range: float = 0.02,
+        num_tokens: int | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(autocast=False, **options)
+        self.num_tokens = None if num_tokens is None else check_field("num_tokens", num_tokens)
         self.vocab_size = check_field("vocab_size", vocab_size)
         self.num_hiddens = check_field("num_hiddens", num_hiddens)
         self._embedding_path = token_embedding if isinstance(token_embedding, str) else None
@@ -171,11 +176,21 @@ class MaskLM(Composite):
             X = gather_positions(X, pred_positions, "pred_positions")  # (B, P, D)
         Y = self.mlp(X)  # (B, P, V), or (B, P, D) if the output kernel is tied
         if self.token_embedding is None:
-            return Y
+            return self._of_tokens(Y)
         rows = ops.reshape(Y, (-1, self.num_hiddens))  # (B P, D): a matrix, as quantization needs
         logits = self.token_embedding(rows, reverse=True)  # (B P, V)
         logits = add_bias(logits, ops.cast(self.bias, logits.dtype))
-        return ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
+        logits = ops.reshape(logits, (*ops.shape(Y)[:-1], self.vocab_size))  # (B, P, V)
+        return self._of_tokens(logits)
+
+    def _of_tokens(self, logits: Tensor) -> Tensor:
+        return logits if self.num_tokens is None else logits + ops.cast(self.penalty, logits.dtype)
+
+    @property
+    def penalty(self) -> np.ndarray:
+        """What is added to the logits `(V,)`, so that rows without a token are never predicted."""
+        is_token = np.arange(self.vocab_size) < (self.num_tokens or self.vocab_size)
+        return np.where(is_token, 0, np.float32(_NEVER))
 
     def count_params(self) -> int:
         """Return the number of values of the weights, without a tied embedding."""
@@ -207,6 +222,7 @@ class MaskLM(Composite):
             "activation": self.activation,
             "initializer": self.initializer,
             "initializer_range": self.initializer_range,
+            "num_tokens": self.num_tokens,
         }
 
     @classmethod

@@ -152,6 +152,7 @@ class BERTModel(BatchModel):
             activation=config.activation,
             initializer=config.initializer,
             initializer_range=config.initializer_range,
+            num_tokens=config.num_tokens,
             dtype=policy,
             name="mlm",
         )
@@ -227,6 +228,7 @@ class BERTModel(BatchModel):
             check_that(sizes == expected, "mlm", needed, mlm, f"It is MaskLM{sizes}.")
             is_tied = mlm.token_embedding is encoder.token_embedding
             changes |= {"mlm_head": mlm.mlm_head, "tie_embeddings": is_tied}
+            changes |= {"num_tokens": mlm.num_tokens}
         if pooler is not None and not is_pooler(pooler, config.num_hiddens):
             raise wrong("pooler", f"Dense({config.num_hiddens}, activation='tanh')", pooler)
         if nsp is not None:

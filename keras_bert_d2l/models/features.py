@@ -71,7 +71,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
             "contains the vocabulary of the model, vocab.txt."
         )
     check_tokenizer(tokenizer)
-    expected, received = config.vocab_size, len(tokenizer.vocab)
+    expected, received = config.num_tokens or config.vocab_size, len(tokenizer.vocab)
     if received != expected:
         raise ValueError(
             f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "

@@ -175,11 +175,14 @@ def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
             X = dense(graph, layer, X, f"mlm/mlp/{layer.name}")
         elif not isinstance(layer, keras.layers.Identity):
             X = normalize(graph, layer, X, f"mlm/mlp/{layer.name}")
-    if head.token_embedding is None:
+    if head.token_embedding is not None:
+        table = graph.weight("encoder/token_embedding/embeddings", head.token_embedding.embeddings)
+        X = graph.add("MatMul", X, graph.add("Transpose", table, perm=[1, 0]))
+        X = graph.add("Add", X, graph.weight("mlm/bias", head.bias))
+    if head.num_tokens is None:
         return X
-    table = graph.weight("encoder/token_embedding/embeddings", head.token_embedding.embeddings)
-    X = graph.add("MatMul", X, graph.add("Transpose", table, perm=[1, 0]))
-    return graph.add("Add", X, graph.weight("mlm/bias", head.bias))
+    graph.constants["mlm/penalty"] = head.penalty
+    return graph.add("Add", X, "mlm/penalty")
 
 
 def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:

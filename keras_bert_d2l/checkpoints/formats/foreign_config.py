@@ -37,6 +37,7 @@ _OF_RELATIVES = re.compile(
 FieldTable = Mapping[str, tuple[str, object]]
 
 # Google's names and defaults, which Hugging Face has adopted.
+_NOT_STORED = ("initializer", "num_tokens")
 GOOGLE_FIELDS: FieldTable = {
     "hidden_size": ("num_hiddens", 768),
     "intermediate_size": ("ffn_num_hiddens", 3072),
@@ -121,7 +122,8 @@ def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
 def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
     """Compare a configuration with the one that is read back from another program's file.
 
-    The `initializer` is not compared, because trained weights do not depend on it.
+    The `initializer` is not compared, because trained weights do not depend on it, and neither is
+    `num_tokens`, the size of the stored vocabulary.
 
     Args:
         config: The configuration.
@@ -135,7 +137,7 @@ def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
     ours, theirs = config.to_dict(), read_back.to_dict()
     if config.attention_dropout == config.dropout:
         ours["attention_dropout"] = None
-    lost = [n for n in ours if ours[n] != theirs[n] and n != "initializer"]
+    lost = [n for n in ours if ours[n] != theirs[n] and n not in _NOT_STORED]
     refused = [name for name in lost if name not in _TRAINING_FIELDS]
     if refused:
         raise ValueError(

@@ -40,7 +40,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
-_LATER = {"initializer_range", "zero_padding"}  # files that were written before them lack them
+_LATER = {"initializer_range", "zero_padding", "num_tokens"}  # older files lack them
 
 
 def recognizes(path: pathlib.Path) -> bool:

@@ -62,7 +62,7 @@ _HOW_TO_SAVE = (
 # The arguments of the models, and fields which do not affect trained weights.
 _FREE = """
     vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
-    initializer_range
+    initializer_range num_tokens
 """.split()
 # PyTorch's float32 sines of large angles are inexact because the angles themselves are rounded.
 _POSITIONS_TOLERANCE = 1e-3
