@@ -26,7 +26,7 @@ from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
-Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh"]
+Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "tanh", "linear"]
 Initializer: TypeAlias = Literal["book", "truncated_normal"]
 LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
@@ -241,8 +241,8 @@ class BERTConfig(_BlockFields):
         layer_norm: `"biased"` adds the epsilon to the variance, as usual; `"unbiased"` adds it to
             the standard deviation, computed over D - 1 (the notebook, with 1e-6).
         activation: Activation of the feed-forward layers and the MLM head: `"relu"` (the book),
-            `"gelu"` (exact, with erf: Hugging Face and the blog) or `"gelu_tanh"` (Google's
-            approximation, also the notebook's).
+            `"gelu"` (exact, with erf: Hugging Face and the blog), `"gelu_tanh"` (Google's
+            approximation, also the notebook's), `"tanh"` or `"linear"` (options of google).
         mask_from: Which tokens count as padding. `"valid_lens"`: tokens past the valid length;
             `"tokens"`: also every token with id 0 (the blog and the notebook).
         pooler: Whether there is a tanh layer between `[CLS]` and the NSP head (not in the blog

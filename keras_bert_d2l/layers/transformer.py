@@ -224,7 +224,7 @@ class PositionWiseFFN(Composite):
     Args:
         ffn_num_hiddens: Width of the first layer.
         ffn_num_outputs: Width of the second layer, D.
-        activation: Activation of the first layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        activation: Activation of the first layer, as in `BERTConfig`.
         dropout: Dropout rate between the two layers.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
         initializer_range: Standard deviation of `"truncated_normal"`.

@@ -32,8 +32,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
     """Return the activation function for the configuration's `activation`."""
-    functions = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
-    return functions[check_field("activation", activation)]
+    own = {"relu": ops.relu, "gelu": gelu, "gelu_tanh": gelu_tanh}
+    return own.get(check_field("activation", activation)) or keras.activations.get(activation)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -136,6 +136,8 @@ def assert_equal_outputs(ours, theirs, batch):
         ({}, ["prediction_logits", "seq_relationship_logits"]),
         ({"activation": "relu", "layer_norm_epsilon": 1e-3}, ["prediction_logits"]),
         ({"activation": "gelu_tanh", "num_segments": 3, "num_heads": 8}, ["prediction_logits"]),
+        ({"activation": "tanh"}, ["prediction_logits"]),
+        ({"activation": "linear"}, ["prediction_logits"]),
         ({"tie_embeddings": False}, ["prediction_logits", "seq_relationship_logits"]),
         ({"pooler": False, "next_sentence": False}, ["logits"]),
         ({"pooler": False, "next_sentence": False, "tie_embeddings": False}, ["logits"]),

@@ -110,7 +110,10 @@ _FIELDS: foreign_config.FieldTable = {
     **foreign_config.GOOGLE_FIELDS,
     "type_vocab_size": ("num_segments", 16),
 }
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh"}  # modeling.py, `gelu`
+_ACTIVATIONS = {  # modeling.py, `get_activation`
+    **{name: name for name in ("relu", "tanh", "linear")},
+    "gelu": "gelu_tanh",
+}
 # The field for weights that are missing, and those of the multilingual and Chinese models that
 # modeling.py does not read.
 _IGNORED = """
@@ -143,7 +146,7 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     """
     fields = {
         **foreign_config.their_fields(config, _FIELDS),
-        "hidden_act": "relu" if config.activation == "relu" else "gelu",
+        "hidden_act": {"gelu_tanh": "gelu"}.get(config.activation, config.activation),
     }
     foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
     write_json(path, fields, sort_keys=True)
@@ -152,7 +155,7 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
 def _from_fields(fields: ConfigDict) -> BERTConfig:
     if "vocab_size" not in fields:
         raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
-    activation = str(fields.get("hidden_act", "gelu")).lower()
+    activation = str(fields.get("hidden_act", "gelu") or "linear").lower()
     check_choice("hidden_act", activation, tuple(_ACTIVATIONS))
     return BERTConfig.preset(
         "google",

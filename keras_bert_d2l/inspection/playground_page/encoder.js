@@ -5,7 +5,9 @@
 const PAUSE_AFTER = 30;  // milliseconds of work after which the browser may draw and take input
 
 const ACTIVATIONS = {
+  linear: x => x,
   relu: x => Math.max(x, 0),
+  tanh: Math.tanh,
   gelu: x => x * 0.5 * (1 + erf(x * Math.SQRT1_2)),
   gelu_tanh: x => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
 };

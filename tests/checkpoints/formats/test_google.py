@@ -272,18 +272,25 @@ def test_missing_fields_have_the_defaults_of_googles_code(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("relu", "relu"), ("gelu", "gelu_tanh"), ("GELU", "gelu_tanh")]
+    ("theirs", "ours"),
+    [
+        *(("relu", "relu"), ("gelu", "gelu_tanh"), ("GELU", "gelu_tanh"), ("tanh", "tanh")),
+        *(("Linear", "linear"), (None, "linear")),  # as in `get_activation` of modeling.py
+    ],
 )
 def test_gelu_means_the_tanh_approximation(tmp_path, theirs, ours):
     path = write_config(tmp_path / "c.json", vocab_size=9, hidden_act=theirs)
-    assert config_from_json(path).activation == ours
+    config = config_from_json(path)
+    assert config.activation == ours
+    config_to_json(config, path)
+    assert config_from_json(path) == config
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"vocab_size": 9, "relative_attention": 1}', "`relative_attention` is not s"),
-        ('{"vocab_size": 9, "hidden_act": "tanh"}', "`hidden_act`.*'tanh'"),
+        ('{"vocab_size": 9, "hidden_act": "elu"}', "`hidden_act`.*'elu'"),
         ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' in the file"),
         ('{"hidden_size": 768}', "'vocab_size' is missing"),
         ("[1, 2]", "JSON object"),

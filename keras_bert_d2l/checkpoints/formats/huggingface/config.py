@@ -33,7 +33,7 @@ _FIELDS: foreign_config.FieldTable = {
     "tie_word_embeddings": ("tie_embeddings", True),
 }
 _ACTIVATIONS = {
-    "relu": "relu",
+    **{name: name for name in ("relu", "tanh", "linear")},
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
