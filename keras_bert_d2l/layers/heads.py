@@ -54,7 +54,7 @@ class MaskLM(Composite):
             only the logits.
         layer_norm_epsilon: Epsilon of the layer normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
-        activation: Activation of the hidden layer: `"relu"`, `"gelu"` or `"gelu_tanh"`.
+        activation: Activation of the hidden layer, as in `BERTConfig`.
         initializer: `"book"` or `"truncated_normal"`. With both, the output kernel starts small,
             so that the initial loss is about ln V.
         initializer_range: Standard deviation of `"truncated_normal"` and of the output kernel.
@@ -335,8 +335,8 @@ class Pooling(keras.layers.Layer):
     Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3.
 
     Args:
-        pooling: `"cls"`, the first token; `"mean"` or `"max"`, over all tokens including special
-            ones.
+        pooling: `"cls"`, the first token that is not padding; `"mean"` or `"max"`, over all tokens
+            including special ones.
         normalize: Whether to scale the vectors to length 1.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
@@ -368,7 +368,11 @@ class Pooling(keras.layers.Layer):
     def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:
         X = ops.cast(X, self.compute_dtype)
         is_token = ops.ones(ops.shape(X)[:2], "bool") if is_token is None else is_token
-        vectors = X[:, 0] if self.pooling == "cls" else pooled(X, is_token, self.pooling)
+        if self.pooling == "cls":  # at position 0, unless rows are padded on the left
+            first = ops.argmax(ops.cast(is_token, "int32"), axis=1)
+            vectors = gather_positions(X, first[:, None], "is_token")[:, 0]
+        else:
+            vectors = pooled(X, is_token, self.pooling)
         return unit(vectors) if self.normalize else vectors
 
     def compute_output_shape(self, X_shape: Shape, is_token_shape: Shape | None = None) -> Shape:

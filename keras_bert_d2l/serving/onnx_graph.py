@@ -190,7 +190,8 @@ def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:
     column = graph.add("Unsqueeze", mask, graph.constant([2], "int64"))
     tokens = graph.constant([1], "int64")
     if layer.pooling == "cls":
-        X = first_token(graph, X)
+        first = graph.add("ArgMax", graph.add("Cast", mask, to=_INT64), axis=1, keepdims=1)
+        X = graph.add("GatherND", X, first, batch_dims=1)
     elif layer.pooling == "max":
         shown = graph.add("Where", column, X, graph.constant(-3e38))
         X = graph.add("ReduceMax", shown, tokens, keepdims=0)

@@ -38,8 +38,10 @@ CONFIGS = {
         "num_segments": 3,
         "first_segment_id": 1,
     },
-    "no-pooler": {"pooler": False, "mlm_head": "linear"},
+    "no-pooler": {"pooler": False, "activation": "tanh"},
     "no-nsp": {"next_sentence": False, "tie_embeddings": True, "mlm_head": "linear"},
+    "linear": {"activation": "linear", "mlm_head": "linear", "num_tokens": VOCAB_SIZE - 2},
+    "rows without a token": {**GOOGLE, "num_tokens": VOCAB_SIZE - 2},
 }
 
 
@@ -161,7 +163,8 @@ def test_text_embedders_match_keras(pooling, normalize, fields, make_model, ask)
     onnx_model = ask(model)
     for size, length, _ in SHAPES:
         batch = make_batch(size, length)
-        batch["tokens"][:, 0] = 1  # a text with only padding has no maximum
+        # For "cls", there is padding on the left. A text with only padding has no maximum.
+        batch["tokens"][:, 0] = pooling != "cls"
         encoded = model.encoder(**batch)
         expected = {"last_hidden_state": encoded, "sentence_embedding": model(batch)}
         assert_equal(onnx_model(batch), expected)

@@ -48,6 +48,16 @@ def test_vectors_are_pooled_over_the_tokens_of_the_text(bert, batch, pooling, no
     np.testing.assert_allclose(model(batch), expected, atol=1e-6)
 
 
+def test_cls_is_the_first_token_that_is_not_padding(bert, batch):
+    model = TextEmbedder(bert, "cls", normalize=False)
+    starts = np.array([0, 1, 3, 2, LENGTH - 1, LENGTH])[:SIZE]  # the last row is only padding
+    mask = np.arange(LENGTH) >= starts[:, None]
+    del batch["valid_lens"]
+    encoded = bert.encoder(batch["tokens"], batch["segments"], attention_mask=mask).numpy()
+    found = model({**batch, "attention_mask": mask})
+    np.testing.assert_array_equal(found, encoded[np.arange(SIZE), starts % LENGTH])
+
+
 def test_without_valid_lens_all_tokens_count(bert, batch):
     model = TextEmbedder(bert)
     expected = model({**batch, "valid_lens": np.full(SIZE, LENGTH)})
