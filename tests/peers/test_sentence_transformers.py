@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.layers.heads import Pooling
 from tests.checkpoints.sbert_folders import FOLDERS, TEXT, write
 
 NEEDED = "needs sentence-transformers: make test-peers"
@@ -48,6 +49,37 @@ def test_a_saved_embedder_loads_in_sentence_transformers(pooling, normalize, ber
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     np.testing.assert_allclose(theirs.encode(TEXTS), kb.embed(ours, TEXTS), atol=2e-6)
     assert theirs.max_seq_length == ours.bert_config.max_len
+
+
+@pytest.mark.parametrize("doubled", [0, 1, 4])
+def test_the_metrics_of_a_search_are_equal_also_for_several_correct_texts(doubled, bert):
+    evaluation = pytest.importorskip("sentence_transformers.evaluation", reason=NEEDED)
+    queries = ["the cat", "the mat", "sat on", "in paris", "paris ."]
+    corpus = ["cat", "mat .", "cat sat", "in", "paris", "the cats", "on the mat", "sat", "in cat"]
+    pairs = [(n, n) for n in range(5)] + [(n, n + 5) for n in range(doubled)]
+    correct = {str(n): {str(b) for a, b in pairs if a == n} for n in range(5)}
+    named = ({str(n): text for n, text in enumerate(texts)} for texts in (queries, corpus))
+    ours = kb.load_task(kb.TextEmbedder, bert, pooling="mean").model
+    steps = [models.Transformer(str(bert)), models.Pooling(16, "mean")]
+    theirs = sentence_transformers.SentenceTransformer(modules=steps, device="cpu")
+    expected = evaluation.InformationRetrievalEvaluator(*named, correct)(theirs)
+    texts, texts_b = zip(*((queries[a], corpus[b]) for a, b in pairs), strict=True)
+    examples = kb.PairExamples(texts=texts, texts_b=texts_b, negatives=corpus[-len(pairs) :])
+    found = kb.evaluate(ours, examples).metrics
+    for k in (1, 10):
+        assert found[f"recall@{k}"] == pytest.approx(expected[f"cosine_recall@{k}"])
+    assert found["mean_reciprocal_rank"] == pytest.approx(expected["cosine_mrr@10"])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_padding_may_be_on_the_left(pooling):
+    torch = pytest.importorskip("torch")
+    X = np.random.default_rng(0).normal(size=(4, 5, 3)).astype("float32")
+    mask = np.arange(5) >= np.array([[0], [1], [3], [4]])
+    features = {"token_embeddings": torch.tensor(X), "attention_mask": torch.tensor(mask).int()}
+    expected = models.Pooling(3, pooling)(features)["sentence_embedding"]
+    found = Pooling(pooling, normalize=False)(X, mask)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -129,18 +129,25 @@ def _vectors(model: TextEmbedder, texts: Sequence[str], batch_size: int) -> np.n
     return vectors[[different[text] for text in texts]]
 
 
-def retrieval_scores(ranks: Sequence[int]) -> dict[str, float]:
-    """Return the metrics of a search.
+def retrieval_scores(examples: PairExamples, ranks: Sequence[int]) -> dict[str, float]:
+    """Return the metrics of a search, as means over the queries, the different first texts.
+
+    Source: `InformationRetrievalEvaluator` of sentence-transformers.
 
     Args:
-        ranks: The rank of the correct text of each query among all candidates, from 1.
+        examples: The pairs.
+        ranks: For each pair, the rank of its second text among itself and the wrong texts, from 1.
 
-    Returns: `recall@1` and `recall@10`, the share of correct texts among the first 1 and 10; and
-        `mean_reciprocal_rank`.
+    Returns: `recall@1` and `recall@10`, the share of the correct texts of a query that are among
+        the first 1 and 10; and `mean_reciprocal_rank`, of the first correct text.
     """
-    found = np.asarray(ranks)
-    metrics = {f"recall@{k}": float((found <= k).mean()) for k in (1, 10)}
-    return {**metrics, "mean_reciprocal_rank": float((1 / found).mean())}
+    of_query: dict[str, dict[str, int]] = {}
+    for query, correct, rank in zip(examples.texts, examples.texts_b or (), ranks, strict=True):
+        of_query.setdefault(query, {})[correct] = rank
+    # The correct texts of a query are in each other's way.
+    found = [np.sort([*own.values()]) + np.arange(len(own)) for own in of_query.values()]
+    metrics = {f"recall@{k}": float(np.mean([(own <= k).mean() for own in found])) for k in (1, 10)}
+    return {**metrics, "mean_reciprocal_rank": float(np.mean([1 / own[0] for own in found]))}
 
 
 def evaluate_pairs(
@@ -180,4 +187,4 @@ def _evaluate_retrieval(model: TextEmbedder, examples: PairExamples, batch_size:
             nearest = int(others.argmax())
             score = float(others[nearest])
             mistakes.append(Mistake(name, anchor, right, candidates[nearest], score))
-    return evaluation_of(examples, retrieval_scores(ranks), cosines, mistakes)
+    return evaluation_of(examples, retrieval_scores(examples, ranks), cosines, mistakes)
