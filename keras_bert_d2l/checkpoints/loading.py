@@ -168,9 +168,10 @@ def load_task(
 ) -> Pretrained:
     """Load a checkpoint of any known format as a task model.
 
-    A checkpoint of the same task is loaded with its head. For a BERT without a task, the encoder is
-    loaded (and the pooler, if the task uses it); the head is initialized at random, and this is
-    reported. A `TextEmbedder` has the pooling that a folder of sentence-transformers defines.
+    A checkpoint of the same task is loaded with its head. For a BERT without a task, and for a
+    checkpoint of the same task with other labels, the encoder is loaded (and the pooler, if the
+    task uses it); the head is initialized at random, and this is reported. A `TextEmbedder` has the
+    pooling that a folder of sentence-transformers defines.
 
     Args:
         kind: The class of the task, for example `SequenceClassifier`.
@@ -178,15 +179,16 @@ def load_task(
         verify: As for `load_pretrained`.
         verbose: As for `load_pretrained`.
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
-            checkpoint of the same task, they may be omitted; otherwise they must match it. Labels
-            that the checkpoint calls `LABEL_0`, `LABEL_1` and so on get the given names.
+            checkpoint of the same task, they may be omitted; otherwise they must match it, unless
+            `labels` are others, for a new head. Labels that the checkpoint calls `LABEL_0`,
+            `LABEL_1` and so on get the given names.
 
     Returns:
         The model with the tokenizer attached, the tokenizer and the configuration.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
-        ValueError: The checkpoint has a different task or different labels, is damaged, or is a
+        ValueError: The checkpoint has a different task or different options, is damaged, or is a
             BERT that does not support the task.
 
     Example:
@@ -210,6 +212,10 @@ def load_task(
     heads = heads_of(kind, options.get("pooling"))
     checkpoint = _with_names(checkpoint, options.get("labels"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
+    stored = task_fields(model) or {}
+    if isinstance(model, kind) and _are_others(options.get("labels"), stored.get("labels")):
+        options = {**{name: stored[name] for name in kind.fields}, **options}
+        model = without_head(model)
     if not isinstance(model, TaskModel):
         if checkpoint.embedding is not None and not kind.has_head:
             pooling = checkpoint.embedding["pooling"]
@@ -231,7 +237,6 @@ def load_task(
         if kind.has_head:
             print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
         return Pretrained(model, tokenizer, config)
-    stored = task_fields(model) or {}
     if not isinstance(model, kind):
         raise ValueError(
             f"{os.fspath(path)!r} must be a checkpoint of a {kind.__name__}. Received: the "
@@ -244,9 +249,22 @@ def load_task(
             raise ValueError(
                 f"`{name}` must match the checkpoint {os.fspath(path)!r}, "
                 f"{shown(stored.get(name))}, or be omitted. Received: {name}={shown(value)}. To "
-                "train a new head, start from a BERT without a task."
+                "train a new head, pass other labels, or start from a BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
+
+
+def without_head(model: TaskModel) -> BERTModel:
+    """Return a BERT with the encoder of a task model, and with its pooler if it has one."""
+    bert = BERTModel.from_layers(model.encoder, pooler=model.hidden)
+    bert.tokenizer = model.tokenizer
+    return bert
+
+
+def _are_others(labels: object, stored: list[str] | None) -> bool:
+    """Return whether labels are other ones, and not only in another order."""
+    given = sorted(map(str, labels)) if isinstance(labels, list | tuple) else None
+    return stored is not None and given not in (None, sorted(stored))
 
 
 def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:

@@ -337,12 +337,31 @@ def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):
         assert ("freshly" in out) == is_told
 
 
-def test_a_checkpoint_of_a_different_task_or_with_different_labels_is_rejected(saved_tasks):
+def test_a_checkpoint_of_a_different_task_or_with_labels_in_another_order_is_rejected(saved_tasks):
     folder = saved_tasks("tags", "native")
     with pytest.raises(ValueError, match=r"different task TokenClassifier \(labels: B-PER, I-PER,"):
         load_task(SequenceClassifier, folder, labels=["a", "b"])
     with pytest.raises(ValueError, match=r"`labels` must match the checkpoint.*Received"):
-        load_task(TokenClassifier, folder, labels=["N", "V"])
+        load_task(TokenClassifier, folder, labels=["O", "B-PER", "I-PER"])
+
+
+OTHERS = {"one label": "bad fine good", "several labels": "x y", "scores": "stars length"}
+OTHERS |= {"scores to 1": "a b", "tags": "B-LOC I-LOC O"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_labels_start_a_new_head_which_is_reported(name, saved_tasks, capsys):
+    old, labels = make(name), OTHERS[name].split()
+    folder = saved_tasks(name, "huggingface" if name == "one label" else "native")
+    capsys.readouterr()
+    model, tokenizer, _ = load_task(type(old), folder, labels=labels, verbose=False)
+    out = capsys.readouterr().out
+    assert (f"labels: {', '.join(labels)}" in out, out.count("with a new head")) == (True, 1)
+    assert tokenizer is model.tokenizer
+    assert model.task_config() == {**old.task_config(), "labels": labels}
+    for key, weight in named_weights(model).items():
+        is_new = key.startswith("head/")
+        assert is_new or np.array_equal(weight, named_weights(old)[key]), key
 
 
 def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tmp_path, capsys):

@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.loading import (
     heads_of,
     load_pretrained,
     load_task,
+    without_head,
 )
 from keras_bert_d2l.checkpoints.weights import with_config
 from keras_bert_d2l.checks import check_choice
@@ -215,6 +216,8 @@ def load_model(
             model = load_task(kind, options.model, **long_texts).model
         else:
             model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
+        if isinstance(model, kind) and set(train.label_names) - set(getattr(model, "labels", ())):
+            model = without_head(model)  # the labels of the data are others
         if isinstance(model, TaskModel):
             _check_own_options(options, model)
         else:

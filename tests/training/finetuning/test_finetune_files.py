@@ -49,6 +49,16 @@ def make_bert():
     return bert
 
 
+@pytest.mark.parametrize("labels", [["a", "b"], ["bad", "fine"], ["bad", "good", "fine"]])
+def test_a_classifier_gets_a_new_head_if_the_data_has_other_labels(labels, start):
+    old = SequenceClassifier(make_bert(), labels)
+    model, said = start(old)
+    is_new = "good" not in labels
+    assert [line.partition(":")[0] for line in said] == ["New head"] * is_new
+    assert model.labels == (("bad", "good") if is_new else tuple(labels))
+    np.testing.assert_array_equal(*(one.encoder.get_weights()[0] for one in (model, old)))
+
+
 def test_a_bert_gets_the_dropout_of_the_run_and_a_head(start):
     bert = make_bert()
     model, said = start(bert, dropout=0.2)
