@@ -296,59 +296,11 @@ def test_a_new_process_reads_the_environment(fresh_process, local_hub, folder, t
     assert NEEDED == set(os.listdir(found))
 
 
-def add_pooling(folder, fields, *kinds, first=1):
-    """Add the files with which sentence-transformers computes an embedding."""
-    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
-    for place, kind in enumerate(kinds, first):
-        path = f"{place}_{kind}"
-        modules.append({"type": f"sentence_transformers.models.{kind}", "path": path})
-        (folder / path).mkdir()
-        if kind == "Pooling":
-            (folder / path / "config.json").write_text(json.dumps(fields))
-    (folder / "modules.json").write_text(json.dumps(modules))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fields", "kinds", "expected"),
-    [
-        ({"pooling_mode_cls_token": True}, ["Pooling", "Normalize"], ("cls", True)),
-        ({"pooling_mode": "max", "include_prompt": True}, ["Pooling"], ("max", False)),
-    ],
-)
-def test_a_text_embedder_has_the_pooling_of_its_folder(
-    fields, kinds, expected, folder, local_hub, tmp_path, capsys
-):
-    folder = shutil.copytree(folder, tmp_path / "embedder")
-    add_pooling(folder, fields, *kinds, first=2)  # not in the usual folder, 1_Pooling
+@pytest.mark.parametrize("inside", ["", "0_Transformer"])
+def test_the_modules_of_an_embedder_are_downloaded(inside, local_hub, tmp_path, capsys):
+    folder = write(tmp_path / "old", inside=inside, bert=LOWER, pooling={"pooling_mode": "max"})
     local_hub.add("someone/embedder", folder)
+    assert kb.load_tokenizer("someone/embedder").options["lowercase"]
     model = kb.load_task(kb.TextEmbedder, "someone/embedder").model
-    assert (model.pooling, model.normalize) == expected
-    assert f"; text embedding: {expected[0]}" in capsys.readouterr().out
-    if expected[0] == "max":
-        other = kb.load_task(kb.TextEmbedder, "someone/embedder", pooling="mean").model
-        assert other.pooling == "mean"
-
-
-def test_a_bert_in_a_folder_of_its_own_is_downloaded(local_hub, tmp_path):
-    local_hub.add("someone/old", write(tmp_path / "old", inside="0_Transformer", bert=LOWER))
-    assert kb.load_tokenizer("someone/old").options["lowercase"]
-    assert kb.load_task(kb.TextEmbedder, "someone/old").tokenizer.options["lowercase"]
-
-
-def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(folder, tmp_path):
-    folder = shutil.copytree(folder, tmp_path / "embedder")
-    add_pooling(folder, {"pooling_mode_cls_token": True}, "Pooling")
-    (folder / "1_Pooling").rename(tmp_path / "1_Pooling")
-    with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json.*names.*Copy"):
-        kb.load_pretrained(folder)
-    kind = "sentence_transformers.models.Pooling"
-    for path in ("../1_Pooling", str(tmp_path / "1_Pooling"), None):
-        (folder / "modules.json").write_text(json.dumps([{"type": kind, "path": path}]))
-        with pytest.raises(ValueError, match=r"modules.json' must have the `path` of a folder"):
-            kb.load_pretrained(folder)
-    (folder / "modules.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"modules.json.*list of objects"):
-        kb.load_pretrained(folder)
-    (folder / "modules.json").write_text("[]")
-    assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)
+    assert (model.pooling, model.normalize, model.tokenizer.options["lowercase"]) == ("max", 1, 1)
+    assert "; text embedding: max" in capsys.readouterr().out

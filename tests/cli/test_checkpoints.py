@@ -3,11 +3,12 @@ import re
 import pytest
 
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.saving import convert_checkpoint, save_pretrained
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab import Vocab
+from tests.checkpoints.sbert_folders import CLS, write
 
 VOCAB = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"])
 CONFIG = BERTConfig.preset(
@@ -65,15 +66,8 @@ def test_commands_accept_names_of_the_hub(run, error, checkpoint, local_hub, tmp
 
 
 def test_a_model_of_sentence_transformers_is_exported_with_its_pooling(checkpoint, tmp_path):
-    plain, folder = tmp_path / "plain", tmp_path / "embedder"
-    for path in (plain, folder):
-        convert_checkpoint(checkpoint, path, format="huggingface")
-    assert isinstance(load(plain, as_embedder=None).model, BERTModel)
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
-    (folder / "modules.json").write_text(
-        '[{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]'
-    )
+    assert isinstance(load(checkpoint, as_embedder=None).model, BERTModel)
+    folder = write(tmp_path / "embedder", pooling=CLS)
     assert load(folder, as_embedder=None).model.pooling == "cls"
 
 

@@ -1,12 +1,13 @@
 """Folders of sentence-transformers give the vectors of sentence-transformers, or an error."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from tests.checkpoints.sbert_folders import FOLDERS, LOWER, TEXT, edit_json, write
+from tests.checkpoints.sbert_folders import FOLDERS, TEXT, VECTORS, edit_json, write
 
 
 @pytest.fixture(scope="module")
@@ -23,35 +24,26 @@ def vector(path):
 @pytest.mark.filterwarnings("ignore:Truncated to")
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_vectors_are_those_of_the_library_also_after_saving(name, tmp_path):
-    options, expected = FOLDERS[name]
-    model, found = vector(write(tmp_path / "theirs", **options))
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    model, found = vector(write(tmp_path / "theirs", **FOLDERS[name]))
+    np.testing.assert_allclose(found, VECTORS[name], atol=2e-6)
     format = "native" if name == "truncated" else "huggingface"
     kb.save_pretrained(model, tmp_path / "saved", format=format)
     np.testing.assert_array_equal(vector(tmp_path / "saved")[1], found)
 
 
-@pytest.mark.parametrize("inside", ["", "0_Transformer"])
-def test_the_tokenizer_alone_lowercases_too(inside, tmp_path):
-    tokenizer = kb.load_tokenizer(write(tmp_path, bert=LOWER, inside=inside))
-    words = tokenizer.vocab.to_tokens(tokenizer.tokenize(["The CAFÉ"])[0].numpy())
-    assert words == ["the", "café"]
+POOLING, NORMALIZE = "1_Pooling/config.json", "2_Normalize/config.json"
+BERT = "sentence_bert_config.json"
 
 
 @pytest.mark.parametrize(
     ("file", "fields", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
-        ("1_Pooling/config.json", {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
-        ("2_Normalize/config.json", {"module_input_name": "x"}, "mean and Normalize of 'x'"),
-        ("sentence_bert_config.json", {"tokenizer_args": {"a": 1}}, "Transformer with tokenizer_a"),
-        ("sentence_bert_config.json", {"query_length": 32}, "query_length=32 and mean"),
-        (
-            "sentence_bert_config.json",
-            {"do_lower_case": "yes"},
-            "`do_lower_case` must be True",
-        ),
-        ("sentence_bert_config.json", {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),
+        (POOLING, {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
+        (POOLING, {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
+        (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x'"),
+        (BERT, {"tokenizer_args": {"a": 1}}, "Transformer with tokenizer_args"),
+        (BERT, {"do_lower_case": "yes"}, "`do_lower_case` must be True or False"),
+        (BERT, {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),
     ],
 )
 def test_an_unsupported_setting_is_an_error(file, fields, message, plain, tmp_path):
@@ -61,15 +53,13 @@ def test_an_unsupported_setting_is_an_error(file, fields, message, plain, tmp_pa
         kb.load_task(kb.TextEmbedder, folder)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"steps": ("Pooling", "Dense", "Normalize")}, "mean and Dense and Normalize"),
-        ({"steps": ("Normalize", "Pooling")}, "Normalize and mean"),
-        ({"classes": {"Pooling": "my_code.Pooling"}}, "my_code.Pooling"),
-    ],
-)
-def test_another_computation_is_an_error_that_describes_it(options, message, tmp_path):
+OTHERS = [("mean and Dense and Normalize", {"steps": ("Pooling", "Dense", "Normalize")})]
+OTHERS += [("Normalize and mean", {"steps": ("Normalize", "Pooling")})]
+OTHERS += [("my_code.Pooling", {"classes": {"Pooling": "my_code.Pooling"}})]
+
+
+@pytest.mark.parametrize(("message", "options"), OTHERS)
+def test_another_computation_is_an_error_that_describes_it(message, options, tmp_path):
     folder = write(tmp_path, **options)
     with pytest.raises(ValueError, match=f"embeds texts with .*{message}.*, which a TextEmbedder"):
         kb.load_task(kb.TextEmbedder, folder)
@@ -84,9 +74,18 @@ def test_a_default_prompt_is_reported(plain, tmp_path):
         kb.load_task(kb.TextEmbedder, folder)
 
 
-def test_the_length_of_a_text_embedder_must_fit_its_bert():
-    bert = kb.BERTModel(9, 4, 8, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    assert kb.TextEmbedder(bert, max_len=16).max_row_len == 16
-    for max_len in (2, 17):
-        with pytest.raises(ValueError, match="`max_len` must be"):
-            kb.TextEmbedder(bert, max_len=max_len)
+def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_path):
+    folder = shutil.copytree(plain, tmp_path / "embedder")
+    (folder / "1_Pooling").rename(tmp_path / "1_Pooling")
+    with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json.*names.*Copy"):
+        kb.load_pretrained(folder)
+    kind = "sentence_transformers.models.Pooling"
+    for path in ("../1_Pooling", str(tmp_path), None, 1):
+        modules = [1] if path == 1 else [{"type": kind, "path": path}]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        with pytest.raises(
+            ValueError, match=r"modules.json' must (have the `path`|contain a list)"
+        ):
+            kb.load_pretrained(folder)
+    (folder / "modules.json").write_text("[]")
+    assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)
