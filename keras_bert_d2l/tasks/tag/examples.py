@@ -95,7 +95,8 @@ class Lines(TaskExamples):
 _BLANKS = " \t\r\n"  # other whitespace may be a word, such as U+3000 in Chinese treebanks
 _WORD = re.compile(rf"[^{_BLANKS}]+")
 _FEW = 5  # at most one of this many rows may look like a sentence in a table of single words
-_SAMPLE = 100  # sentences used to detect a column of word numbers
+_LONG = 100  # more words in a file without empty lines are reported
+_OTHER_COLUMNS = re.compile(r".+[,;|][^\W\d][\w-]*")  # "Ada;B-PER"
 
 
 class _Words(NamedTuple):
@@ -151,6 +152,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
             sentences are not marked.
     """
     table = _read(file, options)
+    if table.has_words and table.columns is None and _is_counted(table.rows):
+        table = dataclasses.replace(table, rows=_ended_by_numbers(table.rows))
     columns = _find_columns(file, table, options)
     rows = list(_rows(table, columns))
     while rows and rows[-1].is_end:
@@ -162,7 +165,10 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         layout = dataclasses.replace(layout, has_labels=any(row.labels for row in rows))
     notes: tuple[str, ...] = ()
     if table.has_words:
+        num_words = sum(not row.is_end for row in rows)
         rows = _joined(rows)
+        if len(rows) == 1 and num_words > _LONG:
+            notes = (f"read {num_words:,} words as one sentence: no empty line ends one",)
     elif len(rows) > 1:
         rows, notes = _rows_or_words(file, rows, layout, columns, "id" in options.columns)
     seen: set[str] = set()  # the labels
@@ -239,12 +245,25 @@ def _with_marks(
         counted = (row._replace(id=str(row.line) if row.id == first else "") for row in rows)
         return list(counted), "where the numbers of words start again"
     if any(row in (before, "") for before, row in pairs) or has_chosen_id:
-        return rows, "where the id changes" + (", and at empty rows" if mark else "")
+        parts = Counter(id for id, _ in itertools.groupby(row.id for row in rows if row.id))
+        again = sum(number > 1 for number in parts.values())
+        ends = "where the id changes" + (", and at empty rows" if mark else "")
+        hint = f" ({how_many(again, 'id')} in several places: sort the rows by id if they belong"
+        return rows, f"{ends}{hint} together)" if again else ends
     return [row._replace(id="") for row in rows], mark
 
 
 def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
     """Raise `ValueError` if most words of a CoNLL file are texts of several words."""
+    unlabeled = (row for row in rows if not row.labels)
+    columns = [row for row in unlabeled if _OTHER_COLUMNS.fullmatch(as_string(row.words))]
+    if 2 * len(columns) > len(rows):
+        raise file.error(
+            columns[0].line,
+            "the columns of a file with one word per line must be separated by tabs or spaces. "
+            f"Received: {shown(columns[0].words)}. Replace the separators, or add a first line "
+            "such as 'word;tag' and name the file .csv.",
+        )
     texts = [row for row in rows if " " in as_string(row.words)]
     if 2 * len(texts) > len(rows):
         raise file.error(
@@ -306,18 +325,30 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
 
 
 def _is_counted(rows: Sequence[Row]) -> bool:
-    """Return whether the first column numbers the words of each sentence, from 0 or 1."""
-    groups = itertools.groupby((row.cells for row in rows), bool)
-    words_of = (list(group) for has_words, group in groups if has_words)
-    sentences = list(itertools.islice(words_of, _SAMPLE))
-    return max(map(len, sentences), default=0) > 1 and any(
-        all(
-            word[0] == str(number)
-            for words in sentences
-            for number, word in enumerate(words, start)
+    """Return whether the first column numbers words, from 0 or 1, in each sentence or in all."""
+    numbers = [str(row.cells[0]) for row in rows if len(row.cells) > 2]
+    return (
+        len(set(numbers)) > 1
+        and numbers[0] in ("0", "1")
+        and all(
+            number == numbers[0]
+            or (number.isdecimal() and before.isdecimal() and int(number) == int(before) + 1)
+            for before, number in itertools.pairwise(numbers)
         )
-        for start in (0, 1)
     )
+
+
+def _ended_by_numbers(rows: Sequence[Row]) -> list[Row]:
+    """End a sentence also where the numbers of its words, in the first column, start again."""
+    ended, id = [rows[0]], ""
+    for before, row in itertools.pairwise(rows):
+        if not row.cells:
+            id = ""
+        elif before.cells and row.cells[0] == rows[0].cells[0]:
+            id = str(row.line)
+            ended.append(Row(row.line, []))
+        ended.append(row._replace(sentence=id or row.sentence))
+    return ended
 
 
 def _rows(table: Table, columns: Columns) -> Iterator[_Words]:

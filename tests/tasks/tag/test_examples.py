@@ -173,10 +173,11 @@ def test_words_may_be_in_the_rows_of_json_or_of_data_in_memory(write):
     assert read_examples("tag", lists).words == (("Hello",), ("Bye",))
 
 
-def test_a_column_that_numbers_the_words_is_skipped(write):
-    path = write("germeval.tsv", "# a\n1\tBerlin\tB-LOC\tO\n2\tist\tO\tO\n\n1\tJa\tO\tO\n")
-    examples = read_examples("tag", path, label=3)
-    assert examples.words == (("Berlin", "ist"), ("Ja",))
+@pytest.mark.parametrize("numbers", ["12121", "01010", "12\n34\n5", "12\n12\n1", "12\n121"])
+def test_numbers_of_words_are_no_words_and_end_sentences(write, numbers):
+    content = "".join("\n" if number == "\n" else f"{number} w O\n" for number in numbers)
+    examples = read_examples("tag", write("a.conll", content), label=3)
+    assert (examples.words, len({*examples.ids})) == ((("w", "w"), ("w", "w"), ("w",)), 3)
     assert examples.columns == {"text": "2", "label": "3"}
     numbers = write("numbers.tsv", "1\tO\n2\tO\n")
     assert read_examples("tag", numbers).words == (("1", "2"),)
@@ -300,3 +301,15 @@ def test_an_id_may_stand_at_the_first_word_of_a_sentence_only(write, name, separ
     examples = read_examples("tag", write(name, content))
     assert examples.words == (("Ada", "left"), ("[1]", "ran"))
     assert examples.ids == ("S 1", "S 2")
+
+
+@pytest.mark.parametrize("row", ["a;B-PER", "a,O", "a|PERSON", "der;ART", ";;PUNCT"])
+def test_columns_with_other_separators_are_no_words(write, row):
+    with pytest.raises(ValueError, match="tabs or spaces. Received: .*name the file"):
+        read_examples("tag", write("a.txt", f"{row}\n{row}\n\n{row}\n"))
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 1, 1, 0], [*"aabba"], [1, 2, 2, 1, 3]])
+def test_sentences_in_several_places_are_reported(ids):
+    table = {"sentence_id": ids, "word": [*"abcde"], "tag": [*"OOOOO"]}
+    assert "1 id in several places: sort" in read_examples("tag", table).notes[0]
