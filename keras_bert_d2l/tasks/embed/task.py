@@ -1,10 +1,11 @@
 """The record of the task `embed`; see `tasks/task.py`."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.data.tasks.readers.columns import NUMBER, Columns, ReadingOptions
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.classify.examples import score_lines, text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
     from keras_bert_d2l.text.vocab import Vocab
+
+_SCORE = re.compile(r"\s*[-+]?[\d.,]*\d[\d.,]*(?:%|e-?\d+)?\s*")  # also "3,8"
 
 
 class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
@@ -58,9 +61,13 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         """Return the columns by their order: the texts, and then a score or a negative."""
         if len(cells) not in (2, 3):
             return None
-        third = None if len(cells) == 2 else 2
-        is_score = third is not None and all(map(NUMBER.fullmatch, cells[third]))
-        return Columns(0, 1, label=third) if is_score else Columns(0, 1, negative=third)
+        if len(cells) == 2:
+            return Columns(0, 1)
+        filled = [cell for cell in cells[2] if cell.strip()]
+        scores = sum(_SCORE.fullmatch(cell) is not None for cell in filled)
+        # A row whose score is missing or no number, such as "3,8", is dropped with the reason.
+        is_score = 2 * scores > len(filled)
+        return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
 
     def label_lines(self, examples: PairExamples) -> Sequence[tuple[str, str]]:
         if examples.labels is not None:

@@ -177,6 +177,7 @@ def test_a_first_label_that_never_recurs_may_be_a_header(write):
         (["anchor\tpositive", "a b\tc d"], {"text": "anchor", "text_b": "positive"}, None, None),
         (["a b\tc d", "e f\tg"], {"text": "1", "text_b": "2"}, None, None),
         (["a b\tc d\t0.5", "e f\tg\t5"], {"label": "3"}, (0.5, 5.0), None),
+        (["a b\tc\t5", "e\tf\t", "g\th\tn/a", "i\tj\t1e-5"], {"label": "3"}, (5, 1e-5), None),
         (["a b\tc d\t1 x", "e f\tg\ty"], {"negative": "3"}, None, ("1 x", "y")),
         (["sentence1\tsentence2\tscore", "a\tb\t3"], {"label": "score"}, (3.0,), None),
         (["query\tpositive\tnegative", "a\tb\tc"], {"negative": "negative"}, None, ("c",)),
