@@ -76,8 +76,10 @@ _NAMES: Names = {
 _SIGNATURE = "bert/embeddings/word_embeddings"
 # The heads of run_classifier.py and run_squad.py.
 _CLASSIFIER, _SQUAD, _POOLER = "output_weights", "cls/squad/output_weights", "bert/pooler/"
-# The state of the optimizer: two slots for every variable, and the number of steps.
-_SLOTS, _STEP = ("/adam_m", "/adam_v"), "global_step"
+# The state of Google's optimizer and of tf.train.AdamOptimizer: two slots for every variable, the
+# number of steps, and powers.
+_SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
+_STEPS = ("global_step", "beta1_power", "beta2_power")
 
 
 def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
@@ -207,7 +209,7 @@ def describe(
     vocab = Vocab.from_file(vocab_file) if tokenizer and has_file(vocab_file) else None
     arrays = open_tf1(prefix)
     check_extent(config, arrays)
-    weights = [name for name in arrays.shapes if name != _STEP and not name.endswith(_SLOTS)]
+    weights = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
     wrapper = wrapper_prefix(arrays, _SIGNATURE)
     arrays = arrays.select({name.removeprefix(wrapper): name for name in weights})
     task = _task(arrays.shapes)

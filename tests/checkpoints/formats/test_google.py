@@ -414,8 +414,9 @@ def test_a_checkpoint_of_tensorflow_2_is_rejected(folder):
 
 def test_the_state_of_the_optimizer_is_not_read(folder):
     stored = arrays(folder / "bert_model.ckpt")
-    slots = {f"{name}/{slot}": x for name, x in stored.items() for slot in ("adam_m", "adam_v")}
-    save_arrays(folder / "bert_model.ckpt", {**stored, **slots, "global_step": np.int64(2)})
+    state = {f"{n}/{slot}": x for n, x in stored.items() for slot in ("adam_v", "Adam", "Adam_1")}
+    state |= dict.fromkeys(("global_step", "beta1_power", "beta2_power"), np.int64(2))
+    save_arrays(folder / "bert_model.ckpt", stored | state)
     assert google.describe(folder).arrays.shapes.keys() == stored.keys()
     assert not model_of(google.describe(folder)).missing_heads
 

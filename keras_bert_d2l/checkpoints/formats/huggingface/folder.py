@@ -144,6 +144,8 @@ def current_names(stored: NamedArrays, prefix: str = "") -> dict[str, str]:
     # effect.
     if _DECODER_BIAS in names:
         names[_MLM_BIAS] = names.pop(_DECODER_BIAS)
+    if _DECODER in names and _TOKEN_EMBEDDING not in names:  # tied weights may be stored once
+        names[_TOKEN_EMBEDDING] = names.pop(_DECODER)
     return names
 
 
