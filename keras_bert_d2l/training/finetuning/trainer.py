@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import math
 import shlex
 import textwrap
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.formats import native
+from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.files import write_checksums, write_json
@@ -140,7 +142,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
 
     def check_settings(self, of_run: Mapping[str, object]) -> None:
         for setting, value in self.settings().items():
-            if of_run.get(setting) != value:
+            if of_run.get(setting, value) != value:
                 raise ValueError(
                     f"The run {self.run.name!r} was started with {setting}="
                     f"{shown(of_run.get(setting))} and can only be resumed with it. Received: "
@@ -243,7 +245,13 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         )
 
     def settings(self) -> dict[str, object]:
-        return {**self._own_options(), "data": self.data.fingerprint}
+        """Return what must be the same when the run resumes, in the form of JSON."""
+        tokenizer = self.model.tokenizer
+        model = {**self.model.bert_config.to_dict(), **(task_fields(self.model) or {})}
+        if tokenizer is not None:
+            model |= {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint}
+        model = {f"model.{name}": value for name, value in json.loads(json.dumps(model)).items()}
+        return {**self._own_options(), **model, "data": self.data.fingerprint}
 
     def _own_options(self) -> dict[str, object]:
         """Return the options without those of a run on files, which `run.yaml` has."""

@@ -1,5 +1,6 @@
 """Fine-tuning of a model in memory."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -41,9 +42,10 @@ def no_graphs(monkeypatch, request):
         monkeypatch.setattr(TaskModel, "compile", eager)
 
 
-def make_model():
+def make_model(labels=("low", "high"), dropout=0.2, **changes):
     keras.utils.set_random_seed(0)
-    return SequenceClassifier(BERTModel.from_bert_config(CONFIG), ["low", "high"], dropout=0.2)
+    bert = BERTModel.from_bert_config(dataclasses.replace(CONFIG, **changes))
+    return SequenceClassifier(bert, labels, dropout=dropout)
 
 
 def make_data(size=16, seed=0):
@@ -179,6 +181,11 @@ def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
     with pytest.raises(ValueError, match=message):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
+    other = {"labels": [*"ab"], "dropout": 0.5, "num_segments": 3, "activation": "gelu"}
+    for name, value in (other | {"ffn_num_hiddens": 9}).items():
+        model = make_model(**{name: value})
+        with pytest.raises(ValueError, match=rf"with model\.{name}=.*: model\.{name}="):
+            finetune(model, in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
     with pytest.raises(FileExistsError, match="resume=True"):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **given)
 
