@@ -243,11 +243,11 @@ def is_number(value: object) -> TypeGuard[float]:
 def has_surrogate(value: object) -> bool:
     """Return whether a string, or one in a list, has half of a surrogate pair.
 
-    JSON may have one, but UTF-8 cannot encode it. It remains of an emoji that a program truncated.
+    JSON may have one, but UTF-8 cannot encode it. Programs that truncate an emoji leave one.
     """
     if not isinstance(value, str):
         return isinstance(value, tuple | list) and any(map(has_surrogate, value))
-    if value.isascii():  # faster than to encode it
+    if value.isascii():  # faster than encoding it
         return False
     try:
         value.encode()
@@ -303,10 +303,12 @@ def _text(name: str, item: Any, words: bool, index: int) -> str | list[str]:
 
 
 def check_filled(kind: str, texts: Iterable[str]) -> None:
-    """Raise a `ValueError` if one of some texts, each a `kind` such as "question", is empty."""
+    """Raise a `ValueError` if a text is empty. `kind` names the texts, such as "question"."""
     for index, text in enumerate(texts):
         if not text.strip():
-            raise ValueError(f"A {kind} must not be empty. Received: {text!r} at index {index}.")
+            raise ValueError(
+                f"A {kind} must not be empty. Received: {shown(text)} at index {index}."
+            )
 
 
 class TruncationWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""Write the files of PyTorch in `tests/checkpoints/torch_files`, by PyTorch and transformers.
+"""Write the PyTorch files in `tests/checkpoints/torch_files`, by PyTorch and transformers.
 
 Run `.venv-peers/bin/python scripts/torch_files.py` from the root of the repository.
 """

@@ -199,7 +199,7 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     if path.suffix == ".keras":
         message += " Load a model of Keras with `keras.models.load_model`."
     elif path.is_file():
-        message += " To load a model of Hugging Face, pass its folder, not one of its files."
+        message += " To load a Hugging Face model, pass its folder, not one of its files."
     if path.is_dir():
         inside = sorted(
             os.fspath(folder)

@@ -1,8 +1,8 @@
 """Weights that `torch.save` wrote (`pytorch_model.bin`, `.pt`, `.pth`), read without unpickling.
 
 Such a file is a zip archive or, before PyTorch 1.6, a sequence of pickles and values. Its pickle
-says how tensors lie in storages, which are arrays of values after the pickle. `torch_pickles.py`
-interprets it. The entries of an archive are read at their places, not extracted.
+describes each tensor as a part of a storage, an array of values that follows the pickle.
+`torch_pickles.py` interprets it. The entries of an archive are read in place, not extracted.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ def _refusing(path: pathlib.Path) -> Iterator[None]:
     except _DAMAGE as error:
         problem = f"it lacks a part ({error})" if isinstance(error, LookupError) else error
         raise ValueError(
-            f"{os.fspath(path)!r} is not a file of weights by PyTorch: {problem}. Pickles can run "
+            f"{os.fspath(path)!r} is not a PyTorch file of weights: {problem}. Pickles can run "
             "code, so only state dicts are read, without unpickling. Copy the file again, or save "
             "the weights alone in the program that made the model: "
             "`safetensors.torch.save_model(model, 'model.safetensors')`."

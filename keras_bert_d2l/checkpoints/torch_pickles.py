@@ -131,7 +131,7 @@ class Pickles:
             case "BINPERSID":
                 push(self._storage(items[0]))
             case _:
-                raise ValueError(f"its pickle has the opcode {opcode}, or has it in a wrong place")
+                raise ValueError(f"its pickle has the unexpected opcode {opcode}")
 
     def _storage(self, description: object) -> Storage:
         match description:
@@ -141,7 +141,9 @@ class Pickles:
                 storage = Storage(key, size, *_DTYPES[name])
                 if self.storages.setdefault(key, storage) == storage:
                     return storage
-        raise ValueError(f"it describes a storage in two ways, or by {shown(_short(description))}")
+        raise ValueError(
+            f"it has an unexpected description of a storage, {shown(_short(description))}"
+        )
 
 
 def _short(value: object) -> str:
@@ -157,7 +159,7 @@ def _known(name: str) -> _Name:
 def _update(target: dict[str | int, object], items: list[Any]) -> None:
     for key, value in zip(items[::2], items[1::2], strict=True):
         is_new = isinstance(key, str | int) and key not in target
-        check(is_new, f"it has {shown(_short(key))} as a key, twice or not as a name")
+        check(is_new, f"its key {shown(_short(key))} occurs twice or is not a name")
         target[key] = value
 
 
@@ -180,7 +182,7 @@ def _result(function: object, arguments: Any) -> object:
             is_inside = needed <= (2**31 if 0 in shape else storage.size)  # no value is repeated
             check(is_inside, f"it has a tensor of the shape {shown(shape)} outside of its storage")
             return Tensor(storage, offset, shape, strides)
-    raise ValueError(f"its pickle calls {shown(name)} with other arguments than PyTorch")
+    raise ValueError(f"its pickle calls {shown(name)} with unexpected arguments")
 
 
 def state_dict(content: Any) -> dict[str, Tensor]:
@@ -188,7 +190,9 @@ def state_dict(content: Any) -> dict[str, Tensor]:
     check(isinstance(content, dict), f"it has {shown(_short(content))} instead of a dictionary")
     found = [x for x in (content, *map(content.get, _WRAPPERS)) if _is_state_dict(x)]
     others = [key for key, value in content.items() if not isinstance(value, Tensor)]
-    check(len(found) == 1, f"its entries {shown(others)} are not tensors, nor one state dict")
+    check(
+        len(found) == 1, f"its entries {shown(others)} are neither tensors nor a single state dict"
+    )
     return found[0]
 
 

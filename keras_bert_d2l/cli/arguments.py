@@ -92,7 +92,10 @@ TaskModel = Annotated[
 BatchSize = Annotated[PositiveInt, Parameter(help="Texts per batch.")]
 TopK = Annotated[PositiveInt, Parameter(alias="-k", help="Number of results.")]
 Truncate = Annotated[
-    bool, Parameter(help="Truncate texts that are too long and print their number, or refuse them.")
+    bool,
+    Parameter(
+        help="Truncate texts that are too long and report how many; otherwise, they are an error."
+    ),
 ]
 Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
 Aggregate = Annotated[

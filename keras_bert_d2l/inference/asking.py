@@ -117,8 +117,8 @@ _WITH_GRAPHS: weakref.WeakKeyDictionary[Any, dict[object, Any]] = weakref.WeakKe
 def with_graph(model: Any, kind: Callable[..., Built], *options: object) -> Built:
     """Return `kind(model, *options)`, a model that shares the encoder of another.
 
-    The next call returns the same one, whose graph Keras has built already, unless the encoder has
-    got other weights, as from LoRA or quantization.
+    Later calls return the same model, so that Keras does not build its graph again. A new one is
+    made if the encoder has other weights, as after LoRA or quantization.
     """
     weights = [id(weight) for weight in model.encoder.weights]
     made = _WITH_GRAPHS.setdefault(model, {})

@@ -46,7 +46,7 @@ def text_pairs(names: tuple[str, str], first: Any, second: Any) -> tuple[list[st
 class TextRows:
     """Rows of texts, or of pairs of texts, for a model.
 
-    After the last row, a `TruncationWarning` says how many were truncated.
+    After the last row, a `TruncationWarning` reports how many were truncated.
 
     Args:
         tokenizer: The tokenizer.
@@ -82,7 +82,7 @@ class TextRows:
         return rows
 
     def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
-        """Return the rows of some texts, of which `first` is the number of the first one."""
+        """Return the rows of some texts, the first of which has the index `first`."""
         ids = [self.tokenizer.tokenize(texts) for texts in sides]
         lengths = sum(texts.row_lengths().numpy() + 1 for texts in ids) + 1
         num_truncated = int((lengths > self.max_len).sum())
@@ -100,7 +100,7 @@ class TextRows:
         return frame_tokens(*ids, vocab=vocab, max_len=max_len, truncation=self.truncation)
 
     def warn(self) -> None:
-        """Say how many texts were truncated."""
+        """Warn about the texts that were truncated, if any."""
         if self.num_truncated:
             kind = "pair" if len(self.sides) > 1 else "text"
             found = TruncationWarning(self.num_truncated, kind, self.max_len)

@@ -74,15 +74,15 @@ def fill_mask(
             still probabilities among all tokens, so they do not add up to 1.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
-        truncate: As for `classify`. A mask that would be cut off is an error.
+        truncate: As for `classify`. Truncating a mask is an error.
 
     Returns: for one text, a list with the k most likely `Prediction`s of each mask; for a list of
         texts, a list of such lists.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model's checkpoint lacked the MLM head, a text has no mask or one that is
-            cut off, a text is too long with `truncate=False`, the vocabulary does not have the
+        ValueError: The model's checkpoint lacked the MLM head, a text has no mask, a mask would
+            be truncated, a text is too long with `truncate=False`, the vocabulary does not have the
             model's size, a target is not one token, or `top_k` or `batch_size` is out of range.
 
     Example:

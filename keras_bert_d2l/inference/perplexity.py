@@ -171,7 +171,7 @@ def pseudo_perplexity(
         tokenizer: The tokenizer. `None` means `model.tokenizer`. Perplexities are comparable only
             for the same vocabulary.
         batch_size: Rows per batch. A batch may contain rows from several texts.
-        truncate: As for `classify`. Tokens that are cut off are not predicted.
+        truncate: As for `classify`. Truncated tokens are not predicted.
 
     Returns: the `Perplexity` of the text; for a list of texts, a list. `joint_perplexity` combines
         such a list.
@@ -297,7 +297,7 @@ def minimal_pairs(
             words of several tokens are then no longer easy to predict from their own parts.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Masked copies of sentences per batch.
-        truncate: As for `classify`. Sentences that only differ after the cut count as a tie.
+        truncate: As for `classify`. Sentences that differ only in the truncated part are a tie.
         seed: Seed of the bootstrap intervals.
 
     Raises:

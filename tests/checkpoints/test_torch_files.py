@@ -1,4 +1,4 @@
-"""Files of PyTorch, which `scripts/torch_files.py` wrote, are read and never executed."""
+"""PyTorch files, which `scripts/torch_files.py` wrote, are read and never executed."""
 
 import contextlib
 import io
@@ -125,34 +125,40 @@ PICKLES = {
     "NEWOBJ": (entry(DICT + b")\x81"), "opcode NEWOBJ"),
     "EXT1": (entry(b"\x82\x01"), "opcode EXT1"),
     "PERSID": (entry(b"Phacked\n"), "opcode PERSID"),
-    "the state of a tensor": (entry(tensor() + b"}b"), "opcode BUILD, or"),
-    "ordered pairs": (entry(DICT + RUN + b"R"), "other arguments"),
+    "the state of a tensor": (entry(tensor() + b"}b"), "opcode BUILD"),
+    "ordered pairs": (entry(DICT + RUN + b"R"), "unexpected arguments"),
     "an unknown storage": (entry(tensor(kind="ComplexFloat")), "ComplexFloatStorage"),
-    "a negative size": (entry(tensor(size=-4)), "by '<tuple>'"),
-    "a view of a storage": (entry(tensor(view=("1", 0, 4))), "by '<tuple>'"),
-    "a storage of two sizes": (state(a=tensor(), b=tensor(size=3)), "in two ways"),
+    "a negative size": (entry(tensor(size=-4)), "of a storage, '<tuple>'"),
+    "a view of a storage": (entry(tensor(view=("1", 0, 4))), "of a storage, '<tuple>'"),
+    "a storage of two sizes": (state(a=tensor(), b=tensor(size=3)), "description of a storage"),
     "a storage that is too large": (entry(tensor(size=2**40)), "does not have 4,398"),
     "a storage that is missing": (entry(tensor(key="9")), "lacks a part .*data/9"),
-    "a negative offset": (entry(tensor(offset=-1)), "other arguments"),
-    "a negative stride": (entry(tensor(strides=(-2, 1))), "other arguments"),
+    "a negative offset": (entry(tensor(offset=-1)), "unexpected arguments"),
+    "a negative stride": (entry(tensor(strides=(-2, 1))), "unexpected arguments"),
     "an offset outside": (entry(tensor(offset=1)), "outside of its storage"),
     "repeated values": (entry(tensor(shape=(9**6, 9**6), strides=(0, 0))), "outside of"),
     "an enormous empty shape": (entry(tensor(shape=(2**60, 0), strides=(0, 0))), "outside of"),
     "a huge text": (entry(b"X" + struct.pack("<I", 2**32 - 1)), "only .* remain"),
     "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
     "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
-    "laughs as a key": (GOOD[:-1] + LAUGHS + b"Ns.", "'<tuple>' as a key"),
-    "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "'<tuple>' as a key"),
-    "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are not tensors"),
+    "laughs as a key": (GOOD[:-1] + LAUGHS + b"Ns.", "key '<tuple>' occurs"),
+    "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "key '<tuple>' occurs"),
+    "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are neither tensors"),
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
-    "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "as a key, twice"),
+    "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "occurs twice"),
     "no mark": (b"\x80\x02t.", "lacks a part"),
     "no end": (GOOD[:-1], "exhausted|unknown|no newline"),
     "a second pickle": (GOOD + code("builtins", "exec") + b".", "another size"),
-    "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are not tensors"),
-    "two state dicts": (state(model={"a": tensor()}, module={"a": tensor()}), "nor one state dict"),
-    "a number as name": (b"\x80\x02}K\x01" + tensor() + b"s.", "nor one state dict"),
-    "half a character": (b"\x80\x02}" + value("\ud800") + tensor() + b"s.", "nor one state dict"),
+    "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are neither tensors"),
+    "two state dicts": (
+        state(model={"a": tensor()}, module={"a": tensor()}),
+        "nor a single state dict",
+    ),
+    "a number as name": (b"\x80\x02}K\x01" + tensor() + b"s.", "nor a single state dict"),
+    "half a character": (
+        b"\x80\x02}" + value("\ud800") + tensor() + b"s.",
+        "nor a single state dict",
+    ),
 }
 
 
@@ -244,7 +250,7 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_runs(kind, tmp_path, monkey
         floats(open_torch([tmp_path / "a.pt"]))
     assert (sorted(tmp_path.iterdir()), set(sys.modules)) == before
     assert used[0] < 2 * min(os.path.getsize("a.pt"), 2**20) + 2**23  # of Python's objects
-    assert "a.pt' is not a file of weights by PyTorch" in str(error.value)
+    assert "a.pt' is not a PyTorch file of weights" in str(error.value)
     assert "save_model(model" in str(error.value)
     assert len(str(error.value)) < 700
 
@@ -299,7 +305,7 @@ def test_a_damaged_file_is_refused_or_has_equal_values(source, damage, is_checke
             with np.errstate(all="ignore"):
                 found = floats(open_torch([file]))
         except ValueError as error:
-            refused += "a.pt' is not a file of weights by PyTorch" in str(error)
+            refused += "a.pt' is not a PyTorch file of weights" in str(error)
             continue
         accepted += 1
         for key in expected if is_checked else ():

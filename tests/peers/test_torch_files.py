@@ -1,4 +1,4 @@
-"""Files of PyTorch give the tensors that `torch.load(weights_only=True)` gives."""
+"""PyTorch files give the tensors that `torch.load(weights_only=True)` gives."""
 
 import collections
 

@@ -4,7 +4,7 @@
   `bert.base`: `vocab.json` is the list of tokens, and the parameters are in
   `pretrained.safetensors` or `pretrained.npz`. A single file of parameters, without a vocabulary,
   can also be read. The options of the book's model are fixed: two segments, ReLU, an epsilon of
-  1e-5. `pretrained.params` of the PyTorch edition is read, too.
+  1e-5. `pretrained.params` of the PyTorch edition can also be read.
 - The notebook of github.com/codertimo/BERT-pytorch, with sinusoidal positions, and
   pre-normalization with the unbiased standard deviation. The weight names of the repository and of
   the notebook are both read, and those of the notebook are written.
@@ -76,7 +76,7 @@ class Program(NamedTuple):
         preset: The `BERTConfig` preset of the program.
         names: The program's table of names.
         endings: The name endings that the table uses.
-        dropouts: The rates that the program sets to its one rate besides `dropout`.
+        dropouts: Our other dropout rates, which equal `dropout` in the program.
         ffn_ratio: The width of the feed-forward networks that the program creates, as a multiple of
             `num_hiddens`. `None`: any width.
     """
@@ -282,8 +282,9 @@ def write(
     if vocab is not None:
         if not tokenizer_options.get("lowercase", True):
             raise ValueError(
-                f"The format {program!r} cannot express lowercase=False, because the book "
-                "lowercases every text. Save the model without its tokenizer, or in another format."
+                f"The format {program!r} cannot express lowercase=False, because its vocab.json is "
+                "the book's, which lowercases every text. Save the model without its tokenizer, or "
+                "in another format."
             )
         write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
     metadata = {name: str(getattr(config, name)) for name in _ARGUMENTS}

@@ -156,7 +156,9 @@ class LocalServer:
                     if len(body) > size:
                         raise TooLargeError(_TOO_LONG.format(size, "more"))
             if scope.cancelled_caught:
-                message = f"The body did not arrive within {_READ_SECONDS} seconds."
+                message = (
+                    f"The body did not arrive within {_READ_SECONDS} seconds. Send less at once."
+                )
                 raise HTTPException(408, message, {"Connection": "close"})
             yield bytes(body)
         finally:

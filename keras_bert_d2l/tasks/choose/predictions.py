@@ -83,7 +83,7 @@ def choose(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Pairs of a text and a choice per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
-        truncate: Whether to truncate texts that are too long; a warning says how many. With
+        truncate: Whether to truncate texts that are too long; a warning reports how many. With
             `False`, they raise an error.
 
     Returns: one `Choice` per text, in the order of the texts; for a single text, only its `Choice`.

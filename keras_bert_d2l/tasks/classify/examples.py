@@ -286,7 +286,7 @@ def _score(value: object) -> float:
 
 
 def _names(value: object, separator: str, marks: Container[str]) -> tuple[str, ...]:
-    """Return the labels in a cell; `marks` are the brackets that enclose one label, too."""
+    """Return the labels in a cell; `marks` are the brackets that may enclose a single one."""
     if value is None:
         raise Unusable("no label")
     text = as_string(value).strip()

@@ -95,7 +95,7 @@ def classify(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
-        truncate: Whether to truncate texts that are too long; a warning says how many. With
+        truncate: Whether to truncate texts that are too long; a warning reports how many. With
             `False`, they raise an error.
 
     Returns: one `Classification` per text, in the order of the texts; for a single text, only its

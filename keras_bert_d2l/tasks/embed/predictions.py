@@ -61,7 +61,7 @@ def embed(
         texts: A text, or several, as for `classify`. Empty texts also have a vector.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
-        truncate: Whether to truncate texts that are too long; a warning says how many. With
+        truncate: Whether to truncate texts that are too long; a warning reports how many. With
             `False`, they raise an error.
 
     Returns: float32 `(B, D)`; for a single text, `(D,)`.

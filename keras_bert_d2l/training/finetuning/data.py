@@ -288,7 +288,7 @@ def _of_examples(
 
     def score_of(some: TaskExamples) -> Score:
         def score(model: TaskModel) -> Scores:
-            with warnings.catch_warnings():  # the run said at its start how many are truncated
+            with warnings.catch_warnings():  # the run reports them once, at its start
                 warnings.simplefilter("ignore", TruncationWarning)
                 evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
             observe = functools.partial(record_of, evaluation, some)

@@ -189,9 +189,7 @@ def test_an_impossible_number_of_heads_is_rejected(folder, metadata, num_heads, 
 @pytest.mark.parametrize("path", ["pretrained.params", "."])
 def test_other_pickles_are_rejected_with_instructions_for_safetensors(tmp_path, path):
     (tmp_path / "pretrained.params").write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(
-        ValueError, match=r"params' is not a file of weights by PyTorch.*save_model"
-    ):
+    with pytest.raises(ValueError, match=r"params' is not a PyTorch file of weights.*save_model"):
         state_dicts.describe(tmp_path / path)
 
 

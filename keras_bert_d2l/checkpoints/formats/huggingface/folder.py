@@ -1,6 +1,6 @@
 """Read and write Hugging Face checkpoint folders (`config.json`, safetensors, `vocab.txt`).
 
-The weights of PyTorch in `pytorch_model.bin` are read, too.
+`pytorch_model.bin` can also be read.
 
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
 `BertForPreTraining`, and the architectures with a task head. A task model is written as the

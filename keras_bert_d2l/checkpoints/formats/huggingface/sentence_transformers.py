@@ -1,4 +1,4 @@
-"""Read and write the files with which sentence-transformers describes a model.
+"""Read and write the files that describe a model of sentence-transformers.
 
 `modules.json` lists the steps from a text to its vector, each with the folder of its own
 configuration. The first one is a BERT, in the folder itself or, in old models, in
@@ -69,8 +69,8 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
 def read_pooling(path: pathlib.Path) -> ConfigDict | None:
     """Return the arguments of the `TextEmbedder` that computes the same embedding.
 
-    A computation that a `TextEmbedder` does not have is returned as a `pooling` that is not in
-    `POOLINGS`, its description.
+    If a `TextEmbedder` cannot compute it, `pooling` describes the computation and is not one of
+    `POOLINGS`.
 
     Args:
         path: The folder of the checkpoint.

@@ -95,7 +95,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
     }
-    if lowercases and not ours["lowercase"]:  # before anything else, and without accents' help
+    if lowercases and not ours["lowercase"]:  # sentence-transformers keeps the accents
         ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
         ours["compat"] = "huggingface"
     if own and not ours["split_special_tokens"]:

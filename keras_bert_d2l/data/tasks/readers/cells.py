@@ -82,7 +82,7 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
 
     Args:
         value: The cell.
-        is_alone: Whether a name in brackets is a list, too: "[OTHER]" may be a label name.
+        is_alone: Whether a single name in brackets is a list. "[OTHER]" may be a label name.
     """
     if isinstance(value, list) or not isinstance(value, str):
         return value if isinstance(value, list) else None
@@ -132,7 +132,7 @@ def are_lists(cells: Iterable[object]) -> bool:
 
 
 def marks_of_lists(cells: Iterable[object]) -> set[str]:
-    """Return the brackets around several names in some cell, in which others may have one name."""
+    """Return the brackets that enclose several names in a cell, so that others may enclose one."""
     texts = (cell.strip() for cell in cells if isinstance(cell, str))
     return {text[0] for text in texts if _SEVERAL.fullmatch(text) and listed(text)}
 
