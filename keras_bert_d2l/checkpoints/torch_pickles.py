@@ -13,7 +13,8 @@ import pickletools
 from typing import Any, BinaryIO, NamedTuple
 
 from keras_bert_d2l.checkpoints.array_files import num_values
-from keras_bert_d2l.checks import has_surrogate, shown
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.text_arguments import has_surrogate
 
 # Kinds of storages, the dtypes of their values, as spelled in safetensors files, and their bytes.
 _STORAGES = """

@@ -20,7 +20,6 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__, _import_hooks
-from keras_bert_d2l.checks import TruncationWarning
 from keras_bert_d2l.cli.arguments import Flag
 from keras_bert_d2l.cli.commands import (
     ask,
@@ -36,6 +35,7 @@ from keras_bert_d2l.cli.commands import (
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.progress import showing_stages, stage
+from keras_bert_d2l.text_arguments import TruncationWarning
 
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import TruncationWarning, check_bool, check_integer, shown, text_list
+from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.progress import parts, stage
 from keras_bert_d2l.text.tokenizer.framing import frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import Tensor
 
 Outputs: TypeAlias = Any

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_integer, shown, text_list
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.asking import asked_model, with_graph
 from keras_bert_d2l.inference.batching import TextRows, predict_texts
@@ -22,6 +22,7 @@ from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
 
 _BATCHES_IN_MEMORY = 8  # sorted by length together

@@ -18,7 +18,7 @@ from keras import ops
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
-from keras_bert_d2l.checks import shown, text_list
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.heads import top_predictions
@@ -30,6 +30,7 @@ from keras_bert_d2l.text.normalization import Normalization
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import MAX_WORD_CHARACTERS
 from keras_bert_d2l.text.unicode_gaps import stand_ins
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
 _MOST_WEIGHTS = 30_000_000  # in a page of at most 40 MB

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, Features, extract_features, write_features
-from keras_bert_d2l.checks import TruncationWarning
+from keras_bert_d2l.text_arguments import TruncationWarning
 
 TEXTS = ["the cat sat on the mat", "ran", "good dogs sat", "the rug"] * 3
 

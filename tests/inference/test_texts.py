@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checks import TruncationWarning
+from keras_bert_d2l.text_arguments import TruncationWarning
 
 TEXTS = ["cat", "dog", "mat"]
 NLI = (kb.SequenceClassifier, ("entailment", "contradiction"))

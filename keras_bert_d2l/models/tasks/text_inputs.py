@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import IGNORED, shown, text_list
+from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.layers.heads import pooled
 from keras_bert_d2l.models.data_checks import holds_text, is_dataset
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:

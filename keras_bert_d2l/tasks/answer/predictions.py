@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
-from keras_bert_d2l.checks import check_filled, check_integer, is_number, shown, text_list
+from keras_bert_d2l.checks import check_integer, is_number, shown
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -27,6 +27,7 @@ from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
+from keras_bert_d2l.text_arguments import check_filled, text_list
 from keras_bert_d2l.types import PathLike, Tensor
 
 N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py

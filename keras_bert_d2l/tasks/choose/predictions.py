@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown, text_list
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -31,6 +31,7 @@ from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
 
 

@@ -5,7 +5,7 @@ B: number of texts, N: number of candidate labels, C: number of labels of the mo
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_filled, check_that, shown, text_list
+from keras_bert_d2l.checks import check_bool, check_that, shown
 from keras_bert_d2l.inference.asking import (
     Texts,
     asked_model,
@@ -17,6 +17,7 @@ from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import Classification
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import check_filled, text_list
 from keras_bert_d2l.types import PathLike
 
 TEMPLATE = "This example is {}."

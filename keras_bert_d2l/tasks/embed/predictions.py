@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_integer, check_that, text_list
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text, with_graph
 from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
 
 

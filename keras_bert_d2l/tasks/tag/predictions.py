@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, o
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_integer, text_list
+from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -35,6 +35,7 @@ from keras_bert_d2l.tasks.tag.rows import SplitWords, TaggingRows, split_texts, 
 from keras_bert_d2l.tasks.tag.schemes import scheme_of
 from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
 
 ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]

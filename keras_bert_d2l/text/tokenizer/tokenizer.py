@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import checks_names, shown, text_list
+from keras_bert_d2l.checks import checks_names, shown
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
@@ -23,6 +23,7 @@ from keras_bert_d2l.text.tokenizer.framing import (
 )
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces, pieces_with_offsets
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 Texts: TypeAlias = str | Sequence[str] | Tensor

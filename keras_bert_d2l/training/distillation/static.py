@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_integer, check_that, text_list
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.batching import predict_batch
 from keras_bert_d2l.models.bert import BERTModel
@@ -20,6 +20,7 @@ from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
+from keras_bert_d2l.text_arguments import text_list
 
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
 _SMOOTHING = 1e-4  # of the frequencies, as in model2vec

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import TruncationWarning, check_that
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -26,6 +26,7 @@ from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices.distribution import process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.report.run import spread

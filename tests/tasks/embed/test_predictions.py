@@ -12,8 +12,8 @@ from keras_bert_d2l import (
     load_pretrained,
     mine_negatives,
 )
-from keras_bert_d2l.checks import TruncationWarning
 from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
+from keras_bert_d2l.text_arguments import TruncationWarning
 
 TEXTS = ["the cat sat", "", "the dog ran on the rug", "good", "a cat sat on the mat badly ."]
 

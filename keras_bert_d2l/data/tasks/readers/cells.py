@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_bert_d2l.checks import has_surrogate
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.text_arguments import has_surrogate
 
 _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 # What NumPy prints around arrays and scalars, and Python, R and Scala around other collections.
