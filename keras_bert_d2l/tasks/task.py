@@ -139,6 +139,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         takes_single_texts: Whether `TextExamples` of single texts also are examples without labels.
         predicts_labels: Whether the labels are what a model predicts, instead of spans or vectors.
         splits_long_texts: Whether a long text gives several rows, instead of being truncated.
+        batch_size: Rows per batch of training, by default.
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
             `mine_negatives` and `temperature` of training, `aggregate`, `context`,
@@ -174,6 +175,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     takes_single_texts: ClassVar[bool] = False
     predicts_labels: ClassVar[bool] = True
     splits_long_texts: ClassVar[bool] = False
+    batch_size: ClassVar[int] = 32
     most_tokens: ClassVar[int | None] = None
     options: ClassVar[frozenset[str]] = frozenset()
     refused: ClassVar[Mapping[str, str]] = {}

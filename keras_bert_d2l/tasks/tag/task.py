@@ -34,6 +34,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     has_label_names = True
     one_word_per_row = True
     splits_long_texts = True
+    batch_size = 8  # most data sets have few sentences; as in transformers
     options = frozenset({"aggregate"})
     monitors = ("val_f1", "val_accuracy")
     library = "sklearn.metrics"

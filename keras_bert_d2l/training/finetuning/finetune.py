@@ -15,6 +15,7 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.tasks.task import task_named
 from keras_bert_d2l.training.devices.computation import prepare_jax, report_attention
 from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
@@ -124,6 +125,7 @@ def finetune(
     ```
     """
     check_kind(model, TaskModel, remedy="create a task model from it, or use `pretrain`")
+    options = {"batch_size": task_named(model.task).batch_size, **options}
     settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), Printer(verbose)
     if process()[1] > 1:
         raise RuntimeError(

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checks import at_least, check_positive, wrong
 from keras_bert_d2l.tasks.task import check_option, task_named, tasks
@@ -63,7 +63,7 @@ class FinetuningOptions(StepOptions):
         epochs: Passes over the training data.
         warmup_ratio: Fraction of all steps during which the learning rate rises from 0.
         layer_decay: Learning rate of each block relative to the block above it.
-        batch_size: Rows per batch.
+        batch_size: Rows per batch; by default 8 for tag, and 32 for the other tasks.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         micro_batches: Split each batch into this many parts and process one after another, which
@@ -175,6 +175,13 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     freeze_blocks: Annotated[int, at_least(0)] | None = None
     precision: Precision = "auto"
     devices: Devices | None = None
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Self:
+        record = super().from_dict(options)
+        return dataclasses.replace(
+            record, batch_size=options.get("batch_size") or task_named(record.task).batch_size
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()

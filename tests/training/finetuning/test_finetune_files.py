@@ -98,6 +98,17 @@ def test_dropout_is_rejected_for_embeddings_and_fine_tuned_models(start):
         start(make_bert(), task="embed", dropout=0.1)
 
 
+def test_taggers_train_in_small_batches_by_default():
+    given = {"model": "bert", "train": "train.tsv"}
+    for task, size in (("tag", 8), ("classify", 32)):
+        options = TaskRunOptions.from_dict({"task": task, **given})
+        assert options.batch_size == size
+        options = TaskRunOptions.from_dict({"task": task, "batch_size": 5, **given})
+        assert options.batch_size == 5
+    with pytest.raises(ValueError, match="`batch_size`"):
+        TaskRunOptions.from_dict({"task": "tag", "batch_size": 0, **given})
+
+
 @pytest.mark.long
 def test_an_embedder_learns_from_pairs_with_mined_negatives(tmp_path, capsys):
     save_pretrained(make_bert(), tmp_path / "bert")
