@@ -332,6 +332,7 @@ class TaskModel(BatchModel, abc.ABC):
                 batch = self._traced_text_batch(self.checked_texts(x))
                 x = {name: batch[name] for name in FEATURES}
                 if len(batch["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
+                    self.check_batch(x)
                     return keras.Model.predict(self, text_inputs.one_batch(x), **options)
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)

@@ -210,6 +210,7 @@ TASKS = {
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Truncated to")
 @pytest.mark.usefixtures("eager_functions")
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_matches_the_functions_in_inference(name, task_models, monkeypatch):
@@ -218,6 +219,7 @@ def test_every_task_matches_the_functions_in_inference(name, task_models, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Truncated to")
 @pytest.mark.parametrize("name", nightly_except({"answerer"}, TASKS))
 def test_every_exported_task_matches_the_functions_in_inference(
     name, task_models, load, monkeypatch

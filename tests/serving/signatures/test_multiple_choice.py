@@ -29,6 +29,7 @@ def folder(chooser, tmp_path_factory):
     return export_saved_model(chooser, tmp_path_factory.mktemp("models") / "chooser")
 
 
+@pytest.mark.filterwarnings("ignore:Truncated to")
 def test_the_client_gives_the_same_choices(chooser, folder):
     server = LocalServer(ServedModel(folder.parent), "demo")
     with running(server) as url, ServingClient(url, "demo") as client:
