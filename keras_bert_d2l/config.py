@@ -302,27 +302,19 @@ class BERTConfig(_BlockFields):
     def __post_init__(self) -> None:
         super().__post_init__()
         BlockConfig(**self.of_block())
-        check_that(
-            self.first_segment_id < self.num_segments,
-            "first_segment_id",
-            f"below num_segments={self.num_segments}",
-            self.first_segment_id,
-        )
+        expected, first = f"below num_segments={self.num_segments}", self.first_segment_id
+        check_that(first < self.num_segments, "first_segment_id", expected, first)
         is_right = self.positions != "sinusoidal" or self.num_hiddens % 2 == 0
         expected = "even with positions='sinusoidal', a sine and a cosine per frequency"
         check_that(is_right, "num_hiddens", expected, self.num_hiddens)
         is_right = (self.num_tokens or 1) <= self.vocab_size
         check_that(is_right, "num_tokens", f"at most {self.vocab_size}", self.num_tokens)
-        if self.final_norm and not self.norm_first:
-            raise ValueError(
-                "`final_norm` requires norm_first=True: without it, each block already ends in a "
-                "normalization. Received: final_norm=True, norm_first=False."
-            )
-        if self.zero_padding and self.tie_embeddings:
-            raise ValueError(
-                "`zero_padding` requires tie_embeddings=False: tied MLM logits train the embedding "
-                "of every token. Received: zero_padding=True, tie_embeddings=True."
-            )
+        is_right = self.norm_first or not self.final_norm
+        expected = "False with norm_first=False, which already ends each block in a normalization"
+        check_that(is_right, "final_norm", expected, self.final_norm)
+        is_right = not (self.zero_padding and self.tie_embeddings)
+        expected = "False with tie_embeddings=True, which trains the embedding of every token"
+        check_that(is_right, "zero_padding", expected, self.zero_padding)
 
     @classmethod
     def preset(cls, name: str, **overrides: object) -> Self:

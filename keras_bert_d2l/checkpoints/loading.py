@@ -32,7 +32,7 @@ from keras_bert_d2l.reading import errors_naming
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import Option, PathLike
+from keras_bert_d2l.types import ConfigDict, Option, PathLike
 
 HEADS = tuple(HEAD_NAMES.values())
 
@@ -217,25 +217,7 @@ def load_task(
         options = {**{name: stored[name] for name in kind.fields}, **options}
         model = without_head(model)
     if not isinstance(model, TaskModel):
-        if checkpoint.embedding is not None and not kind.has_head:
-            pooling = checkpoint.embedding["pooling"]
-            if pooling not in POOLINGS and "pooling" not in options:
-                raise ValueError(
-                    f"{os.fspath(path)!r} embeds texts with {shown(pooling)}, which a TextEmbedder "
-                    f"does not support. Supported: one of {tuple(POOLINGS)}, and normalization. "
-                    'For other vectors of the same BERT, pass pooling="mean".'
-                )
-            options = {**checkpoint.embedding, **options}
-        labels = inspect.signature(kind.__init__).parameters.get("labels")
-        if labels and labels.default is labels.empty and "labels" not in options:
-            raise ValueError(
-                f"`labels` is missing: {os.fspath(path)!r} has no head for a {kind.__name__}. Pass "
-                'the names of the labels, such as labels=["bad", "good"].'
-            )
-        create: Callable[..., TaskModel] = kind
-        model = create(model, **options)
-        if kind.has_head:
-            print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}, with a new head")
+        model = _with_new_head(model, kind, os.fspath(path), checkpoint.embedding, options)
         return Pretrained(model, tokenizer, config)
     if not isinstance(model, kind):
         raise ValueError(
@@ -252,6 +234,36 @@ def load_task(
                 "train a new head, pass other labels, or start from a BERT without a task."
             )
     return Pretrained(model, tokenizer, config)
+
+
+def _with_new_head(
+    model: BERTModel,
+    kind: type[TaskModel],
+    path: str,
+    embedding: ConfigDict | None,
+    options: ConfigDict,
+) -> TaskModel:
+    """Return a BERT as a task model; a `TextEmbedder` gets the `embedding` of its checkpoint."""
+    if embedding is not None and not kind.has_head:
+        pooling = embedding["pooling"]
+        if pooling not in POOLINGS and "pooling" not in options:
+            raise ValueError(
+                f"{path!r} embeds texts with {shown(pooling)}, which a TextEmbedder does not "
+                f"support. Supported: one of {tuple(POOLINGS)}, and normalization. For other "
+                'vectors of the same BERT, pass pooling="mean".'
+            )
+        options = {**embedding, **options}
+    labels = inspect.signature(kind.__init__).parameters.get("labels")
+    if labels and labels.default is labels.empty and "labels" not in options:
+        raise ValueError(
+            f"`labels` is missing: {path!r} has no head for a {kind.__name__}. Pass the names of "
+            'the labels, such as labels=["bad", "good"].'
+        )
+    create: Callable[..., TaskModel] = kind
+    task_model = create(model, **options)
+    if kind.has_head:
+        print(f"{path}: {describe_task(task_fields(task_model) or {})}, with a new head")
+    return task_model
 
 
 def without_head(model: TaskModel) -> BERTModel:

@@ -312,11 +312,11 @@ class NextSentencePred(Composite):
         return (*X_shape[:-1], 2)
 
 
-def dense_head(bert: keras.Model, num_outputs: int, initializer_range: float) -> keras.layers.Dense:
+def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:
     """Return a randomly initialized output layer for a task of a BERT."""
     return Dense(
         num_outputs,
-        kernel_initializer=output_initializer(initializer_range),
+        kernel_initializer=output_initializer(bert.bert_config.initializer_range),
         dtype=precise_policy(bert),
         name="head",
     )

@@ -6,7 +6,7 @@ V vocabulary.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Self, TypeAlias, Unpack, cast
+from typing import Any, Self, TypeAlias, Unpack, cast
 
 import keras
 from keras import ops
@@ -142,6 +142,7 @@ class BERTModel(BatchModel):
                 dtype=policy,
                 name="hidden",
             )
+        of_heads: Any = {"initializer_range": config.initializer_range, "dtype": policy}
         self.mlm = given.get("mlm") or MaskLM(
             config.vocab_size,
             config.num_hiddens,
@@ -151,16 +152,13 @@ class BERTModel(BatchModel):
             layer_norm=config.layer_norm,
             activation=config.activation,
             initializer=config.initializer,
-            initializer_range=config.initializer_range,
             num_tokens=config.num_tokens,
-            dtype=policy,
+            **of_heads,
             name="mlm",
         )
         self.nsp = given.get("nsp")
         if config.next_sentence and self.nsp is None:
-            self.nsp = NextSentencePred(
-                initializer_range=config.initializer_range, dtype=policy, name="nsp"
-            )
+            self.nsp = NextSentencePred(**of_heads, name="nsp")
         # All widths are known, so create the weights now; they can then be counted or loaded.
         width = config.num_hiddens
         for layer, *shapes in (

@@ -36,8 +36,9 @@ _OF_RELATIVES = re.compile(
 # Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
 
-# Google's names and defaults, which Hugging Face has adopted.
 _NOT_STORED = ("initializer", "num_tokens")
+
+# Google's names and defaults, which Hugging Face has adopted.
 GOOGLE_FIELDS: FieldTable = {
     "hidden_size": ("num_hiddens", 768),
     "intermediate_size": ("ffn_num_hiddens", 3072),

@@ -136,8 +136,7 @@ class TaskModel(BatchModel, abc.ABC):
                 f"`pooling` is for tasks of whole texts. Received: pooling={pooling!r} for a "
                 f"{type(self).__name__}; omit it."
             )
-        if isinstance(head, int):
-            head = dense_head(bert, head, self.bert_config.initializer_range)
+        head = dense_head(bert, head) if isinstance(head, int) else head
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head  # after the other layers: the order of the weights depends on it
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer

@@ -144,7 +144,7 @@ def retrieval_scores(examples: PairExamples, ranks: Sequence[int]) -> dict[str, 
     of_query: dict[str, dict[str, int]] = {}
     for query, correct, rank in zip(examples.texts, examples.texts_b or (), ranks, strict=True):
         of_query.setdefault(query, {})[correct] = rank
-    # The correct texts of a query are in each other's way.
+    # A rank ignores the other correct texts, and those with a lower rank come first.
     found = [np.sort([*own.values()]) + np.arange(len(own)) for own in of_query.values()]
     metrics = {f"recall@{k}": float(np.mean([(own <= k).mean() for own in found])) for k in (1, 10)}
     return {**metrics, "mean_reciprocal_rank": float(np.mean([1 / own[0] for own in found]))}
