@@ -56,9 +56,9 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     file = transformer_folder(path) / TRANSFORMER_FILE
     if not _modules(path):
         return {}
-    fields = {"do_lower_case": False, "max_seq_length": None, **_fields(file)}
+    fields = {"do_lower_case": False, "max_seq_length": None, **fields_of(file)}
     if fields["max_seq_length"] is None:
-        fields["max_seq_length"] = _fields(file.parent / OPTIONS_FILE).get("model_max_length")
+        fields["max_seq_length"] = fields_of(file.parent / OPTIONS_FILE).get("model_max_length")
     with errors_naming(file):
         check_bool("do_lower_case", fields["do_lower_case"])
         if fields["max_seq_length"] is not None:
@@ -86,7 +86,7 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
     if not steps:
         return None
     normalize = steps[1:] == ["Normalize"]
-    fields = _fields(path / _MODEL_FILE)
+    fields = fields_of(path / _MODEL_FILE)
     if prompt := (fields.get("prompts") or {}).get(fields.get("default_prompt_name")):
         warnings.warn(
             f"The model in {os.fspath(path)!r} puts {shown(prompt)} before each text by default. "
@@ -102,12 +102,13 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
 
 def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
     """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
-    fields = _fields(path / _MODEL_FILE)
+    fields = fields_of(path / _MODEL_FILE)
     return {"sentence_transformers": fields} if fields.get("model_type") == "CrossEncoder" else {}
 
 
-def _fields(file: pathlib.Path) -> ConfigDict:
-    return read_json_object(file) if has_file(file) else {}
+def fields_of(file: pathlib.Path, *most_bytes: int) -> ConfigDict:
+    """Return the fields of a JSON file, or none if there is no such file."""
+    return read_json_object(file, *most_bytes) if has_file(file) else {}
 
 
 def _modules(path: pathlib.Path) -> list[ConfigDict]:
@@ -144,7 +145,7 @@ def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
     if kind == "Pooling":
         return _modes(folder / "config.json", path / MODULES_FILE)
     if kind == "Normalize":
-        name = _fields(folder / "config.json").get("module_input_name", "sentence_embedding")
+        name = fields_of(folder / "config.json").get("module_input_name", "sentence_embedding")
         return [kind if name == "sentence_embedding" else f"{kind} of {shown(name)}"]
     return [] if kind in _NO_EFFECT else [kind]
 

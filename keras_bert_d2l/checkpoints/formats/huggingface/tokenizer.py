@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     OPTIONS_FILE,
+    fields_of,
     transformer_fields,
     transformer_folder,
 )
@@ -69,7 +70,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     """
     lowercases = transformer_fields(path).get("do_lower_case")
     path = transformer_folder(path)
-    options = _fields(path / OPTIONS_FILE)
+    options = fields_of(path / OPTIONS_FILE)
     unsupported: list[str] = []
     try:
         if has_file(path / VOCAB_FILE):
@@ -138,7 +139,7 @@ def _added_tokens(path: pathlib.Path, options: ConfigDict) -> dict[str, ConfigDi
     """Return the fields of each added token, from all files of a tokenizer."""
     listed = [
         token if isinstance(token, dict) else {"content": token}
-        for fields in (_fields(path / SPECIALS_FILE), options)
+        for fields in (fields_of(path / SPECIALS_FILE), options)
         for name in _OWN_TOKENS
         for token in fields.get(name) or ()
     ]
@@ -146,16 +147,12 @@ def _added_tokens(path: pathlib.Path, options: ConfigDict) -> dict[str, ConfigDi
     added: dict[str, ConfigDict] = {}
     for token in (
         *({"special": True, **token} for token in listed),
-        *({"content": name, "id": n} for name, n in _fields(path / ADDED_FILE).items()),
-        *_fields(path / JSON_FILE, MOST_VOCAB_BYTES).get("added_tokens", ()),
+        *({"content": name, "id": n} for name, n in fields_of(path / ADDED_FILE).items()),
+        *fields_of(path / JSON_FILE, MOST_VOCAB_BYTES).get("added_tokens", ()),
         *({**token, "id": int(n)} for n, token in decoder.items()),
     ):
         added[token["content"]] = {**added.get(token["content"], {}), **token}
     return added
-
-
-def _fields(file: pathlib.Path, *most_bytes: int) -> ConfigDict:
-    return read_json_object(file, *most_bytes) if has_file(file) else {}
 
 
 def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]:
