@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_that, shown, shown_names
+from keras_bert_d2l.checks import check_that, is_integer, shown, shown_names
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
@@ -133,6 +133,12 @@ def word_label_ids(y: object, labels: Sequence[str]) -> Tensor:
                 f"{shown(row)} for text {index}."
             )
     rows = [label_ids(list(row), labels).tolist() for row in y]
+    for index, row in enumerate(rows):
+        if not all(map(is_integer, row)):
+            raise ValueError(
+                "The labels of words must be names or ids, without empty places. Received: "
+                f"{shown(row)} for text {index}."
+            )
     return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
 

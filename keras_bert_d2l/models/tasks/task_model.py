@@ -328,7 +328,9 @@ class TaskModel(BatchModel, abc.ABC):
             if text_inputs.is_dataset(x):
                 x = self._tokenized(x, self.text_batch) if self.gives_tokens else x
             elif self.gives_tokens or text_inputs.num_texts(x) <= size:
-                batch = self._traced_text_batch(self.checked_texts(x))
+                texts = self.checked_texts(x)
+                text_inputs.check_sizes(texts)
+                batch = self._traced_text_batch(texts)
                 x = {name: batch[name] for name in FEATURES}
                 if len(batch["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
                     self.check_batch(x)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import IGNORED, shown
+from keras_bert_d2l.checks import IGNORED, shown, wrong
 from keras_bert_d2l.layers.heads import pooled
 from keras_bert_d2l.models.data_checks import holds_text, is_dataset
 from keras_bert_d2l.text_arguments import text_list
@@ -58,7 +58,9 @@ def as_tensors(x: Texts, name: str = "texts") -> Texts:
 
 
 def check_labels_given(x: object, y: object) -> None:
-    """Raise `ValueError` if texts have no labels."""
+    """Raise `ValueError` if texts have no labels, or a dataset gets others."""
+    if is_dataset(x) and y is not None:
+        raise wrong("y", "None for a dataset, which contains its labels", y)
     if y is None and not is_dataset(x) and holds_text(without_pandas(x)):
         raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
 
@@ -84,19 +86,33 @@ def batched(
 
     if isinstance(sample_weight, list | tuple):
         sample_weight = np.asarray(sample_weight)
-    parts = [x] + [part for part in (y, sample_weight) if part is not None]
-    sizes = {_size(part) for part in tf.nest.flatten(parts)}
-    if len(sizes) > 1:
-        raise ValueError(
-            "There must be one label and one weight per text. Received: different numbers of them, "
-            f"{sorted(sizes)}."
-        )
+    given = {"y": y, "sample_weight": sample_weight}
+    for name, values in given.items():
+        is_sized = all(len(getattr(part, "shape", ())) for part in tf.nest.flatten(values))
+        if values is not None and not is_sized:
+            raise wrong(name, "a list, an array or a tensor with one entry per text", values)
+    parts = [x] + [part for part in given.values() if part is not None]
+    size = check_sizes(parts)
     if isinstance(y, tf.RaggedTensor):
         _check_word_counts(parts[0], y)
     dataset = tf.data.Dataset.from_tensor_slices(tuple(parts) if len(parts) > 1 else parts[0])
     if shuffle:
-        dataset = dataset.shuffle(max(1, *sizes))
+        dataset = dataset.shuffle(max(1, size))
     return dataset.batch(batch_size)
+
+
+def check_sizes(parts: Any) -> int:
+    """Return the number of texts; raise `ValueError` if other parts have more or fewer items."""
+    import tensorflow as tf
+
+    sizes = {_size(part) for part in tf.nest.flatten(parts)}
+    if len(sizes) > 1:
+        raise ValueError(
+            "There must be one label and one weight per text, and one second text or list of "
+            "choices if there are any. Received: different numbers of them, "
+            f"{sorted(sizes)}."
+        )
+    return max(sizes)
 
 
 def num_texts(x: Any) -> int:

@@ -96,10 +96,14 @@ class LocalServer:
 
     async def _predict(self, request: Request) -> Response:
         self._check(request)
-        async with self._body(request) as body:
-            return await anyio.to_thread.run_sync(
-                lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
-            )
+        try:
+            async with self._body(request) as body:
+                return await anyio.to_thread.run_sync(
+                    lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
+                )
+        except anyio.get_cancelled_exc_class():  # uvicorn would print the traceback
+            headers = {"Connection": "close"}
+            raise HTTPException(503, "The server is stopping. Try again.", headers) from None
 
     async def _metadata(self, request: Request) -> Response:
         self._check(request)

@@ -141,7 +141,7 @@ def answer_tensors(answers: object) -> Tensor:
     import tensorflow as tf
 
     if isinstance(answers, Mapping) and answers.keys() == {"text", "start"}:
-        texts, starts = answers["text"], answers["start"]
+        texts, starts = (np.reshape(answers[name], -1) for name in ("text", "start"))
     elif isinstance(answers, list | tuple | np.ndarray):
         plain = [_plain(number, answer) for number, answer in enumerate(answers)]
         texts, starts = [text for text, _ in plain], [start for _, start in plain]
@@ -172,7 +172,7 @@ def check_examples(texts: Batch, answers: Tensor | None) -> None:
     parts = dict(texts)
     if answers is not None:
         _check_answers(answers)
-        parts["answers"] = answers["text"]
+        parts |= {"answers": answers["text"], "starts": answers["start"]}
     sizes = {name: len(part) for name, part in parts.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(

@@ -90,6 +90,7 @@ class _Choices(NamedTuple):
 
     texts: tuple[str, ...]
     names: tuple[str, ...] = ()
+    are_lists: bool = False
 
 
 def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
@@ -115,6 +116,8 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
             raise Unusable("fewer than two choices")
         if not all(choices.texts):
             raise Unusable("empty choice")
+        if choices.are_lists:
+            raise Unusable("list or object instead of a choice")
         return {
             "ids": cell_string(row.cells, columns.id) or str(row.line),
             "texts": text,
@@ -147,7 +150,8 @@ def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
         names = [item.get("label") for item in items if isinstance(item, Mapping)]
         items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
     texts = tuple(as_string(item).strip() for item in items)
-    return _Choices(texts, tuple(map(as_string, names)))
+    are_lists = any(isinstance(item, list | dict) for item in items)
+    return _Choices(texts, tuple(map(as_string, names)), are_lists)
 
 
 def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: str) -> int:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Self
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, how_many
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
@@ -225,8 +225,8 @@ def _with_marks(
 ) -> tuple[Sequence[_Words], str]:
     """Return rows whose ids change at the ends of sentences, and what marks the ends, if anything.
 
-    Ids that number the words of each sentence start again. Ids that differ in all rows number the
-    rows, so they mark nothing.
+    Ids that number the words of each sentence start again, and most are one more than the id before
+    them. Ids that differ in all rows number the rows, so they mark nothing.
     """
     mark = "at empty rows" if any(row.is_end for row in rows) else ""
     if columns.id is None:
@@ -237,11 +237,12 @@ def _with_marks(
         if not before.is_end and not row.is_end
     ]
     first = rows[0].id
-    steps = {
+    steps = [
         "+1" if before.isdecimal() and row.isdecimal() and int(row) == int(before) + 1 else row
         for before, row in pairs
-    }
-    if steps <= {"+1", first} and any(row == first != before for before, row in pairs):
+    ]
+    is_counted = set(steps) <= {"+1", first} and 2 * steps.count("+1") >= len(steps)
+    if is_counted and any(row == first != before for before, row in pairs):
         counted = (row._replace(id=str(row.line) if row.id == first else "") for row in rows)
         return list(counted), "where the numbers of words start again"
     if any(row in (before, "") for before, row in pairs) or has_chosen_id:
@@ -286,8 +287,9 @@ def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:
         raise Unusable("empty word")
     if layout.has_labels and len(words) != len(labels):
         raise Unusable("different numbers of words and labels")
-    if layout.has_labels and not all(labels):
-        raise Unusable("word without a label", f", word {labels.index('') + 1}")
+    unlabeled = [word for word, label in enumerate(labels, 1) if label in ("", str(IGNORED))]
+    if layout.has_labels and unlabeled:
+        raise Unusable("word without a label", f", word {unlabeled[0]}")
     seen.update(labels)
     name = row.id or str(row.line)
     return {"ids": name, "words": words, "labels": labels if layout.has_labels else None}

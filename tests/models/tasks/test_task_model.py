@@ -463,6 +463,43 @@ def test_invalid_labels_are_named_in_the_error(classifier, tagger):
         tagger.fit([["a"], ["it", "is", "good"]], [["a"], ["a", "b"]])
 
 
+@pytest.mark.parametrize("name", ["y", "sample_weight"])
+@pytest.mark.parametrize(
+    "values", [b"ab", "ab", {"labels": [0, 1]}, 1, np.array(1), tf.constant(1)]
+)
+def test_labels_and_weights_that_are_no_column_are_named(classifier, name, values):
+    with pytest.raises(
+        ValueError, match=f"`{name}` must be .*one entry per text. Received: {name}="
+    ):
+        classifier.fit(TEXTS[:2], **{"y": [0, 1], name: values})
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("SequenceClassifier", {"texts": ["a", "it"], "texts_b": ["is"]}),
+        ("MultipleChoice", {"texts": ["a"], "choices": [["it", "is"], ["a", "it"]]}),
+    ],
+)
+def test_parts_of_different_lengths_are_rejected(kind, texts, tokenizer):
+    with pytest.raises(ValueError, match=r"different numbers of them, \[1, 2\]"):
+        make_task(kind, tokenizer=tokenizer).predict(texts, verbose=0)
+
+
+def test_ids_of_words_must_be_integers(tagger):
+    with pytest.raises(
+        ValueError, match=r"must be names or ids.*Received: \[0.5, 1.0\] for text 0"
+    ):
+        tagger.fit([["it", "is"]], [[0.5, 1]])
+
+
+def test_a_dataset_of_texts_contains_its_labels(classifier):
+    data = tf.data.Dataset.from_tensor_slices((TEXTS[:2], [0, 1])).batch(2)
+    for call in (classifier.fit, classifier.evaluate):
+        with pytest.raises(ValueError, match="`y` must be None for a dataset, .*Received: y="):
+            call(data, [1, 0])
+
+
 BAD = {
     "no pooler": (
         lambda: SequenceClassifier(make_bert(pooler=False), ["a", "b"], pooling="cls"),

@@ -147,7 +147,9 @@ BAD = {
     "no start": ({}, [{"text": "ada"}, *ANSWERS[1:]], "as answer 0"),
     "a string": ({}, ["ada", *ANSWERS[1:]], "Received: 'ada' as answer 0"),
     "positions": ({}, {"start": [1] * 4, "end": [2] * 4}, "Received: the keys .'end', 'start'"),
-    "too few answers": ({}, ANSWERS[:3], "4 questions, 4 contexts, 3 answers"),
+    "too few answers": ({}, ANSWERS[:3], "4 questions, 4 contexts, 3 answers, 3 starts"),
+    "too few starts": ({}, {"text": ["ada"] * 4, "start": [0]}, "4 answers, 1 starts"),
+    "one answer": ({}, {"text": "ada", "start": 0}, "4 contexts, 1 answers, 1 starts"),
     "too few contexts": ({"contexts": CONTEXTS[:1]}, ANSWERS, "4 questions, 1 contexts"),
     "no room": (
         {"questions": ["it " * 8] * 4},

@@ -125,6 +125,8 @@ def test_unusable_rows_are_counted(write):
         {"options": ["x"]},
         {"options": None},
         {"options": ["x", ""]},
+        {"options": [["x"], "y"]},
+        {"options": [["x"], ["y", "z"]]},
         {"label": None},
         {"label": 7},
         {"label": "xyz"},
@@ -136,6 +138,7 @@ def test_unusable_rows_are_counted(write):
         "empty text": 1,
         "fewer than two choices": 2,
         "empty choice": 1,
+        "list or object instead of a choice": 2,
         "no label": 1,
         "label is not the number, the letter or the text of a choice": 2,
     }

@@ -233,6 +233,30 @@ def test_single_cells_do_not_decide_whether_rows_are_words(write, odd):
         assert ("1 row with several words" in examples.notes[0]) == (" " in odd)
 
 
+@pytest.mark.parametrize(
+    ("ids", "sentences"),
+    [
+        ([0, 0, 1, 0], ["ab", "c", "d"]),  # of sentences
+        ([1, 1, 1, 2, 1], ["abc", "d", "e"]),
+        ([0, 1, 0], ["ab", "c"]),  # of words
+        ([1, 1, 2, 3, 1, 2], ["a", "bcd", "ef"]),
+    ],
+)
+def test_ids_number_words_if_most_are_one_more_than_the_id_before(ids, sentences):
+    words = list("abcdef")[: len(ids)]
+    examples = read_examples("tag", {"id": ids, "word": words, "tag": ["X"] * len(ids)})
+    assert examples.words == tuple(map(tuple, sentences))
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.jsonl", "rows"])
+def test_a_word_with_the_label_minus_100_has_no_label(write, name):
+    rows = [{"words": ["a", "b"], "labels": [1, -100]}, {"words": ["c", "d"], "labels": [0, 1]}]
+    lines = map(json.dumps, rows) if name == "a.jsonl" else ["a 1", "b -100", "", "c 0", "d 1"]
+    data = rows if name == "rows" else write(name, "\n".join(lines))
+    examples = read_examples("tag", data)
+    assert (examples.words, examples.dropped) == ((("c", "d"),), {"word without a label": 1})
+
+
 def test_what_contradicts_the_layout_of_a_table_is_reported():
     words, tags = ["Ada", "left", "for", "New York", ".", "Bob"], ["O", "O", "O", "X Y", "O", "O"]
     table = {"sentence_id": [1, 1, 1, 1, 1, 2], "word": words, "tag": tags}
