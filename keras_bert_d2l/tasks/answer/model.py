@@ -5,6 +5,7 @@ B batch, W windows of the contexts of a batch, T tokens.
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -140,6 +141,8 @@ def answer_tensors(answers: object) -> Tensor:
     """
     import tensorflow as tf
 
+    texts: Any
+    starts: Any
     if isinstance(answers, Mapping) and answers.keys() == {"text", "start"}:
         texts, starts = (np.reshape(answers[name], -1) for name in ("text", "start"))
     elif isinstance(answers, list | tuple | np.ndarray):
