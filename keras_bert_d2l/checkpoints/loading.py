@@ -3,8 +3,8 @@
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, cast
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
@@ -26,6 +26,7 @@ from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.labeled_task import check_labels
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import errors_naming
@@ -208,6 +209,8 @@ def load_task(
     check_that(is_task, "kind", f"one of the classes {', '.join(task_kinds())}", kind, advice)
     known = arguments_of(kind.__init__, TaskModel.__init__)
     check_known("option", options, (*kind.fields, *known))
+    if "labels" in options:  # an array, too
+        options["labels"] = list(check_labels(cast(Sequence[str], options["labels"]), 1))
     checkpoint = open_checkpoint(path, verify=verify)
     heads = heads_of(kind, options.get("pooling"))
     checkpoint = _with_names(checkpoint, options.get("labels"))
@@ -250,7 +253,7 @@ def _with_new_head(
             raise ValueError(
                 f"{path!r} embeds texts with {shown(pooling)}, which a TextEmbedder does not "
                 f"support. Supported: one of {tuple(POOLINGS)}, and normalization. For other "
-                'vectors of the same BERT, pass pooling="mean".'
+                'vectors of the same BERT, pass pooling="mean" to `load_task`.'
             )
         options = {**embedding, **options}
     labels = inspect.signature(kind.__init__).parameters.get("labels")

@@ -345,6 +345,12 @@ def test_a_checkpoint_of_a_different_task_or_with_labels_in_another_order_is_rej
         load_task(TokenClassifier, folder, labels=["O", "B-PER", "I-PER"])
 
 
+@pytest.mark.parametrize("labels", ["bad", {"bad", "good"}, [0, 1], ["bad", "bad"], None])
+def test_labels_of_a_checkpoint_of_the_same_task_must_be_a_list_of_names(labels, saved_tasks):
+    with pytest.raises(ValueError, match="`labels` must be a list of at least 1 different names"):
+        load_task(SequenceClassifier, saved_tasks("one label", "native"), labels=labels)
+
+
 OTHERS = {"one label": "bad fine good", "several labels": "x y", "scores": "stars length"}
 OTHERS |= {"scores to 1": "a b", "tags": "B-LOC I-LOC O"}
 
@@ -354,7 +360,8 @@ def test_other_labels_start_a_new_head_which_is_reported(name, saved_tasks, caps
     old, labels = make(name), OTHERS[name].split()
     folder = saved_tasks(name, "huggingface" if name == "one label" else "native")
     capsys.readouterr()
-    model, tokenizer, _ = load_task(type(old), folder, labels=labels, verbose=False)
+    given = labels if name == "tags" else np.array(labels)
+    model, tokenizer, _ = load_task(type(old), folder, labels=given, verbose=False)
     out = capsys.readouterr().out
     assert (f"labels: {', '.join(labels)}" in out, out.count("with a new head")) == (True, 1)
     assert tokenizer is model.tokenizer

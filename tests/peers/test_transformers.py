@@ -195,7 +195,7 @@ def test_transformers_tokenizer_finds_the_books_special_tokens(tmp_path):
         ("BertForPreTraining", {}),
         ("BertForPreTraining", {"tie_word_embeddings": False, "hidden_act": "gelu_new"}),
         ("BertForMaskedLM", {"hidden_act": "relu", "layer_norm_eps": 1e-5}),
-        ("BertForMaskedLM", {"tie_word_embeddings": False}),
+        ("BertForMaskedLM", {"tie_word_embeddings": False, "hidden_act": "gelu_fast"}),
         ("BertModel", {"hidden_act": "gelu_pytorch_tanh", "type_vocab_size": 4}),
     ],
 )

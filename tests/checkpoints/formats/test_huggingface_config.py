@@ -42,6 +42,8 @@ def test_a_dropout_rate_that_cannot_be_stored_causes_a_warning():
         ("gelu", "gelu"),
         ("gelu_new", "gelu_tanh"),
         ("gelu_pytorch_tanh", "gelu_tanh"),
+        ("gelu_fast", "gelu_tanh"),
+        ("gelu_python", "gelu"),
         ("relu", "relu"),
     ],
 )
@@ -116,7 +118,7 @@ def test_omitted_fields_default_to_bert_base(tmp_path):
         ("quantization_config", {"bits": 8}),
         ("num_hidden_groups", 2),
         ("rescale_embeddings", True),  # BigBird
-        ("hidden_act", "gelu_fast"),
+        ("hidden_act", "quick_gelu"),
         ("hidden_act", ["gelu"]),
         ("hidden_size", 0),
         ("num_attention_heads", 5),

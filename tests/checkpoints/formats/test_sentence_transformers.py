@@ -74,6 +74,16 @@ def test_a_default_prompt_is_reported(plain, tmp_path):
         kb.load_task(kb.TextEmbedder, folder)
 
 
+@pytest.mark.parametrize("prompts", [["query: "], "query: ", 3, {"a": "b"}, True])
+def test_damaged_prompts_are_an_error_that_names_the_file(prompts, plain, tmp_path):
+    folder = shutil.copytree(plain, tmp_path / "prompt")
+    name = {"default_prompt_name": ["a"]} if isinstance(prompts, dict) else {}
+    edit_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **name})
+    field = "default_prompt_name" if name else "prompts"
+    with pytest.raises(ValueError, match=f"config_sentence_transformers.json.*`{field}` must be"):
+        kb.load_task(kb.TextEmbedder, folder)
+
+
 def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "embedder")
     (folder / "1_Pooling").rename(tmp_path / "1_Pooling")

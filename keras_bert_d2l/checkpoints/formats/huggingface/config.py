@@ -37,6 +37,8 @@ _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python": "gelu",
 }
 _FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
 # These fields describe the origin of the file, initialization, training, generation, label names or

@@ -12,7 +12,7 @@ import os
 import pathlib
 import warnings
 
-from keras_bert_d2l.checks import check_bool, check_integer, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
 from keras_bert_d2l.types import ConfigDict
@@ -87,7 +87,11 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
         return None
     normalize = steps[1:] == ["Normalize"]
     fields = fields_of(path / _MODEL_FILE)
-    if prompt := (fields.get("prompts") or {}).get(fields.get("default_prompt_name")):
+    prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
+    with errors_naming(path / _MODEL_FILE):
+        check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
+        check_that(name is None or isinstance(name, str), "default_prompt_name", "a name", name)
+    if prompt := prompts.get(name):
         warnings.warn(
             f"The model in {os.fspath(path)!r} puts {shown(prompt)} before each text by default. "
             "This package does not: put it there yourself to get the same vectors.",
