@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.text_arguments import TruncationWarning
+from tests.nightly import nightly_except
 
 TEXTS = ["cat", "dog", "mat"]
 NLI = (kb.SequenceClassifier, ("entailment", "contradiction"))
@@ -126,7 +127,9 @@ def fresh_bert(words_tokenizer):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.parametrize("change", ["weights", "enable_lora", "quantize"])
+@pytest.mark.parametrize(
+    "change", nightly_except({"weights"}, ["weights", "enable_lora", "quantize"])
+)
 def test_vectors_of_a_bert_follow_its_weights_and_reuse_its_graph(change, fresh_bert, monkeypatch):
     made = []
     create = kb.TextEmbedder.make_predict_function
