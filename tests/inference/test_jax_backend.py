@@ -14,6 +14,7 @@ from keras_bert_d2l.tasks.tag.predictions import tag
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Truncated to"),
     pytest.mark.skipif(
         importlib.util.find_spec("jax") is None,
         reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
