@@ -125,7 +125,7 @@ class _TorchFile(ArrayFile):
         return content
 
     def _check_crc(self, entry: _Entry) -> None:
-        if entry.crc:  # PyTorch writes 0 if it is told to compute no checksums
+        if entry.crc:  # 0: a setting of PyTorch leaves checksums out
             self._file.seek(entry.start)
             crc = 0
             for done in range(0, entry.size, _CHUNK):

@@ -2,7 +2,7 @@
 
 `pickletools.genops` splits a pickle into opcodes without executing them. The few opcodes and names
 that `torch.save` writes for a state dict are interpreted here. Everything else is a `ValueError`.
-Nothing is imported or called.
+This module imports and calls nothing that a file names.
 
 Source: PyTorch, torch/serialization.py and torch/_weights_only_unpickler.py.
 """
