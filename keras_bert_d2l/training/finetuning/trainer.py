@@ -247,11 +247,15 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     def settings(self) -> dict[str, object]:
         """Return what must be the same when the run resumes, in the form of JSON."""
         tokenizer = self.model.tokenizer
-        model = {**self.model.bert_config.to_dict(), **(task_fields(self.model) or {})}
+        parts = {"model": self.model.bert_config.to_dict(), "task": task_fields(self.model) or {}}
         if tokenizer is not None:
-            model |= {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint}
-        model = {f"model.{name}": value for name, value in json.loads(json.dumps(model)).items()}
-        return {**self._own_options(), **model, "data": self.data.fingerprint}
+            parts["tokenizer"] = {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint}
+        fixed = {
+            f"{part}.{name}": value
+            for part, fields in json.loads(json.dumps(parts)).items()
+            for name, value in fields.items()
+        }
+        return {**self._own_options(), **fixed, "data": self.data.fingerprint}
 
     def _own_options(self) -> dict[str, object]:
         """Return the options without those of a run on files, which `run.yaml` has."""
