@@ -121,7 +121,9 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         name = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {name!r:.100} occurs more than once in the same object")
+        raise ValueError(
+            f"the key {name!r:.100} occurs more than once in the same object. Remove one"
+        )
     return fields
 
 

@@ -29,6 +29,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     collect,
     is_object,
     listed,
+    mark_of,
     marks_of_lists,
     without_point,
 )
@@ -290,7 +291,7 @@ def _names(value: object, separator: str, marks: Container[str]) -> tuple[str, .
     if value is None:
         raise Unusable("no label")
     text = as_string(value).strip()
-    items = listed(value, text[:1] in marks)
+    items = listed(value, mark_of(text) in marks)
     items = list(text.split(separator)) if items is None else items
     if any(isinstance(item, list | dict) for item in items):
         raise Unusable("list or object instead of a label")

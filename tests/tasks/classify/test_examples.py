@@ -250,6 +250,7 @@ def test_a_single_label_may_be_in_brackets(write, name):
         (["{joy,fear}", "{joy}", "[so]"], (("joy", "fear"), ("joy",), ("[so]",))),
         (["[\u559c, \u60e7]", "[\u559c]", "[]"], (("\u559c", "\u60e7"), ("\u559c",), ())),
         (["[np.int64(3), np.int64(7)]", "[3. 7.]", "[3]"], (("3", "7"), ("3", "7"), ("3",))),
+        (["List(joy, fear)", "List(joy)", "joy"], (("joy", "fear"), ("joy",), ("joy",))),
         (["set()", "()", "array([], dtype=object)"], ((), (), ())),
         (["{}", "frozenset()", "List()"], ((), (), ())),
     ],

@@ -28,7 +28,8 @@ _QUOTED = re.compile(r"\s*b?['\"]")
 _JSON = re.compile(r"\s*[\"{\[]")
 _KEY = re.compile(r"\s*('[^']*'|\"[^\"]*\")\s*:")  # in an object
 _NUMBERS = re.compile(r"\s*[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
-_SEVERAL = re.compile(r"[\[({]\s*[^\s'\"\d-].*,.*", re.DOTALL)  # names without quotes
+_MARK = re.compile(r"\w*[\[({]")  # what opens a list, such as "[" and "List("
+_SEVERAL = re.compile(r"\w*[\[({]\s*[^\s'\"\d-].*,.*", re.DOTALL)  # names without quotes
 # Within "(a), (b)", two names in brackets.
 _BRACKETS = {
     "[]": re.compile(r"[^]\[]*]"),
@@ -84,7 +85,7 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
         value: The cell.
         is_alone: Whether a single name in brackets is a list. "[OTHER]" may be a label name.
     """
-    if isinstance(value, list) or not isinstance(value, str):
+    if not isinstance(value, str):
         return value if isinstance(value, list) else None
     text = value.strip()
     if text[-1:] not in ("]", "}", ")"):
@@ -114,6 +115,12 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
     return [inside.strip()] if is_alone or (call and brackets in _BRACKETS) else None
 
 
+def mark_of(text: str) -> str:
+    """Return what opens a list, such as "[" or "List(", or an empty string."""
+    found = _MARK.match(text)
+    return found[0] if found else ""
+
+
 def is_object(value: object) -> bool:
     """Return whether a value is an object, or its text form in JSON or Python."""
     text = value.strip() if isinstance(value, str) else ""
@@ -132,9 +139,9 @@ def are_lists(cells: Iterable[object]) -> bool:
 
 
 def marks_of_lists(cells: Iterable[object]) -> set[str]:
-    """Return the brackets that enclose several names in a cell, so that others may enclose one."""
+    """Return what opens lists of several names, so that it may also open a list of one."""
     texts = (cell.strip() for cell in cells if isinstance(cell, str))
-    return {text[0] for text in texts if _SEVERAL.fullmatch(text) and listed(text)}
+    return {mark_of(text) for text in texts if _SEVERAL.fullmatch(text) and listed(text)}
 
 
 def _unquoted(item: str) -> str:

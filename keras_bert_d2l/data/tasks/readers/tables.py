@@ -123,7 +123,7 @@ def json_values(file: TextFile) -> list[tuple[int, object]]:
             if error.msg != "Extra data":  # "Extra data": JSON lines in a file named .json
                 raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
         except ValueError as error:
-            raise ValueError(f"{os.fspath(file.path)!r}: {error}. Remove one.") from error
+            raise ValueError(f"{os.fspath(file.path)!r}: {error}.") from error
         except RecursionError as error:
             raise file.error(1, "this JSON is nested too deeply.") from error
         else:
