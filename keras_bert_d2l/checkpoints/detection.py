@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ FORMATS = {
     "google": google,
     "book": state_dicts,
 }
+_MOST_PADDING = 127  # rows up to a multiple of 128
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
@@ -137,10 +139,12 @@ def open_checkpoint(
             f"`num_heads` must match the value in {name!r}, {config.num_heads}. "
             f"Received: num_heads={num_heads}."
         )
-    if vocab is not None and len(vocab) != (config.num_tokens or config.vocab_size):
+    field = "vocab_size" if config.num_tokens is None else "num_tokens"
+    size = getattr(config, field)
+    if vocab is not None and len(vocab) != size:
         raise ValueError(
             f"{name!r}: the vocabulary has {len(vocab)} tokens, but the configuration "
-            f"has vocab_size={config.vocab_size}. Restore the vocabulary that the model was "
+            f"has {field}={size}. Restore the vocabulary that the model was "
             "trained with, or load the model alone with `load_pretrained(path, tokenizer=False)`."
         )
     if tokenizer and verify and vocab is None and checkpoint.tokenizer_options:
@@ -158,7 +162,15 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     Tokens without a row are dropped if no text contains them.
     """
     config = checkpoint.config
-    if len(vocab) < config.vocab_size:
+    more = config.vocab_size - len(vocab)
+    if more > _MOST_PADDING:
+        warnings.warn(
+            f"{checkpoint.arrays.source!r}: the embedding has {more:,} more rows than the "
+            "vocabulary has tokens. If the vocabulary is incomplete or that of another "
+            "model, copy it again.",
+            stacklevel=4,
+        )
+    if more > 0:
         return checkpoint._replace(config=dataclasses.replace(config, num_tokens=len(vocab)))
     extra = vocab.tokens[config.vocab_size :]
     used = checkpoint.tokenizer_options.get("special_tokens", ())

@@ -20,7 +20,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown
+from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.heads import POOLINGS
@@ -180,8 +180,8 @@ def load_task(
         verify: As for `load_pretrained`.
         verbose: As for `load_pretrained`.
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
-            checkpoint of the same task, they may be omitted; otherwise they must match it, unless
-            `labels` are others, for a new head. Labels that the checkpoint calls `LABEL_0`,
+            checkpoint of the same task, they may be omitted; otherwise they must match it, except
+            that other `labels` create a new head. Labels that the checkpoint calls `LABEL_0`,
             `LABEL_1` and so on get the given names.
 
     Returns:
@@ -216,7 +216,9 @@ def load_task(
     checkpoint = _with_names(checkpoint, options.get("labels"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
     stored = task_fields(model) or {}
-    if isinstance(model, kind) and _are_others(options.get("labels"), stored.get("labels")):
+    labels, old = options.get("labels"), stored.get("labels")
+    if isinstance(model, kind) and labels and old and set(labels) != set(old):
+        print(f"{os.fspath(path)}: the head for {shown_names(old)} is discarded: `labels` differ")
         options = {**{name: stored[name] for name in kind.fields}, **options}
         model = without_head(model)
     if not isinstance(model, TaskModel):
@@ -229,8 +231,7 @@ def load_task(
             "that it was fine-tuned from."
         )
     for name, value in options.items():
-        given = list(value) if isinstance(value, tuple) else value
-        if name not in stored or given != stored.get(name):
+        if name not in stored or value != stored[name]:
             raise ValueError(
                 f"`{name}` must match the checkpoint {os.fspath(path)!r}, "
                 f"{shown(stored.get(name))}, or be omitted. Received: {name}={shown(value)}. To "
@@ -274,12 +275,6 @@ def without_head(model: TaskModel) -> BERTModel:
     bert = BERTModel.from_layers(model.encoder, pooler=model.hidden)
     bert.tokenizer = model.tokenizer
     return bert
-
-
-def _are_others(labels: object, stored: list[str] | None) -> bool:
-    """Return whether labels are other ones, and not only in another order."""
-    given = sorted(map(str, labels)) if isinstance(labels, list | tuple) else None
-    return stored is not None and given not in (None, sorted(stored))
 
 
 def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:

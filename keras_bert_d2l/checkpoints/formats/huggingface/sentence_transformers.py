@@ -53,17 +53,20 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     Raises:
         ValueError: A file is damaged.
     """
-    file = transformer_folder(path) / TRANSFORMER_FILE
     if not _modules(path):
         return {}
-    fields = {"do_lower_case": False, "max_seq_length": None, **fields_of(file)}
-    if fields["max_seq_length"] is None:
-        fields["max_seq_length"] = fields_of(file.parent / OPTIONS_FILE).get("model_max_length")
+    file, name = transformer_folder(path) / TRANSFORMER_FILE, "max_seq_length"
+    fields = {"do_lower_case": False, name: None, **fields_of(file)}
     with errors_naming(file):
         check_bool("do_lower_case", fields["do_lower_case"])
-        if fields["max_seq_length"] is not None:
-            check_integer("max_seq_length", fields["max_seq_length"], 3)
-    return fields
+    longest = fields[name]
+    if longest is None:
+        file, name = file.with_name(OPTIONS_FILE), "model_max_length"
+        longest = fields_of(file).get(name)
+    if longest is not None:
+        with errors_naming(file):
+            check_integer(name, longest, 3)
+    return {**fields, "max_seq_length": longest}
 
 
 def read_pooling(path: pathlib.Path) -> ConfigDict | None:
