@@ -54,6 +54,7 @@ def shown(value: object) -> str:
 
 def shown_names(names: Iterable[object]) -> str:
     """Return the `repr` of names for a message, in at most 200 characters."""
+    # No more names fit, because each takes at least three characters.
     text = ", ".join(map(shown, itertools.islice(names, _MOST)))
     return text if len(text) <= 2 * _MOST else f"{text[: 2 * _MOST - 3]}..."
 

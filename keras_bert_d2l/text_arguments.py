@@ -92,5 +92,6 @@ class TruncationWarning(UserWarning):
         self.number, self.kind, self.max_len = number, kind, max_len
         super().__init__(
             f"Truncated to {max_len} tokens, including special tokens: {number:,} "
-            f"{kind if number == 1 else kind + 's'}. With `truncate=False`, this is an error."
+            f"{kind if number == 1 else kind + 's'}. Where `truncate=False` is an option, it makes "
+            "this an error."
         )

@@ -23,7 +23,7 @@ SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
     "bert-base-ner": "dslim/bert-base-NER",
 }
 
-_WEIGHTS = (  # the first that a model has are downloaded
+_WEIGHTS = (  # only the first group that the model has is downloaded
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
 )
@@ -37,7 +37,7 @@ _TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sente
 _FILES = (
     *("config.json", *_TOKENIZER),
     "config_sentence_transformers.json",
-    *("*_Pooling/config.json", "*_Normalize/config.json"),  # begins with its place in the list
+    *("*_Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
 )
 _NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 

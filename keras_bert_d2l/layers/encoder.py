@@ -295,7 +295,8 @@ class BERTEncoder(Composite):
         return [row for row in (*rows, *self.blks, self.final_ln) if row is not None]
 
     def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "layers"]  # Keras saves the others
+        # Keras saves every layer that `dir` lists. These are attributes of the encoder already.
+        return [name for name in super().__dir__() if name != "layers"]
 
     def compute_output_shape(
         self,
@@ -312,6 +313,7 @@ class BERTEncoder(Composite):
 class Weight:
     """A weight that a layer has besides its inner layers, as a row of `summary`."""
 
+    # `summary` of Keras reads these; without the last one, it prints "?" as the shape.
     built, _inbound_nodes, _build_shapes_dict = True, (), True
 
     def __init__(self, weight: keras.Variable) -> None:

@@ -362,7 +362,7 @@ class Pooling(keras.layers.Layer):
         self.normalize = normalize
 
     def build(self, X_shape: Shape, is_token_shape: Shape | None = None) -> None:
-        """Do nothing: Keras records the names of the shapes, for `summary`."""
+        """Create no weights. Keras records the shapes, and `summary` reads them."""
 
     # Not named `mask`, which Keras would fill in by itself if it is `None`.
     def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:

@@ -320,11 +320,13 @@ def test_truncated_texts_of_all_parts_are_counted_in_one_line(
         monkeypatch.setattr(module, "PART", 2)
     texts = LONG, "the dog", f"a {LONG}", f"an {LONG}", "the owl"
     (folder / "long.txt").write_text("\n".join(texts))
-    note = "Truncated to 512 tokens, including special tokens: 3 texts. With --no-truncate, this is"
+    note = "Truncated to 512 tokens, including special tokens: 3 texts. Where --no-truncate is"
     for name, model in (("embed", trained), ("classify", tasks / "classify")):
         command = (name, "--file", "long.txt", "--model", model)
         lines = run(*command).stderr.splitlines()
-        assert [line for line in lines if "truncate" in line.lower()] == [f"{note} an error."]
+        assert [line for line in lines if "truncate" in line.lower()] == [
+            f"{note} an option, it makes this an error."
+        ]
         assert "omit --no-truncate" in error(*command, "--no-truncate")
 
 

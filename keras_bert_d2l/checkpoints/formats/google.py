@@ -116,8 +116,7 @@ _ACTIVATIONS = {  # modeling.py, `get_activation`
     **{name: name for name in ("relu", "tanh", "linear")},
     "gelu": "gelu_tanh",
 }
-# The field for weights that are missing, and those of the multilingual and Chinese models that
-# modeling.py does not read.
+# Fields of the multilingual and Chinese models, which modeling.py does not read.
 _IGNORED = """
     directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
     pooler_size_per_head pooler_type

@@ -19,8 +19,8 @@ means "is next".
 
 The number of attention heads cannot be inferred from the shapes of the weights, so it is stored
 with them: as the array `num_heads` of an npz file or as the entry `num_heads` of a safetensors
-file's metadata. The rate `dropout` may be stored in the same way. PyTorch's own files do not store
-it; they are read without unpickling.
+file's metadata. The rate `dropout` may be stored in the same way. PyTorch's own files store
+neither, so pass `num_heads`; they are read without unpickling.
 """
 
 import os

@@ -43,8 +43,8 @@ _MAX_PORT = 2**16 - 1
 _GRACE_SECONDS = 1  # time to finish requests in progress when the server stops
 _READ_SECONDS = 30  # time to receive a body
 _CONCURRENT = 4  # requests that run at the same time; the others wait
-_BODIES = 2  # largest bodies whose bytes are in memory at the same time
-_CONNECTIONS = 256  # with and without a request
+_BODIES = 2  # bodies of the largest size that are in memory at the same time
+_CONNECTIONS = 256  # open connections, idle ones included
 _TOO_LONG = "The body must not exceed {} bytes. Received: {}."
 _NAME = re.compile(r"[^/:]+")
 
@@ -140,7 +140,7 @@ class LocalServer:
 
     @contextlib.asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body, whose bytes are in flight until the block ends.
+        """Read a body. Its size counts toward the limit of all requests until the block ends.
 
         If it is refused, uvicorn discards the rest: a client that is still sending would miss the
         response if the connection were closed.

@@ -41,7 +41,7 @@ _ACTIVATIONS = {
     "gelu_python": "gelu",
 }
 _FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
-# These fields describe the origin of the file, initialization, training, generation, label names or
+# These fields describe the origin of the file, training, generation, label names or
 # the format of the outputs. None of them affects what the model computes.
 _WITHOUT_EFFECT = frozenset(
     """
