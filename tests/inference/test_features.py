@@ -83,7 +83,7 @@ def test_wrong_arguments_are_refused(options, message, words_bert, words_tokeniz
 
 
 def test_long_texts_can_be_truncated(words_bert, words_tokenizer):
-    with pytest.warns(TruncationWarning, match="Truncated to 16 tokens.*: 1 text. With"):
+    with pytest.warns(TruncationWarning, match="Truncated to 16 tokens.*: 1 text. Where"):
         [one] = extract_features(words_bert, ["the cat sat " * 9], tokenizer=words_tokenizer)
     assert one.vectors.shape == (1, 16, 8)
     assert one.tokens[-1] == "[SEP]"

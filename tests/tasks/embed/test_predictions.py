@@ -97,7 +97,7 @@ def test_a_text_that_is_too_long_is_rejected_or_truncated(embedder):
     long, cut = " ".join(["good"] * 15), " ".join(["good"] * 14)
     with pytest.raises(ValueError, match="at most 16 tokens.*17 tokens in 'good"):
         embed(embedder, ["good", long], truncate=False)
-    with pytest.warns(TruncationWarning, match="16 tokens, .*: 1 text. With `truncate=False`"):
+    with pytest.warns(TruncationWarning, match="16 tokens, .*: 1 text. Where `truncate=False`"):
         vectors = embed(embedder, [long, cut])
     # Without oneDNN, the rounding of a matrix product depends on the place of the row.
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
