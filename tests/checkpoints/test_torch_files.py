@@ -298,7 +298,7 @@ def test_a_damaged_file_is_refused_or_has_equal_values(source, damage, is_checke
     """The old format and a new checksum hide that values or names have changed."""
     content, expected = (FILES / source).read_bytes(), floats(open_torch([FILES / source]))
     refused = accepted = 0
-    for seed in range(300):
+    for seed in range(100):
         file = tmp_path / "a.pt"
         file.write_bytes(damage(content, random.Random(seed)))
         try:
@@ -310,5 +310,5 @@ def test_a_damaged_file_is_refused_or_has_equal_values(source, damage, is_checke
         accepted += 1
         for key in expected if is_checked else ():
             np.testing.assert_array_equal(found[key], expected[key], str(seed))
-    assert refused + accepted == 300
-    assert refused > 100
+    assert refused + accepted == 100
+    assert refused > 33

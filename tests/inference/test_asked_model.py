@@ -25,7 +25,7 @@ def test_the_tokenizer_comes_with_the_model_and_can_be_replaced(words_bert, word
     assert kb.SequenceClassifier(words_bert, ["a", "b"], tokenizer=other).tokenizer is other
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_keras_file_keeps_the_tokenizer_also_for_another_process(tmp_path, fresh_process):
     vocab = kb.Vocab([*GOOGLE_SPECIALS, "[E1]", "The", "the", "cat"])
     tokenizer = kb.Tokenizer(vocab, lowercase=False, special_tokens=["[E1]"])

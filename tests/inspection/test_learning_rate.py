@@ -72,7 +72,7 @@ def test_losses_equal_those_of_a_training_with_these_rates():
         assert loss == pytest.approx(found.losses[number], rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_after_the_test_equals_one_without_it():
     tokens, positions = np.ones((2, 6), "int32"), np.array([[1, 2]] * 2)
     features = {"tokens": tokens, "segments": 0 * tokens, "pred_positions": positions}

@@ -369,7 +369,7 @@ def test_similar_rows_have_independent_masks(is_numbered):
     assert is_likely(chi_square(counts, np.array([24_000, 3_000, 3_000])), 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("eager_models")
 def test_a_model_of_ones_own_learns_from_strings_that_its_pipeline_pairs_and_masks():
     words = [f"w{n}" for n in range(8)]

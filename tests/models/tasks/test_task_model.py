@@ -160,7 +160,7 @@ def test_with_pooling_mean_the_head_reads_the_mean_of_the_tokens_without_padding
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", nightly_except({"SequenceClassifier", "QuestionAnswerer"}, TASKS))
+@pytest.mark.parametrize("kind", nightly_except({"QuestionAnswerer"}, TASKS))
 def test_the_default_loss_overfits_a_batch_and_the_keras_file_restores_everything(kind, tmp_path):
     model, batch, labels = make_task(kind), make_batch(kind=kind), make_labels(kind)
     compile_eagerly(model)
@@ -368,7 +368,7 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     assert log["val_loss"][0] < metrics[0]["loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_columns_of_pandas_give_the_same_results_as_lists(tokenizer):
     pandas = pytest.importorskip("pandas")
     model = make_task("SequenceClassifier", tokenizer=tokenizer, labels=["bad", "good"])

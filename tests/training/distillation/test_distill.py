@@ -144,7 +144,7 @@ def test_the_loss_of_a_student_in_float16_is_scaled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", nightly_except(["multi_label", "tag", "pretrain"], CASES))
+@pytest.mark.parametrize("task", nightly_except(["tag", "pretrain"], CASES))
 def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
     teacher, data = make_teacher(task)
     [batch] = _batches(teacher, data, 4, 16, 0, is_labeled=False)(0).take(1)
@@ -178,7 +178,7 @@ def distance(teacher, student):
     return np.mean((found - expected)[is_token] ** 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_labels_alone_the_student_is_trained_as_by_fit():
     teacher, texts = make_teacher()
     examples = kb.TextExamples(texts=texts[:8], labels=["good", "bad"] * 4)
@@ -227,6 +227,7 @@ def test_a_student_that_diverges_is_not_returned():
         kb.distill(teacher, data, [1], learning_rate=1e30, epochs=2, verbose=0)
 
 
+@pytest.mark.long
 def test_heads_that_a_checkpoint_lacked_are_not_taught():
     bert = make_bert()
     bert.missing_heads = frozenset({"nsp"})

@@ -115,7 +115,7 @@ def test_a_run_resumes_exactly_in_its_first_or_last_phase(
         assert again.model.bert_config.dropout == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_copy_of_a_run_resumes_exactly(finished, tmp_path):
     run = shutil.copytree(finished.killed, tmp_path / "run")
     assert_same_run(run, resume(run), finished.run, finished.result.metrics)
@@ -154,7 +154,7 @@ def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(finished, text,
     assert_same_run(run, resume(run), finished.run, finished.result.metrics)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lora_trains_an_adapter_and_a_stopped_run_resumes_exactly(
     finished, eager, text, options, tmp_path, monkeypatch
 ):

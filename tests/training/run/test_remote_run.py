@@ -269,6 +269,7 @@ def test_a_run_that_cannot_be_uploaded_names_its_local_folder_and_is_uploaded_la
         assert_same_weights(found.model, finished.result.model)
 
 
+@pytest.mark.long
 @in_memory
 def test_fine_tuning_resumes_exactly_from_a_url(address, eager, tmp_path, on_another_machine):
     given = {"epochs": 2, "learning_rate": 2e-2, "verbose": 0}
