@@ -3,8 +3,8 @@
 A safetensors file contains the length of its header, a JSON header with the name, dtype, shape and
 offsets of each array, and the values (github.com/huggingface/safetensors, README). The safetensors
 library checks the header. The values are read at their offsets instead of being memory-mapped, so
-only one array is in memory at a time; `torch_files.py` does the same. TensorFlow verifies the
-CRC-32C of the index and of each variable of a TF1 checkpoint.
+only one array is in memory at a time; `torch_files.py` and `hdf5_files.py` do the same. TensorFlow
+verifies the CRC-32C of the index and of each variable of a TF1 checkpoint.
 """
 
 import contextlib
@@ -107,6 +107,12 @@ def write_safetensors(
     with file.open("wb") as stream:
         stream.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
         stream.write(written[end:])
+
+
+def check(is_right: bool, problem: str) -> None:
+    """Raise a `ValueError` unless `is_right`."""
+    if not is_right:
+        raise ValueError(problem)
 
 
 class Place(NamedTuple):

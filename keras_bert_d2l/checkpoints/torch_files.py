@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, together
-from keras_bert_d2l.checkpoints.torch_pickles import Pickles, Tensor, check, state_dict
+from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
+from keras_bert_d2l.checkpoints.torch_pickles import Pickles, Tensor, state_dict
 from keras_bert_d2l.checks import shown
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the format before PyTorch 1.6

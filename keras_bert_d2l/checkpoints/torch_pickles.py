@@ -12,7 +12,7 @@ import math
 import pickletools
 from typing import Any, BinaryIO, NamedTuple
 
-from keras_bert_d2l.checkpoints.array_files import num_values
+from keras_bert_d2l.checkpoints.array_files import check, num_values
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.text_arguments import has_surrogate
 
@@ -64,12 +64,6 @@ class Tensor(NamedTuple):
 
 class _Name(NamedTuple):
     name: str
-
-
-def check(is_right: bool, problem: str) -> None:
-    """Raise a `ValueError` unless `is_right`."""
-    if not is_right:
-        raise ValueError(problem)
 
 
 class Pickles:
