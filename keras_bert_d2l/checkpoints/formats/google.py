@@ -23,9 +23,10 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from keras_bert_d2l.checkpoints.array_files import open_tf1, write_tf1
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
+from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH
+from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
     SWAPPED,
@@ -206,7 +207,13 @@ def describe(
     config = config_from_json(config_file)
     vocab_file = config_file.with_name(VOCAB_FILE)
     vocab = Vocab.from_file(vocab_file) if tokenizer and has_file(vocab_file) else None
-    arrays = open_tf1(prefix)
+    arrays = open_tf(prefix)
+    if OBJECT_GRAPH in arrays.shapes:
+        raise ValueError(
+            f"{os.fspath(prefix)!r} is an object-based checkpoint of TensorFlow 2, whose names "
+            "depend on the program that wrote it. Use the TF1 checkpoint of the same model "
+            "(github.com/google-research/bert)."
+        )
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
     wrapper = wrapper_prefix(arrays, _SIGNATURE)

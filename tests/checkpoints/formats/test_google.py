@@ -380,7 +380,7 @@ def test_the_case_of_googles_vocabularies_is_inferred_correctly(data_dir, folder
     [
         ("bert_config.json", FileNotFoundError, "no bert_config.json"),
         (INDEX, FileNotFoundError, "no checkpoint: bert_model.ckpt.index"),
-        (DATA, ValueError, "data file"),
+        (DATA, FileNotFoundError, "no file .*bert_model.ckpt.data-00000"),
     ],
 )
 def test_a_missing_file_is_named(folder, missing, error, message):

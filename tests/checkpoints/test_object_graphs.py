@@ -1,0 +1,176 @@
+"""Checkpoints of `tf.train.Checkpoint` are read by the names of their variables."""
+
+import os
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
+from keras_bert_d2l.checkpoints.tensorflow_files import crc32c
+
+A = np.arange(6, dtype=np.float32).reshape(2, 3)
+END = "/.ATTRIBUTES/VARIABLE_VALUE"
+KEYS = {f"layer/{key}{END}": f"dense/{key}" for key in "ab"}
+FIRST, SECOND = KEYS
+
+
+def graph(nodes):
+    """Return an object graph with one node per variable."""
+    found = TrackableObjectGraph()
+    for key, name in nodes.items():
+        attributes = found.nodes.add().attributes
+        attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key)
+    return found.SerializeToString()
+
+
+GRAPH = graph(KEYS)
+
+
+def write(prefix, content, keys=KEYS):
+    """Write a checkpoint with the given object graph."""
+    arrays = dict.fromkeys(keys, A) | ({} if content is None else {OBJECT_GRAPH: content})
+    with tf.device("CPU"):
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(arrays),
+            shape_and_slices=[""] * len(arrays),
+            tensors=list(arrays.values()),
+        )
+
+
+def test_variables_have_their_names_and_those_of_optimizers_are_left_out(tmp_path):
+    model, other, optimizer = tf.Module(), tf.Module(), tf.Module()
+    model.kernel = tf.Variable(A, name="dense/kernel")
+    model.half = tf.Variable(tf.cast(A, tf.bfloat16), name="half")
+    model.one, other.two = (tf.Variable(A + n, name="twice/bias") for n in (1, 2))
+    optimizer.m = tf.Variable(A, name="m/dense/kernel")
+    counters = {"step": tf.Variable(3), "rate": tf.Variable(0.1), "ids": tf.Variable([1, 2])}
+    saved = tf.train.Checkpoint(model=model, other=other, optimizer=optimizer, **counters)
+    saved.write(str(tmp_path / "ckpt"))
+    arrays = open_object_graph(tmp_path / "ckpt")
+    assert arrays.dtypes["half"] == "bfloat16"
+    expected = {"dense/kernel": A, "half": A, "model/one": A + 1, "other/two": A + 2}
+    assert arrays.shapes == dict.fromkeys(expected, (2, 3))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(arrays.read(name), value)
+
+
+def test_edges_of_the_graph_are_not_followed(tmp_path):
+    circular = TrackableObjectGraph.FromString(GRAPH)
+    for number, node in enumerate(circular.nodes):
+        node.children.add(node_id=1 - number, local_name="a")
+        node.children.add(node_id=2**31 - 1, local_name="b")
+        node.slot_variables.add(original_variable_node_id=-7, slot_variable_node_id=number)
+    write(tmp_path / "ckpt", circular.SerializeToString())
+    assert open_object_graph(tmp_path / "ckpt").shapes == {"dense/a": (2, 3), "dense/b": (2, 3)}
+
+
+def test_variables_without_names_have_paths(tmp_path):
+    write(tmp_path / "ckpt", graph(dict.fromkeys(KEYS, "")))
+    assert open_object_graph(tmp_path / "ckpt").shapes.keys() == {"layer/a", "layer/b"}
+
+
+NOTHING = "has no valid object graph"
+GRAPHS = {
+    "no graph": (None, "GRAPH' is not a text"),
+    "an empty graph": (b"", "does not list .layer/a"),
+    "no proto": (b"\xff" * 100, NOTHING),
+    "no UTF-8": (GRAPH.replace(b"dense", b"\xff" * 5), NOTHING),
+    "half a proto": (GRAPH[:-9], NOTHING),
+    "a variable that is missing": (
+        graph(KEYS | {"c" + END: "c"}),
+        "lists 'c/.* without storing it",
+    ),
+    "a control character": (graph(KEYS | {"\x1b[2J\n" + END: ""}), r"'\\x1b\[2J\\n/"),
+    "a variable twice": (GRAPH + GRAPH, "layer/a.* twice"),
+    "a variable that is not listed": (graph({FIRST: "a"}), "does not list .layer/b"),
+    "too many nodes": (b"\n\0" * 50_001, "50,001 nodes"),
+    "a graph of 4 MB": (bytes(2**22), "is not a text of at most"),
+    "a number as graph": (np.float32(1), "is not a text"),
+    "two graphs": ([GRAPH, GRAPH], "does not match its checksum"),
+}
+
+
+def change(old, new, ending="index"):
+    """Return a function that writes a checkpoint and changes a file.
+
+    The block of the entries gets its checksum, as if the change had been intended.
+    """
+
+    def edit(prefix):
+        write(prefix, GRAPH)
+        [file] = prefix.parent.glob(f"*.{ending}")
+        content = file.read_bytes()
+        assert old in content
+        content = content.replace(old, new, 1)
+        if ending == "index":  # the next block begins behind the checksum of the entries
+            end = (content[-48] & 127 | content[-47] << 7) - 4
+            content = content[:end] + struct.pack("<I", crc32c(content[:end])) + content[end + 4 :]
+        file.write_bytes(content)
+
+    return edit
+
+
+def cut(ending, size):
+    def edit(prefix):
+        write(prefix, GRAPH)
+        [file] = prefix.parent.glob(f"*.{ending}")
+        os.truncate(file, size)
+
+    return edit
+
+
+def twice(prefix):
+    names = graph({FIRST: "same", SECOND: "same", "c" + END: "layer/a"})
+    write(prefix, names, (*KEYS, "c" + END))
+
+
+SIZE = len(GRAPH) + 6  # with its length and a checksum
+ENTRY, SHAPE = b" 0(" + bytes([SIZE & 127 | 128, SIZE >> 7]), b"\x12\x02\x08\x02"
+TERABYTE = b"\x80" * 5 + b"\x20" + struct.pack("<I", crc32c(struct.pack("<Q", 2**40)))
+HOSTILE = {
+    "a name that is the path of another": (twice, "path of another"),
+    "a changed name": (change(b"dense/a", b"dense/b", "data*"), "does not match its checksum"),
+    "a text of a terabyte": (change(GRAPH[:20], TERABYTE + GRAPH[:10], "data*"), "checksum"),
+    "a huge shape": (change(SHAPE, b"\x12\x02\x08\x7f"), r"\(127, 3\) of float32 in 24 bytes"),
+    "a negative length": (change(SHAPE, b"\x12\x02\x08\xff"), "Error|bytes"),
+    "an unknown rank": (change(b"\x12\x08" + SHAPE, b"\x12\x08\x18\x01\x12\x00"), "bytes"),
+    "an unknown dtype": (change(b"\x08\x01\x12\x08", b"\x08\x7f\x12\x08"), "of float8"),
+    "a graph behind the end": (change(ENTRY, b" 0(\x80\x7f"), "has no 16,256 bytes at"),
+    "another data file": (change(ENTRY, b"\x18\x02" + ENTRY[2:]), "no file .*data-00002-of-00001"),
+    "an entry that is no proto": (change(ENTRY, b"\xff" * 5), "Error parsing"),
+    "names out of order": (change(b"layer/a", b"Layer/a"), "not in order"),
+    "an index cut off": (cut("index", 99), "does not end like a table"),
+    "a sparse index": (cut("index", 2**40), "it has more than 4,194,304 bytes"),
+    "a data file cut off": (cut("data*", 40), "has no .* bytes at"),
+}
+HOSTILE |= {
+    kind: (lambda prefix, content=content: write(prefix, content), match)
+    for kind, (content, match) in GRAPHS.items()
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_checkpoint_is_refused(kind, tmp_path):
+    make, match = HOSTILE[kind]
+    make(tmp_path / "ckpt")
+    tracemalloc.start()
+    try:
+        with pytest.raises((ValueError, FileNotFoundError), match=match) as error:
+            open_object_graph(tmp_path / "ckpt")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert "ckpt" in str(error.value)
+    assert len(str(error.value)) < 700
+
+
+def test_a_missing_data_file_is_named(tmp_path):
+    write(tmp_path / "ckpt", GRAPH)
+    (tmp_path / "ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(FileNotFoundError, match="ckpt.data-00000-of-00001"):
+        open_object_graph(tmp_path / "ckpt")
