@@ -26,6 +26,7 @@ SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
 _WEIGHTS = (  # only the first group that the model has is downloaded
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
+    ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _TOKENIZER = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
@@ -141,7 +142,8 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
             file nor a model of this name, or the Hub cannot be reached.
         PermissionError: The model is only for users who have accepted its conditions.
         OSError: The download failed.
-        ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch.
+        ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch or
+            TensorFlow.
     """
     if isinstance(checkpoint, str) and is_remote(checkpoint):
         return _download(checkpoint, only_tokenizer=only_tokenizer)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tests.local_hub import TOKEN
 LABELS = ["O", "B-LOC", "I-LOC"]
 NAME = "someone/tiny-bert"
 TORCH_FILES = pathlib.Path(__file__).parent / "torch_files"
+TENSORFLOW_FILES = pathlib.Path(__file__).parent / "formats/originals/tf_model_h5.zip"
 TOKENIZER_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -41,6 +43,7 @@ def folder(saved, tmp_path_factory):
     """A folder that `save_pretrained` wrote for Hugging Face, with files of other programs."""
     folder = shutil.copytree(saved["huggingface"], tmp_path_factory.mktemp("hub") / "bert")
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    (folder / "tf_model.h5").write_bytes(b"a file of HDF5")
     (folder / "onnx").mkdir()
     (folder / "onnx/model.onnx").write_bytes(b"a graph")
     return folder
@@ -177,11 +180,20 @@ def test_files_of_pytorch_are_downloaded_if_there_are_no_safetensors(kind, local
 
 def test_a_model_without_weights_is_an_error(model, local_hub, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "tf_model.h5").write_bytes(b"other weights")
+    (tmp_path / "model.onnx").write_bytes(b"other weights")
     local_hub.add("someone/empty", tmp_path)
-    with pytest.raises(ValueError, match="neither model.safetensors nor pytorch_model.bin.*@refs"):
+    with pytest.raises(ValueError, match="neither model.safetensors nor .* nor tf_model.h5.*@refs"):
         kb.load_pretrained("someone/empty")
-    assert "tf_model.h5" not in local_hub.downloaded()
+    assert "model.onnx" not in local_hub.downloaded()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classification", "shards"])
+def test_files_of_tensorflow_are_downloaded_if_there_are_no_others(kind, local_hub, tmp_path):
+    zipfile.ZipFile(TENSORFLOW_FILES).extractall(tmp_path)
+    local_hub.add("someone/old", tmp_path / kind)
+    assert kb.load_pretrained("someone/old").config.num_blks == 2
+    assert local_hub.downloaded() == set(os.listdir(tmp_path / kind))
 
 
 def test_a_local_path_takes_precedence(model, folder, local_hub, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -90,6 +91,16 @@ def _checkpoint(
 
 def _write_pytorch(path: Path) -> None:
     shutil.copytree(Path(__file__).parents[1] / "checkpoints/torch_files/bert-zip", path)
+    write_checksums(path)
+
+
+def _write_tf_model(path: Path) -> None:
+    file = Path(__file__).parents[1] / "checkpoints/formats/originals/tf_model_h5.zip"
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(path, [x for x in archive.namelist() if x.startswith("classification/")])
+    for file in (path / "classification").iterdir():
+        file.rename(path / file.name)
+    (path / "classification").rmdir()
     write_checksums(path)
 
 
@@ -206,6 +217,7 @@ KINDS: dict[str, Kind] = {
     "huggingface": _checkpoint("huggingface", "huggingface"),
     "huggingface task": _checkpoint("huggingface", "huggingface", _classifier),
     "pytorch": Kind(_write_pytorch, _load_checkpoint),
+    "tf_model.h5": Kind(_write_tf_model, _load_checkpoint),
     "google": _checkpoint("google", "google"),
     "book": _checkpoint("book", "d2l-torch"),
     # Keras reads this file, and its errors are of various kinds.

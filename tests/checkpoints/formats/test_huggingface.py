@@ -466,8 +466,6 @@ def test_missing_files_are_named(folder):
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("tf_model.h5", "from_tf=True"),
-        ("tf_model-00001-of-00002.h5", "from_tf=True"),
         ("flax_model.msgpack", "from_flax=True"),
         ("model.onnx", "onnxruntime"),
         ("onnx/model_quantized.onnx", "onnxruntime"),
@@ -481,10 +479,19 @@ def test_weights_of_other_programs_are_named_with_the_remedy(folder, name, remed
         huggingface.describe(folder)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model-00001-of-00002.bin", "model.pt", "last.ckpt"])
-def test_files_of_pytorch_with_other_names_are_named_with_the_remedy(folder, name):
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        *(
+            (name, "pytorch_model.bin")
+            for name in ("pytorch_model-1-of-2.bin", "a.pt", "last.ckpt")
+        ),
+        *((name, "tf_model.h5") for name in ("tf_model-00001-of-00002.h5", "weights.hdf5")),
+    ],
+)
+def test_files_with_other_names_are_named_with_the_remedy(folder, name, right):
     (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(ValueError, match=f"only in {name}. Rename .* to pytorch_model.bin;.*index"):
+    with pytest.raises(ValueError, match=f"only in {name}. Rename .* to {right};.* {right}.index"):
         huggingface.describe(folder)
 
 

@@ -1,6 +1,6 @@
 """Read and write Hugging Face checkpoint folders (`config.json`, safetensors, `vocab.txt`).
 
-`pytorch_model.bin` can also be read.
+`pytorch_model.bin` and `tf_model.h5` can also be read.
 
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
 `BertForPreTraining`, and the architectures with a task head. A task model is written as the
@@ -42,7 +42,13 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     transformer_folder,
     write_pooling,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
+    NOT_READ,
+    has_tensorflow_names,
+    with_torch_names,
+)
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
@@ -71,15 +77,16 @@ from keras_bert_d2l.types import ConfigDict
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _TORCH_FILE, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
-
-_CONVERT = (
-    "Convert them with transformers 4, with the class that has the same heads: "
-    '`BertForPreTraining.from_pretrained("{{}}", {}=True).save_pretrained(folder)`.'
-)
+_TF_FILE, _TF_INDEX = "tf_model.h5", "tf_model.h5.index.json"
+_OTHER_NAMES = {  # files of other names, by their endings
+    _TORCH_FILE: (".bin", ".pt", ".pth", ".ckpt"),
+    _TF_FILE: (".h5", ".hdf5"),
+}
 _REMEDIES = {  # for the weights of other programs, by the ending of their files
-    ".h5": _CONVERT.format("from_tf"),
-    ".msgpack": _CONVERT.format("from_flax"),
+    ".msgpack": (
+        "Convert them with transformers 4, with the class that has the same heads: "
+        '`BertForPreTraining.from_pretrained("{}", from_flax=True).save_pretrained(folder)`.'
+    ),
     ".onnx": "Load the checkpoint that it was exported from, or run it with onnxruntime.",
     ".gguf": "Load the checkpoint that it was converted from.",
     ".tflite": "Load the checkpoint that it was converted from.",
@@ -150,7 +157,9 @@ def current_names(stored: NamedArrays, prefix: str = "") -> dict[str, str]:
 
 
 def open_weights(path: pathlib.Path) -> NamedArrays:
-    """Open the weights of a folder: one file, or several with an index; safetensors if it has both.
+    """Open the weights of a folder: one file, or several with an index.
+
+    The first of safetensors, PyTorch and TensorFlow that the folder has is opened.
 
     Raises:
         FileNotFoundError: The folder contains no weights, or a file is missing.
@@ -159,17 +168,19 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
     for file, index, open_files in (
         (WEIGHTS_FILE, INDEX_FILE, open_safetensors),
         (_TORCH_FILE, _TORCH_INDEX, open_torch),
+        (_TF_FILE, _TF_INDEX, open_hdf5),
     ):
-        if has_file(path / file):
-            return open_files([path / file])
-        if has_file(path / index):
-            return _open_shards(path / index, open_files)
-    pickles = [file.name for file in path.iterdir() if file.suffix in _PICKLE_SUFFIXES]
-    if pickles:
-        raise ValueError(
-            f"{os.fspath(path)!r} has its weights only in {first_few(pickles)}. Rename the state "
-            f"dict of the model to {_TORCH_FILE}; for several files, add their {_TORCH_INDEX}."
-        )
+        if has_file(path / file) or has_file(path / index):
+            is_one = has_file(path / file)
+            stored = open_files([path / file]) if is_one else _open_shards(path / index, open_files)
+            return with_torch_names(stored) if has_tensorflow_names(stored) else stored
+    for file, endings in _OTHER_NAMES.items():
+        found = [other.name for other in path.iterdir() if other.suffix in endings]
+        if found:
+            raise ValueError(
+                f"{os.fspath(path)!r} has its weights only in {first_few(found)}. Rename the "
+                f"weights of the model to {file}; for several files, add their {file}.index.json."
+            )
     others = {file.name for ending in _REMEDIES for file in path.rglob(f"*{ending}")}
     for ending, remedy in _REMEDIES.items():
         found = sorted(name for name in others if name.endswith(ending))
@@ -199,7 +210,11 @@ def _open_shards(
                 f"{os.fspath(index)!r} must name files in its own folder. Received: {shown(name)}."
             )
     stored = open_files([index.parent / name for name in names])
-    absent = weight_map.keys() - stored.shapes.keys()
+    absent = [  # in the index of TensorFlow, the name of the model is before that of the weight
+        name
+        for name in weight_map
+        if stored.shapes.keys().isdisjoint((name, name.partition("/")[2]))
+    ]
     if absent:
         raise ValueError(
             f"{os.fspath(index)!r} lists weights that its files do not contain: "
@@ -213,7 +228,7 @@ def recognizes(path: pathlib.Path) -> bool:
     has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
     if not has_safetensors and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint has checksums, unlike the old format of PyTorch
-    files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX)
+    files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
     if any(os.path.lexists(path / name) for name in files):
         return True
     try:
@@ -234,7 +249,8 @@ def describe(
     Args:
         path: The folder. Weights are read from `model.safetensors`, or from the files that
             `model.safetensors.index.json` names; without these, from `pytorch_model.bin`, or from
-            the files that `pytorch_model.bin.index.json` names.
+            the files that `pytorch_model.bin.index.json` names; without these, from `tf_model.h5`,
+            or from the files that `tf_model.h5.index.json` names.
         num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
 
@@ -244,7 +260,7 @@ def describe(
     """
     folder = transformer_folder(path)
     stored = open_weights(folder)
-    prefix = wrapper_prefix(stored, _SIGNATURE)
+    prefix, others = wrapper_prefix(stored, _SIGNATURE), stored.metadata.get(NOT_READ)
     names = current_names(stored, prefix)
     arrays, file = stored.select(names), folder / CONFIG_FILE
     config = config_from_json(file)
@@ -276,7 +292,8 @@ def describe(
             embedding["max_len"] = None
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     return Checkpoint(
-        description=f"Hugging Face {architecture}{without_prefix(prefix)}",
+        description=f"Hugging Face {architecture}{without_prefix(prefix)}"
+        + (f" (without the weights of other layers: {others})" if others else ""),
         config=config,
         table=table(config, task),
         arrays=stored.select(names),
