@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from keras_bert_d2l.checkpoints.archives import Limited
 from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
 from keras_bert_d2l.checkpoints.torch_pickles import Pickles, Tensor, state_dict
 from keras_bert_d2l.checks import shown
@@ -44,18 +45,6 @@ def open_torch(files: Sequence[pathlib.Path]) -> NamedArrays:
             the same name.
     """
     return together(files, [_TorchFile(path) for path in files])
-
-
-class _Limited:
-    """A file whose list of entries is read only if it is small (BERT large: 100,000 bytes)."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-
-    def read(self, size: int = _CHUNK) -> bytes:
-        check(size <= _CHUNK, f"its list of entries has {size:,} bytes")
-        return self._file.read(size)
 
 
 class _Entry(NamedTuple):
@@ -92,7 +81,7 @@ class _TorchFile(ArrayFile):
         return Place(storage.dtype, shape, start, strides)
 
     def _read_zip(self, pickles: Pickles, file: BinaryIO) -> object:
-        entries = _entries(zipfile.ZipFile(_Limited(file)), file)
+        entries = _entries(zipfile.ZipFile(Limited(file)), file)
         folder = next(iter(entries), "").partition("/")[0]
         pickle = entries[f"{folder}/data.pkl"]
         self._check_crc(pickle)

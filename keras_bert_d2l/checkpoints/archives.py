@@ -1,0 +1,131 @@
+"""Archives of a model: `.tar.gz`, as TensorFlow Hub serves them, and `.keras`, a zip archive.
+
+The files that a format reads are unpacked to a temporary folder, which is removed with the object
+that stands for it. Nothing else of an archive is written: no link, no device, and no file with a
+name that leads elsewhere.
+"""
+
+import contextlib
+import functools
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import tarfile
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, BinaryIO, cast
+
+from keras_bert_d2l.checkpoints.array_files import check
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.reading import check_file
+
+TAR = (".tar.gz", ".tgz")
+_CHUNK = 2**20  # bytes
+_MOST_FILES = 1000
+# Weights shrink by a tenth, the graph of a SavedModel to a tenth.
+_MOST_RATIO, _FEW_BYTES = 20, 2**26
+_DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
+)
+
+
+class Limited:
+    """A file whose lists and long names are read only if small (BERT large: 100,000 bytes)."""
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = _CHUNK) -> bytes:
+        """Return the next bytes, or raise a `ValueError` if too many are asked for."""
+        check(size <= _CHUNK, f"its list of entries has {size:,} bytes")
+        return self._file.read(size)
+
+
+class Unpacked:
+    """Some files of an archive in a temporary folder, which is removed with this object.
+
+    Args:
+        path: The archive, by its name a tar archive or else a zip archive.
+        wanted: A regular expression for the names of the files. Its group is the name in the
+            temporary folder.
+
+    Attributes:
+        path: The archive.
+        folder: The temporary folder.
+
+    Raises:
+        FileNotFoundError: The archive does not exist.
+        ValueError: The archive is damaged, too large, or has something other than files and
+            folders inside of it.
+    """
+
+    def __init__(self, path: pathlib.Path, wanted: str) -> None:
+        self.path = check_file(path)
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        members = _tar_members if path.name.endswith(TAR) else _zip_members
+        with _refusing(path), path.open("rb") as file:
+            left = max(_MOST_RATIO * os.fstat(file.fileno()).st_size, _FEW_BYTES)
+            for number, (name, size, open_member) in enumerate(members(file)):
+                left -= size
+                check(number < _MOST_FILES, f"it has more than {_MOST_FILES:,} files")
+                check(left >= 0, f"it is far larger than it can be at {shown(name)}")
+                found = re.fullmatch(wanted, _safe(name))
+                if found and open_member is not None:
+                    self._write(found[1], open_member)
+
+    def _write(self, name: str, open_member: Callable[[], IO[bytes]]) -> None:
+        target = self.folder / name
+        check(not target.exists(), f"it has two files {shown(name)}")
+        target.parent.mkdir(exist_ok=True)
+        with open_member() as content, target.open("xb") as file:
+            shutil.copyfileobj(content, file, _CHUNK)
+
+
+# Name, size in bytes, and a function that opens the content, or `None` for a folder.
+_Member = tuple[str, int, Callable[[], IO[bytes]] | None]
+
+
+def _tar_members(file: BinaryIO) -> Iterator[_Member]:
+    with gzip.GzipFile(fileobj=file) as content:
+        archive = tarfile.TarFile(fileobj=cast(BinaryIO, Limited(content)))
+        while member := archive.next():
+            is_plain = (member.isreg() and not member.issparse()) or member.isdir()
+            check(is_plain, f"{shown(member.name)} is neither a file nor a folder")
+            check(member.size >= 0, f"{shown(member.name)} has a negative size")
+            reader = functools.partial(archive.extractfile, member)
+            yield member.name, member.size, cast(Callable, reader) if member.isreg() else None
+        while rest := content.read(_CHUNK):  # the checksum is at the end
+            yield "", len(rest), None
+
+
+def _zip_members(file: BinaryIO) -> Iterator[_Member]:
+    archive = zipfile.ZipFile(cast(BinaryIO, Limited(file)))
+    for entry in archive.infolist():
+        yield entry.filename, entry.file_size, functools.partial(archive.open, entry)
+
+
+def _safe(name: str) -> str:
+    """Return the name of a member without `./` at its start, if it cannot lead elsewhere."""
+    path = pathlib.PurePosixPath(name)
+    leads_out = path.is_absolute() or ".." in path.parts or not {*"\\:\0"}.isdisjoint(name)
+    check(not leads_out, f"{shown(name)} is not a name inside of it")
+    return os.fspath(path)
+
+
+@contextlib.contextmanager
+def _refusing(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} is not a complete archive of a model: {error!s:.200}. Copy it "
+            "again, or unpack it with a program that you trust, and pass the folder."
+        ) from error
