@@ -10,7 +10,13 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.formats import google, huggingface, native, state_dicts
+from keras_bert_d2l.checkpoints.formats import (
+    google,
+    huggingface,
+    native,
+    state_dicts,
+    tensorflow_hub,
+)
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
@@ -24,6 +30,7 @@ from keras_bert_d2l.types import PathLike
 FORMATS = {
     "native": native,
     "huggingface": huggingface,
+    "tensorflow_hub": tensorflow_hub,
     "google": google,
     "book": state_dicts,
 }
@@ -31,8 +38,9 @@ _MOST_PADDING = 127  # rows up to a multiple of 128
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
-    "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors, .npz or .params "
-    "(book), and .safetensors, .npz or .pt files with the book's or the notebook's weight names"
+    "saved_model.pb (tensorflow_hub), bert_config.json and bert_model.ckpt.index (google), "
+    "pretrained.safetensors, .npz or .params (book), and .safetensors, .npz or .pt files with the "
+    "book's or the notebook's weight names"
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, cast
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
+from keras_bert_d2l.checkpoints.formats import tensorflow_hub
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     describe_task,
@@ -75,7 +76,7 @@ def load_pretrained(
 ) -> Pretrained:
     """Load a checkpoint of any known format.
 
-    The format is detected automatically: this package's own, Hugging Face's,
+    The format is detected automatically: this package's own, Hugging Face's, TensorFlow Hub's,
     google-research/bert's, the book's or the notebook's (see docs/checkpoints.md). Other files in
     the folder are ignored. A head that the files lack is initialized at random, reported, and
     recorded in `BERTModel.missing_heads`. If tensorflow-text is not installed (Windows), a warning
@@ -125,8 +126,8 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     """Load a tokenizer without a model.
 
     Args:
-        path: A folder written by `save_tokenizer` or by Hugging Face's libraries, or a checkpoint,
-            as for `load_pretrained`, also by name.
+        path: A folder written by `save_tokenizer` or by Hugging Face's libraries; a preprocessing
+            model of TensorFlow Hub; or a checkpoint, as for `load_pretrained`, also by name.
 
     Raises:
         FileNotFoundError: There is no tokenizer.
@@ -144,9 +145,11 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     ```
     """
     name = os.fspath(path)
-    folder = find_checkpoint(path, only_tokenizer=True)
+    folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
     if any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
+    elif tensorflow_hub.recognizes(folder):
+        vocab, options = tensorflow_hub.read_tokenizer(folder)
     else:
         checkpoint = open_checkpoint(path)
         vocab, options = checkpoint.vocab, checkpoint.tokenizer_options

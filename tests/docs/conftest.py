@@ -142,6 +142,9 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
+    hub = pathlib.Path(__file__).parents[1] / "checkpoints/formats/originals/tensorflow_hub"
+    for kind, name in {"with_mlm": "L-12_H-768_A-12", "uncased_preprocess": "preprocess_3"}.items():
+        shutil.copytree(hub / kind, folder / "downloads" / f"bert_en_uncased_{name}")
     kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
     weights = load_file(folder / "book/pretrained.safetensors")
     save_file(weights, folder / "bert.safetensors")  # without the number of heads
