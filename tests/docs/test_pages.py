@@ -37,7 +37,7 @@ BLOCK = re.compile(
     re.MULTILINE,
 )
 # A line of another library and ours, in the tables of docs/coming_from.md.
-ROW = re.compile(r"^\| .+ \| `(?P<code>[^`]+)`[^|`]*\|$", re.MULTILINE)
+ROW = re.compile(r"^\| .+ \| `(?P<code>[^`]+)`[^|]*\|$", re.MULTILINE)
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -73,7 +73,7 @@ NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README 
     *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "doctor", "fine_tuning")),
     *(f"docs/{name}.md" for name in ("onnx", "pretraining", "serving", "tasks_data", "the_book")),
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
-    "docs/tutorials/serve.md",
+    *(f"docs/tutorials/{name}.md" for name in ("from_transformers_tensorflow", "serve")),
 }
 PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
 
@@ -113,7 +113,7 @@ def parameters():
 
 @pytest.mark.parametrize(("page", "language"), list(parameters()))
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, language, workplace, monkeypatch):
-    text, names = PAGES[page], {"kb": kb}
+    text, names = PAGES[page], {"kb": kb, "tf": tf}
     with contextlib.ExitStack() as stack:
         shell = Shell(stack, monkeypatch)
         use_small_things(text, monkeypatch)
