@@ -115,6 +115,28 @@ def read_json(path: PathLike, most_bytes: int = MOST_BYTES) -> object:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
 
 
+# PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.
+_OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
+_MOST_YAML_BYTES = 2**20  # PyYAML reads 100 KB per second
+
+
+def read_yaml(path: PathLike) -> object:
+    """Read a YAML file of plain values.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: The file is too large or not YAML.
+    """
+    import yaml  # imported here because `--help` does not need it
+
+    text = read_small_text(path, _MOST_YAML_BYTES)
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{os.fspath(path)!r} is not a YAML file: {reason}.") from error
+
+
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON, or raise `ValueError` if it has the same key twice."""
     fields = dict(pairs)

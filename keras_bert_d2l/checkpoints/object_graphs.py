@@ -10,6 +10,7 @@ Source: tensorflow/core/protobuf/trackable_object_graph.proto.
 """
 
 import collections
+import dataclasses
 import pathlib
 
 from google.protobuf.message import DecodeError
@@ -31,8 +32,9 @@ def open_object_graph(prefix: pathlib.Path) -> NamedArrays:
     """Open a checkpoint of `tf.train.Checkpoint` by its prefix, the path without `.index`.
 
     The arrays have the names that the variables had in the program. If several have the same name
-    or none, they have their paths instead. Variables of optimizers, counters and everything else
-    that is not an array of floating-point numbers are left out.
+    or none, they have their paths instead. The metadata have the path of each name. Variables of
+    optimizers, counters and everything else that is not an array of floating-point numbers are left
+    out.
 
     Raises:
         ValueError: A file is damaged, or the checkpoint is one of TensorFlow 1.
@@ -47,7 +49,8 @@ def open_object_graph(prefix: pathlib.Path) -> NamedArrays:
             "Copy the checkpoint again, or save it again with "
             "`tf.train.Checkpoint(model=model).write(path)`."
         ) from error
-    return stored.select(names)
+    paths = {name: key.removesuffix(_ENDING) for name, key in names.items()}
+    return dataclasses.replace(stored.select(names), metadata=paths)
 
 
 def _names(graph: TrackableObjectGraph, stored: NamedArrays) -> dict[str, str]:

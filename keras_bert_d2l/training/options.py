@@ -28,14 +28,11 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.files import CHECKSUMS, url, write_text
-from keras_bert_d2l.reading import errors_naming, read_small_text
+from keras_bert_d2l.reading import errors_naming, read_yaml
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:  # importing it takes seconds
     from keras_bert_d2l.models.features import BatchModel
-
-# PyYAML raises them for deep nesting and for values that do not fit their tags, as in `!!bool 7`.
-_OTHER_YAML_ERRORS = (RecursionError, ValueError, LookupError, AttributeError)
 
 _CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
 _OF_MACHINE = ("devices",)  # a run may resume on another machine
@@ -227,19 +224,12 @@ def read_options(path: PathLike) -> dict[str, Any]:
         FileNotFoundError: The file does not exist.
         ValueError: The file is not YAML, or is not a mapping.
     """
-    import yaml  # imported here because `--help` does not need it
-
-    name, text = os.fspath(path), read_small_text(path)
-    try:
-        options = yaml.safe_load(text)
-    except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{name!r} is not a YAML file: {reason}.") from error
+    options = read_yaml(path)
     if options is None:  # the file contains only comments
         return {}
     if not isinstance(options, dict):
         raise ValueError(
-            f"{name!r} must contain options, one `name: value` per line. "
+            f"{os.fspath(path)!r} must contain options, one `name: value` per line. "
             f"Received: {shown(options)}."
         )
     return options

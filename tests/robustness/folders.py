@@ -89,9 +89,14 @@ def _checkpoint(
     return Kind(write, _load_checkpoint)
 
 
-def _write_pytorch(path: Path) -> None:
-    shutil.copytree(Path(__file__).parents[1] / "checkpoints/torch_files/bert-zip", path)
-    write_checksums(path)
+def _copied(folder: str) -> Kind:
+    """Return a kind of which `tests/checkpoints` has a folder."""
+
+    def write(path: Path) -> None:
+        shutil.copytree(Path(__file__).parents[1] / "checkpoints" / folder, path)
+        write_checksums(path)
+
+    return Kind(write, _load_checkpoint)
 
 
 def _write_tf_model(path: Path) -> None:
@@ -216,9 +221,10 @@ KINDS: dict[str, Kind] = {
     "task checkpoint": _checkpoint("native", "d2l", _classifier),
     "huggingface": _checkpoint("huggingface", "huggingface"),
     "huggingface task": _checkpoint("huggingface", "huggingface", _classifier),
-    "pytorch": Kind(_write_pytorch, _load_checkpoint),
+    "pytorch": _copied("torch_files/bert-zip"),
     "tf_model.h5": Kind(_write_tf_model, _load_checkpoint),
     "google": _checkpoint("google", "google"),
+    "model garden": _copied("formats/originals/model_garden/pretraining"),
     "book": _checkpoint("book", "d2l-torch"),
     # Keras reads this file, and its errors are of various kinds.
     ".keras file": Kind(lambda path: _bert().save(path), _load_keras_file, ".keras", (Exception,)),

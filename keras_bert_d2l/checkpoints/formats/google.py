@@ -17,15 +17,21 @@ Source: github.com/google-research/bert, modeling.py, run_pretraining.py and opt
 import dataclasses
 import os
 import pathlib
-import unicodedata
 import warnings
 from collections.abc import Mapping
 
-import tensorflow as tf
-
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
+    CONFIG_FILE,
+    PREFIX,
+    VOCAB_FILE,
+    find_config,
+    find_prefix,
+    is_lowercase,
+    prefixes,
+    read_vocab,
+)
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
 from keras_bert_d2l.checkpoints.weights import (
     POSITIONS,
@@ -37,16 +43,13 @@ from keras_bert_d2l.checkpoints.weights import (
     Row,
     check_extent,
     expand,
-    first_few,
     stored_weights,
     without_prefix,
     wrapper_prefix,
 )
-from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -106,38 +109,6 @@ def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
     return {"kind": "SequenceClassifier", "multi_label": False, **fields}
 
 
-CONFIG_FILE = "bert_config.json"
-
-_FIELDS: foreign_config.FieldTable = {
-    "vocab_size": ("vocab_size", None),
-    **foreign_config.GOOGLE_FIELDS,
-    "type_vocab_size": ("num_segments", 16),
-}
-_ACTIVATIONS = {  # modeling.py, `get_activation`
-    **{name: name for name in ("relu", "tanh", "linear")},
-    "gelu": "gelu_tanh",
-}
-# Fields of the multilingual and Chinese models, which modeling.py does not read.
-_IGNORED = """
-    directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-    pooler_size_per_head pooler_type
-""".split()
-
-
-def config_from_json(path: pathlib.Path) -> BERTConfig:
-    """Read a `bert_config.json`.
-
-    A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
-    approximation.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file is not a JSON object, or a field is unsupported or out of range.
-    """
-    known = {*_FIELDS, "hidden_act", *_IGNORED}
-    return foreign_config.read_config(path, _FIELDS, known, _from_fields)
-
-
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
     """Write a `bert_config.json`.
 
@@ -147,39 +118,21 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
         ValueError: The format cannot express the architecture. The message names the field.
     """
     fields = {
-        **foreign_config.their_fields(config, _FIELDS),
+        **foreign_config.their_fields(config, foreign_config.BERT_FIELDS),
         "hidden_act": {"gelu_tanh": "gelu"}.get(config.activation, config.activation),
     }
-    foreign_config.check_kept(config, _from_fields(fields), "google-research/bert")
-    write_json(path, fields, sort_keys=True)
-
-
-def _from_fields(fields: ConfigDict) -> BERTConfig:
-    if "vocab_size" not in fields:
-        raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
-    activation = str(fields.get("hidden_act", "gelu") or "linear").lower()
-    check_choice("hidden_act", activation, tuple(_ACTIVATIONS))
-    return BERTConfig.preset(
-        "google",
-        **foreign_config.our_fields(fields, _FIELDS),
-        activation=_ACTIVATIONS[activation],
+    foreign_config.check_kept(
+        config, foreign_config.from_bert_fields(fields), "google-research/bert"
     )
-
-
-VOCAB_FILE, PREFIX = "vocab.txt", "bert_model.ckpt"
-
-# Lowercasing changes 29 % of the pieces in Google's cased vocabulary and none in the uncased one.
-# The threshold is above 0 because users replace unused pieces with their own words, which may
-# contain uppercase letters.
-_LEAST_CASED = 0.05
+    write_json(path, fields, sort_keys=True)
 
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
-        return os.path.lexists(path / CONFIG_FILE) or bool(_prefixes(path))
+        return os.path.lexists(path / CONFIG_FILE) or bool(prefixes(path))
     data_files = (file.name for file in path.parent.glob("*.data-*"))
-    return path in _prefixes(path.parent) or any(
+    return path in prefixes(path.parent) or any(
         name.startswith(f"{path.name}.data-") for name in data_files
     )
 
@@ -203,17 +156,10 @@ def describe(
         ValueError: A file is damaged.
     """
     prefix = find_prefix(path)
-    config_file = _find_config(prefix)
-    config = config_from_json(config_file)
-    vocab_file = config_file.with_name(VOCAB_FILE)
-    vocab = Vocab.from_file(vocab_file) if tokenizer and has_file(vocab_file) else None
+    config_file = find_config(prefix, CONFIG_FILE)
+    config = foreign_config.read_bert_config(config_file)
+    vocab, options = read_vocab(config_file.parent) if tokenizer else (None, {})
     arrays = open_tf(prefix)
-    if OBJECT_GRAPH in arrays.shapes:
-        raise ValueError(
-            f"{os.fspath(prefix)!r} is an object-based checkpoint of TensorFlow 2, whose names "
-            "depend on the program that wrote it. Use the TF1 checkpoint of the same model "
-            "(github.com/google-research/bert)."
-        )
     check_extent(config, arrays)
     weights = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
     wrapper = wrapper_prefix(arrays, _SIGNATURE)
@@ -230,7 +176,7 @@ def describe(
         arrays=arrays,
         task=task,
         vocab=vocab,
-        tokenizer_options={} if vocab is None else {"lowercase": _is_lowercase(vocab)},
+        tokenizer_options=options,
     )
 
 
@@ -255,66 +201,10 @@ def write(
     if vocab is not None:
         vocab.to_file(folder / VOCAB_FILE)
         lowercase = tokenizer_options.get("lowercase", True)
-        if lowercase != _is_lowercase(vocab):
+        if lowercase != is_lowercase(vocab):
             warnings.warn(
                 f"The tokenizer has lowercase={lowercase}, which this format does not record and "
                 "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "
                 f"(Google's flag: --do_lower_case={lowercase}).",
                 stacklevel=2,
             )
-
-
-def find_prefix(path: pathlib.Path) -> pathlib.Path:
-    """Return the prefix of the checkpoint at a path. In a folder, choose the latest checkpoint."""
-    if not path.is_dir():
-        if path not in _prefixes(path.parent):
-            raise FileNotFoundError(
-                f"There is no checkpoint {os.fspath(path)!r}: the file {path.name + '.index'!r} is "
-                "missing."
-            )
-        return path
-    prefixes = _prefixes(path)
-    if len(prefixes) == 1:
-        return prefixes[0]
-    # Compare only the name: the file may contain a path on the machine that trained the model.
-    state = tf.train.get_checkpoint_state(os.fspath(path))
-    latest = None if state is None else pathlib.PurePath(state.model_checkpoint_path).name
-    for prefix in prefixes:
-        if prefix.name == latest:
-            return prefix
-    if not prefixes:
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
-            f"{PREFIX}.data-00000-of-00001 are missing."
-        )
-    raise ValueError(
-        f"{os.fspath(path)!r} contains {len(prefixes)} checkpoints and no file `checkpoint` that "
-        "names one of them. Pass one of their paths: "
-        f"{first_few(os.fspath(prefix) for prefix in prefixes)}."
-    )
-
-
-def _prefixes(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the prefixes of all checkpoints in a folder."""
-    return sorted(file.with_suffix("") for file in folder.glob("*.index"))
-
-
-def _find_config(prefix: pathlib.Path) -> pathlib.Path:
-    for folder in (prefix.parent, prefix.parent.parent):
-        if has_file(folder / CONFIG_FILE):
-            return folder / CONFIG_FILE
-    raise FileNotFoundError(
-        f"There is no {CONFIG_FILE} next to the checkpoint {os.fspath(prefix)!r} or in its parent "
-        "folder. It describes the architecture: copy it from the source of the weights."
-    )
-
-
-def _is_lowercase(vocab: Vocab) -> bool:
-    """Return whether a vocabulary consists of lowercase words without accents."""
-    changed = 0
-    for token in vocab:
-        special = token.startswith("[") and token.endswith("]")
-        decomposed = unicodedata.normalize("NFD", token.lower())
-        plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-        changed += plain != token and not special
-    return changed < _LEAST_CASED * len(vocab)
