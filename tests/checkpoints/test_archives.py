@@ -43,11 +43,8 @@ def good(**options):
 
 
 def files(folder):
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize("folder", ["", "./", "bert_en/"])
@@ -77,38 +74,34 @@ def pax(key, value):
     return packed(member("pax", record, type=tarfile.XHDTYPE), member("model.pb"))
 
 
-def zipped(*names, **fields):
+def zipped(*names, size=9):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
-            archive.writestr(name, bytes(fields.get("size", 9)))
+            archive.writestr(name, bytes(size))
     return file.getvalue()
 
 
 ZEROS, CRC = bytes(2**20), zlib.crc32(bytes(9)).to_bytes(4, "little")
+OUTSIDE, NO_FILE = "is not a name inside of it", "is neither a file nor a folder"
+LONG = "list of entries has [12],"
 HOSTILE = {
-    "a path to the parent": (packed(member("../model.pb")), "'../model.pb' is not a name"),
-    "a parent inside": (packed(member("a/../../model.pb")), "is not a name inside"),
-    "an absolute path": (packed(member("/tmp/model.pb")), "'/tmp/model.pb' is not a name"),
-    "a path of Windows": (packed(member(r"assets\..\..\x")), "is not a name inside"),
-    "a drive of Windows": (packed(member("C:/model.pb")), "is not a name inside"),
-    "a pax path to the parent": (pax("path", "../../model.pb"), "is not a name inside"),
-    "a symbolic link": (link(tarfile.SYMTYPE), "is neither a file nor a folder"),
-    "a link inside": (link(tarfile.SYMTYPE, "model.pb"), "is neither a file nor a folder"),
-    "a hard link": (link(tarfile.LNKTYPE), "is neither a file nor a folder"),
-    "a device": (link(tarfile.CHRTYPE), "is neither a file nor a folder"),
-    "a named pipe": (link(tarfile.FIFOTYPE), "is neither a file nor a folder"),
-    "a sparse file": (link(tarfile.GNUTYPE_SPARSE), "is neither a file nor a folder"),
-    "a sparse pax file": (pax("GNU.sparse.size", "999999999999"), "neither a file|sparse"),
+    "a path to the parent": (packed(member("../model.pb")), OUTSIDE),
+    "a parent inside": (packed(member("a/../../model.pb")), OUTSIDE),
+    "an absolute path": (packed(member("/tmp/model.pb")), OUTSIDE),
+    "a path of Windows": (packed(member(r"assets\..\x")), OUTSIDE),
+    "a drive of Windows": (packed(member("C:/model.pb")), OUTSIDE),
+    "a pax path to the parent": (pax("path", "../../model.pb"), OUTSIDE),
+    "a symbolic link": (link(tarfile.SYMTYPE), NO_FILE),
+    "a link inside": (link(tarfile.SYMTYPE, "model.pb"), NO_FILE),
+    "a hard link": (link(tarfile.LNKTYPE), NO_FILE),
+    "a device": (link(tarfile.CHRTYPE), NO_FILE),
+    "a named pipe": (link(tarfile.FIFOTYPE), NO_FILE),
+    "a sparse file": (link(tarfile.GNUTYPE_SPARSE), NO_FILE),
+    "a sparse pax file": (pax("GNU.sparse.size", "999999999999"), f"{NO_FILE}|sparse"),
     "a negative size": (pax("size", "-1024"), "negative size|is not a complete archive"),
-    "a huge pax header": (
-        packed(member("pax", ZEROS * 2, type=tarfile.XHDTYPE)),
-        "list of entries has 2,097,",
-    ),
-    "a huge long name": (
-        packed(member("name", ZEROS * 2, type=tarfile.GNUTYPE_LONGNAME)),
-        "list of entries has 2,097,",
-    ),
+    "a huge pax header": (packed(member("a", ZEROS * 2, type=tarfile.XHDTYPE)), LONG),
+    "a huge long name": (packed(member("a", ZEROS * 2, type=tarfile.GNUTYPE_LONGNAME)), LONG),
     "a file twice": (packed(member("model.pb"), member("model.pb")), "two files 'model.pb'"),
     "two folders": (packed(member("a/model.pb"), member("b/model.pb")), "two files 'model.pb'"),
     "a claimed size": (packed(member("model.pb", size=2**40)), "far larger than it can be"),
@@ -116,16 +109,15 @@ HOSTILE = {
     "a bomb of zeros": (good(after=ZEROS * 70), "far larger than it can be"),
     "many files": (packed(*(member(f"{n}") for n in range(1001))), "more than 1,000 files"),
     "a truncated archive": (good()[:-9], "is not a complete archive"),
-    "a wrong checksum": (good()[:-8] + b"abcdefgh", "is not a complete archive"),
+    "a wrong checksum": (good()[:-8] + b"abcdefgh", "CRC check failed"),
     "no archive": (b"PK", "is not a complete archive"),
-    "an empty file": (b"", "is not a complete archive"),
     "a name of a kilobyte": (packed(member("assets/" + "a" * 1000)), "is not a complete archive"),
 }
 HOSTILE_ZIPS = {
-    "a path to the parent": (zipped("../model.pb"), "'../model.pb' is not a name"),
-    "an absolute path": (zipped("/model.pb"), "'/model.pb' is not a name"),
+    "a path to the parent": (zipped("../model.pb"), OUTSIDE),
+    "an absolute path": (zipped("/model.pb"), OUTSIDE),
     "a bomb": (zipped(*"abcdefgh", size=2**23 + 1), "far larger than it can be"),
-    "a long list": (zipped(*(f"{n:060000}" for n in range(20))), "list of entries has 1,2"),
+    "a long list": (zipped(*(f"{n:060000}" for n in range(20))), LONG),
     "a file twice": (zipped("a/model.pb", "b/model.pb"), "two files 'model.pb'"),
     "a wrong checksum": (zipped("model.pb").replace(CRC, b"abcd"), "Bad CRC-32"),
     "no archive": (b"\x1f\x8b", "is not a complete archive"),

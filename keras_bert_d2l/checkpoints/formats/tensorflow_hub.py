@@ -2,8 +2,8 @@
 
 They are SavedModels, as folders or `.tar.gz` files. A folder contains
 
-- `saved_model.pb`: the graph, which is never loaded. Only the names of its operations are read,
-  which tell the activation and whether texts are lowercased;
+- `saved_model.pb`: the graph, which is neither loaded nor parsed. It is searched for the names of
+  operations, which tell the activation and whether texts are lowercased;
 - `variables/variables.index` and `variables/variables.data-*`: a checkpoint of TensorFlow 2;
 - `assets/vocab.txt`, in the encoders and in the preprocessing models.
 
@@ -18,13 +18,11 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from keras_bert_d2l.checkpoints.archives import TAR, Unpacked
-from keras_bert_d2l.checkpoints.array_files import NamedArrays, check
+from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.garden_names import (
     NAMES,
@@ -42,42 +40,31 @@ from keras_bert_d2l.reading import check_file, check_size, errors_naming, read_j
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
-MODEL_FILE, _PREFIX = "saved_model.pb", "variables/variables"
-_CONFIG_FILE, _WEIGHTS_FILE = "config.json", "model.weights.h5"
+GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "model.weights.h5"
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
-# A tar archive may have the files in a folder.
-_IN_TAR = rf"(?:[^/]+/)?({re.escape(MODEL_FILE)}|{_PREFIX}\.[\w-]+|assets/[^/]+)"
-_IN_KERAS = f"({re.escape(_CONFIG_FILE)}|{re.escape(_WEIGHTS_FILE)})"
-
-# Field numbers that lead to the names of operations in saved_model.proto: those that TensorFlow
-# lists, and without a list those of the functions and of the graph.
-_OPERATIONS = ((2, 1, 2, 1, 1), (2, 2, 2, 1, 3, 2), (2, 2, 1, 2))
+_WANTED = (  # of a .keras file, or of a tar archive, which may have the files in a folder
+    rf"(?:[^/]+/)?({re.escape(GRAPH_FILE)}|{_PREFIX}\.[\w-]+|assets/[^/]+"
+    r"|config\.json|model\.weights\.h5)"
+)
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
+# Operations that only one activation needs: x**3 of the tanh approximation, and erf.
 _ACTIVATIONS = {"Pow": "gelu_tanh", "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
-_LOWERCASE = "CaseFoldUTF8"
+_WORDPIECE, _LOWERCASE = "WordpieceTokenizeWithOffsets", "CaseFoldUTF8"
 _FLOATS = ("F32", "F16", "BF16")
 _LAYER = re.compile(r"(?:model_weights/|layers/)?([^/]+)")
 _NUMBERED = re.compile(r"(layers/.+)/vars/(\d+)")
 _NUM_AROUND, _NUM_IN_BLOCK = 7, 16  # variables of an encoder
 
 
-class _Parts(NamedTuple):
-    """The parts of a SavedModel or file. The folder is that of a SavedModel."""
-
-    arrays: NamedArrays
-    operations: Collection[str] = ()
-    folder: pathlib.Path | None = None
-
-
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a path looks like a SavedModel, or a file of Keras 2 with a Hub layer."""
     if path.is_dir():
-        return os.path.lexists(path / MODEL_FILE)
+        return os.path.lexists(path / GRAPH_FILE)
     if path.suffix != _KERAS:
         return path.is_file() and path.name.endswith((*TAR, *_HDF5))
     try:
-        unpacked = Unpacked(path, _IN_KERAS)
-        return "'KerasLayer'" in str(read_json_object(unpacked.folder / _CONFIG_FILE))
+        unpacked = Unpacked(path, _WANTED)
+        return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
     except (OSError, ValueError):
         return False
 
@@ -96,7 +83,7 @@ def describe(
         FileNotFoundError: The variables are missing.
         ValueError: A file is damaged, or the model is not a BERT.
     """
-    stored, operations, folder = _parts(path)
+    stored, folder = _open(path)
     names = bert_names(stored)
     if not names:
         raise ValueError(
@@ -107,9 +94,9 @@ def describe(
     arrays = stored.select(names)
     sizes = bert_sizes(arrays)
     with errors_naming(path):
-        activation = _activation(operations)
+        activation = _activation(folder) if folder else "gelu_tanh"
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
-        vocab, options = _vocabulary(folder if tokenizer else None, operations)
+        vocab, options = _vocabulary(folder) if folder and tokenizer else (None, {})
     arrays = with_merged_heads(arrays, config)
     check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
@@ -119,16 +106,11 @@ def describe(
     return Checkpoint(
         description=f"TensorFlow Hub, {kind}{unread}",
         config=config,
-        table=table(config),
+        table=_table(config),
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options,
     )
-
-
-def table(config: BERTConfig) -> list[Row]:
-    """Return a row for each weight that TensorFlow Hub has; there is no next-sentence head."""
-    return expand(config, NAMES, TENSORFLOW_ENDINGS)
 
 
 def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
@@ -138,35 +120,46 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, or there are several vocabularies.
     """
+    if not path.is_dir() and not path.name.endswith(TAR):
+        return None, {}
     with errors_naming(path):
-        if path.is_dir():
-            return _vocabulary(path, _operations(path))
-        if not path.name.endswith(TAR):
-            return None, {}
-        unpacked = Unpacked(path, _IN_TAR)
-        return _vocabulary(unpacked.folder, _operations(unpacked.folder))
+        unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
+        return _vocabulary(unpacked.folder if unpacked else path)
 
 
-def _parts(path: pathlib.Path) -> _Parts:
+def _table(config: BERTConfig) -> list[Row]:
+    return expand(config, NAMES, TENSORFLOW_ENDINGS)
+
+
+def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
+    """Return the variables, by their names in the program, and the folder of a SavedModel."""
     if path.suffix in _HDF5:
         arrays = _weights(open_hdf5([path]))
-        return _Parts(arrays.select({name.removesuffix(":0"): name for name in arrays.shapes}))
-    unpacked = (
-        None if path.is_dir() else Unpacked(path, _IN_TAR if path.suffix != _KERAS else _IN_KERAS)
-    )
+        return arrays.select({name.removesuffix(":0"): name for name in arrays.shapes}), None
+    unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
     folder = unpacked.folder if unpacked else path
     try:
         with errors_naming(path):
-            parts = _keras_file(folder) if path.suffix == _KERAS else _saved_model(folder)
+            check_file(folder / (_WEIGHTS_FILE if path.suffix == _KERAS else GRAPH_FILE))
+            if path.suffix == _KERAS:
+                arrays = _in_order(_weights(open_hdf5([folder / _WEIGHTS_FILE])))
+            elif OBJECT_GRAPH in open_tf(folder / _PREFIX).shapes:
+                arrays = open_object_graph(folder / _PREFIX)
+            else:
+                raise ValueError(
+                    "it is a module of TensorFlow Hub for TensorFlow 1. Download a version of the "
+                    "model for TensorFlow 2, or its checkpoint from "
+                    "github.com/google-research/bert."
+                )
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {error}") from error
 
     def read(name: str, kept: Unpacked | None = unpacked) -> np.ndarray:
         with errors_naming(path):
-            return parts.arrays.read(name)
+            return arrays.read(name)
 
-    arrays = dataclasses.replace(parts.arrays, source=os.fspath(path), read=read)
-    return parts._replace(arrays=arrays)
+    named = dataclasses.replace(arrays, source=os.fspath(path), read=read)
+    return named, None if path.suffix == _KERAS else folder
 
 
 def _weights(arrays: NamedArrays) -> NamedArrays:
@@ -180,20 +173,6 @@ def _weights(arrays: NamedArrays) -> NamedArrays:
     )
 
 
-def _keras_file(folder: pathlib.Path) -> _Parts:
-    return _Parts(_in_order(_weights(open_hdf5([folder / _WEIGHTS_FILE]))))
-
-
-def _saved_model(folder: pathlib.Path) -> _Parts:
-    if OBJECT_GRAPH not in open_tf(folder / _PREFIX).shapes:
-        raise ValueError(
-            "it is a module of TensorFlow Hub for TensorFlow 1. Download a SavedModel of the same "
-            "model, such as version 4 of bert_en_uncased_L-12_H-768_A-12, or its checkpoint from "
-            "github.com/google-research/bert."
-        )
-    return _Parts(open_object_graph(folder / _PREFIX), _operations(folder), folder)
-
-
 def _in_order(arrays: NamedArrays) -> NamedArrays:
     """Name the variables of a Hub layer, which a `.keras` file stores in order, without names."""
     layers: dict[str, dict[int, str]] = {}
@@ -202,102 +181,45 @@ def _in_order(arrays: NamedArrays) -> NamedArrays:
             layers.setdefault(found[1], {})[int(found[2])] = name
     names: dict[str, str] = {}
     for layer, variables in layers.items():
-        stored = [variables[number] for number in sorted(variables)]
+        ordered = stored = [variables[number] for number in sorted(variables)]
         num_blks, rest = divmod(len(stored) - _NUM_AROUND, _NUM_IN_BLOCK)
-        ordered: Sequence[str] = stored
         if num_blks > 0 and not rest:
-            word, segment, position, *others = _names_in_order(num_blks)
-            ordered = [f"{layer}/{name}" for name in (word, position, segment, *others)]
+            config = BERTConfig.preset("google", vocab_size=1, num_blks=num_blks)
+            ordered = [f"{layer}/{row.theirs}" for row in _table(config)][: len(stored)]
+            ordered[1:3] = ordered[2:0:-1]  # the positions come before the segments
         names |= zip(ordered, stored, strict=True)
     return arrays.select(names)
 
 
-def _names_in_order(num_blks: int) -> list[str]:
-    config = BERTConfig.preset("google", vocab_size=1, num_blks=num_blks)
-    return [row.theirs for row in expand(config, NAMES, TENSORFLOW_ENDINGS, ("encoder", "hidden"))]
+def _graph(folder: pathlib.Path) -> bytes:
+    file = check_file(folder / GRAPH_FILE)
+    check_size(file, _MOST_BYTES)
+    return file.read_bytes()
 
 
-def _activation(operations: Collection[str]) -> str:
-    """Return the activation of the blocks. Files without operations are from Google's models."""
+def _activation(folder: pathlib.Path) -> str:
+    """Return the activation of the blocks of an encoder."""
+    graph = _graph(folder)
     for operation, activation in _ACTIVATIONS.items():
-        if operation in operations or not operations:
+        # A name follows its number of bytes and the tag of its field, `OpDef.name` or `NodeDef.op`.
+        if re.search(rb"[\n\x12]%c%b" % (len(operation), operation.encode()), graph):
             return activation
-    raise ValueError("it computes neither GELU nor ReLU, which BERT needs")
+    raise ValueError(f"{GRAPH_FILE!r} is damaged, or computes neither GELU nor ReLU, as BERT does")
 
 
-def _vocabulary(
-    folder: pathlib.Path | None, operations: Collection[str]
-) -> tuple[Vocab | None, TokenizerOptions]:
+def _vocabulary(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
     """Return the vocabulary of a SavedModel, if it has one, and the options of the tokenizer."""
-    if folder is None:
-        return None, {}
     vocabs = {Vocab.from_file(file) for file in sorted(folder.glob("assets/*vocab*.txt"))}
     if len(vocabs) > 1:
         raise ValueError(
             f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
         )
-    lowercase = _lowercase(folder, operations)
-    if not vocabs or lowercase is None:
+    graph = _graph(folder)
+    if _WORDPIECE.encode() in graph:  # a model with its preprocessing
+        flags = {_LOWERCASE.encode() in graph}
+    else:  # the variable `do_lower_case` of an encoder
+        stored = open_tf(folder / _PREFIX)
+        flags = {bool(stored.read(x)) for x, dtype in stored.dtypes.items() if dtype == "bool"}
+    if not vocabs or len(flags) != 1:
         return None, {}
-    return vocabs.pop(), {"lowercase": lowercase}
-
-
-def _lowercase(folder: pathlib.Path, operations: Collection[str]) -> bool | None:
-    """Return what the preprocessing does, or else the variable `do_lower_case` of the encoder."""
-    if any("Wordpiece" in operation for operation in operations):
-        return _LOWERCASE in operations
-    stored = open_tf(folder / _PREFIX)
-    flags = {bool(stored.read(name)) for name, dtype in stored.dtypes.items() if dtype == "bool"}
-    return flags.pop() if len(flags) == 1 else None
-
-
-def _operations(folder: pathlib.Path) -> Collection[str]:
-    """Return the names of the operations of a SavedModel."""
-    file = check_file(folder / MODEL_FILE)
-    check_size(file, _MOST_BYTES)
-    content = memoryview(file.read_bytes())
-    with errors_naming(file, " is not a complete SavedModel"):
-        for numbers in _OPERATIONS:
-            if names := {bytes(name).decode() for name in _fields(content, *numbers)}:
-                return names
-        raise ValueError("it has no operations. Download it again.")
-
-
-def _fields(message: memoryview, number: int, *numbers: int) -> Iterator[memoryview]:
-    """Yield the texts or messages of some field numbers, from the outside in, in a message.
-
-    Source: protobuf.dev/programming-guides/encoding
-    """
-    position = 0
-    while position < len(message):
-        key, position = _integer(message, position)
-        kind = key & 7
-        if kind == 0:
-            _, position = _integer(message, position)
-            continue
-        check(kind in _SIZES or kind == 2, "it is damaged")
-        size = _SIZES.get(kind, 0)
-        if kind == 2:
-            size, position = _integer(message, position)
-        end = position + size
-        check(end <= len(message), "it is truncated")
-        if key == number << 3 | 2:
-            field = message[position:end]
-            yield from _fields(field, *numbers) if numbers else (field,)
-        position = end
-
-
-_SIZES = {1: 8, 5: 4}  # of numbers with a fixed size, by their kind
-
-
-def _integer(message: memoryview, position: int) -> tuple[int, int]:
-    """Return an integer of variable size, and the position behind it."""
-    value = 0
-    for shift in range(0, 64, 7):
-        check(position < len(message), "it is truncated")
-        byte = message[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-    raise ValueError("it is damaged")
+    return vocabs.pop(), {"lowercase": flags.pop()}
