@@ -44,7 +44,7 @@ GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "m
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
 _WANTED = (  # of a .keras file, or of a tar archive, which may have the files in a folder
     rf"(?:[^/]+/)?({re.escape(GRAPH_FILE)}|{_PREFIX}\.[\w-]+|assets/[^/]+"
-    r"|config\.json|model\.weights\.h5)"
+    rf"|{re.escape(_WEIGHTS_FILE)})"
 )
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
 # Operations that only one activation needs: x**3 of the tanh approximation, and erf.
@@ -63,7 +63,7 @@ def recognizes(path: pathlib.Path) -> bool:
     if path.suffix != _KERAS:
         return path.is_file() and path.name.endswith((*TAR, *_HDF5))
     try:
-        unpacked = Unpacked(path, _WANTED)
+        unpacked = Unpacked(path, r"(config\.json)")
         return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
     except (OSError, ValueError):
         return False
@@ -134,15 +134,14 @@ def _table(config: BERTConfig) -> list[Row]:
 def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
     """Return the variables, by their names in the program, and the folder of a SavedModel."""
     if path.suffix in _HDF5:
-        arrays = _weights(open_hdf5([path]))
-        return arrays.select({name.removesuffix(":0"): name for name in arrays.shapes}), None
+        return _of_layers(open_hdf5([path])), None
     unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
     folder = unpacked.folder if unpacked else path
     try:
         with errors_naming(path):
             check_file(folder / (_WEIGHTS_FILE if path.suffix == _KERAS else GRAPH_FILE))
             if path.suffix == _KERAS:
-                arrays = _in_order(_weights(open_hdf5([folder / _WEIGHTS_FILE])))
+                arrays = _of_layers(open_hdf5([folder / _WEIGHTS_FILE]))
             elif OBJECT_GRAPH in open_tf(folder / _PREFIX).shapes:
                 arrays = open_object_graph(folder / _PREFIX)
             else:
@@ -162,31 +161,28 @@ def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
     return named, None if path.suffix == _KERAS else folder
 
 
-def _weights(arrays: NamedArrays) -> NamedArrays:
-    """Return the arrays of an HDF5 file that are weights of layers."""
-    return arrays.select(
-        {
-            name: name
-            for name, dtype in arrays.dtypes.items()
-            if dtype in _FLOATS and not name.startswith(("optimizer", "metrics"))
-        }
-    )
+def _of_layers(arrays: NamedArrays) -> NamedArrays:
+    """Return the variables of the layers in an HDF5 file of Keras 2.
 
-
-def _in_order(arrays: NamedArrays) -> NamedArrays:
-    """Name the variables of a Hub layer, which a `.keras` file stores in order, without names."""
+    A `.keras` or `.weights.h5` file stores those of a layer in order, without their names.
+    """
     layers: dict[str, dict[int, str]] = {}
-    for name in arrays.shapes:
+    names: dict[str, str] = {}
+    for name, dtype in arrays.dtypes.items():
+        if dtype not in _FLOATS or name.startswith(("optimizer", "metrics")):
+            continue
         if found := _NUMBERED.fullmatch(name):
             layers.setdefault(found[1], {})[int(found[2])] = name
-    names: dict[str, str] = {}
+        else:
+            names[name.removesuffix(":0")] = name
     for layer, variables in layers.items():
         ordered = stored = [variables[number] for number in sorted(variables)]
         num_blks, rest = divmod(len(stored) - _NUM_AROUND, _NUM_IN_BLOCK)
         if num_blks > 0 and not rest:
             config = BERTConfig.preset("google", vocab_size=1, num_blks=num_blks)
             ordered = [f"{layer}/{row.theirs}" for row in _table(config)][: len(stored)]
-            ordered[1:3] = ordered[2:0:-1]  # the positions come before the segments
+            # The positions, which are more than the segments, come first in most versions.
+            stored[1:3] = sorted(stored[2:0:-1], key=lambda name: arrays.shapes[name])
         names |= zip(ordered, stored, strict=True)
     return arrays.select(names)
 

@@ -31,6 +31,7 @@ CLASSES = {  # name of the file: name of its answers, heads that it lacks, layer
     "fine_tuned": ("fine_tuned", set(), "classifier"),
     "fine_tuned.h5": ("fine_tuned", {"mlm"}, "labels"),
     "fine_tuned.keras": ("fine_tuned", {"mlm"}, "dense"),
+    "model.weights.h5": ("fine_tuned", {"mlm"}, "dense"),
 }
 
 
@@ -44,6 +45,8 @@ def place(name, tmp_path):
     """Return the path of a file, or of a folder in an archive."""
     if name.endswith(".tar.gz"):
         return pack(FILES / name.removesuffix(".tar.gz"), tmp_path / name)
+    if name == "model.weights.h5":
+        return Path(zipfile.ZipFile(FILES / "fine_tuned.keras").extract(name, tmp_path))
     return FILES / name
 
 
@@ -86,16 +89,12 @@ def test_tokens_equal_those_of_the_preprocessing_model(name, tmp_path):
     assert ids == [line["ids"] for line in lines]
 
 
-def test_an_encoder_records_its_vocabulary_and_casing(tmp_path):
+@pytest.mark.parametrize("name", ["with_mlm.tar.gz", "encoder", "fine_tuned"])
+def test_an_encoder_records_its_vocabulary_and_casing(name, tmp_path):
     """A fine-tuned model has them in the preprocessing model inside of it."""
-    for name, lowercase in {"with_mlm": True, "encoder": False, "fine_tuned": True}.items():
-        packed = pack(FILES / name, tmp_path / f"{name}.tgz")
-        for path in (FILES / name, packed):
-            tokenizer = kb.load_tokenizer(path)
-            assert tokenizer.options["lowercase"] == lowercase
-            assert len(tokenizer.vocab) == 34
-    with pytest.raises(FileNotFoundError, match="has no vocabulary"):
-        kb.load_tokenizer(FILES / "fine_tuned.h5")
+    tokenizer = kb.load_tokenizer(place(name, tmp_path))
+    assert tokenizer.options["lowercase"] == (name != "encoder")
+    assert len(tokenizer.vocab) == 34
 
 
 def test_an_archive_is_inspected_and_removed_with_its_arrays(tmp_path, monkeypatch):
@@ -227,3 +226,5 @@ def test_other_files_are_left_to_keras_and_to_load_tokenizer(tmp_path):
         kb.load_pretrained(tmp_path / "a.keras")
     with pytest.raises(ValueError, match="Pass a preprocessing model to `load_tokenizer`"):
         kb.load_pretrained(FILES / "cased_preprocess")
+    with pytest.raises(FileNotFoundError, match="has no vocabulary"):
+        kb.load_tokenizer(FILES / "fine_tuned.h5")
