@@ -13,9 +13,10 @@ import keras_bert_d2l as kb
 
 ORIGINALS = Path(__file__).parent / "originals/tf_model_h5.zip"
 BERT, HEADS = ("last_hidden_state", "pooler_output"), ("mlm", "nsp")
-OWN = ("own-functional", "own-main-layer", "own-subclass", "own-whole")
-PRETRAINING = ("pretraining", "shards", "safetensors")
+OWN = ("own-functional", "own-main-layer", "own-subclass", "own-whole", "own-numbered")
+PRETRAINING = ("pretraining", "shards", "safetensors", "numbered")
 BERTS = ("model", "heads-apart", *OWN)
+RARE = ("heads-apart", *OWN[1:4], *PRETRAINING[2:], "ktrain-learner", "ktrain-predictor")
 TASKS = {
     "classification": kb.SequenceClassifier,
     "ktrain-learner": kb.SequenceClassifier,
@@ -64,7 +65,13 @@ def outputs(model, stored):
     return {"last_hidden_state": encoded, "pooler_output": pooled, **heads}
 
 
-@pytest.mark.parametrize("kind", [*BERTS, *PRETRAINING, "masked-lm", "next-sentence", *TASKS])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in RARE else kind
+        for kind in (*BERTS, *PRETRAINING, "masked-lm", "next-sentence", *TASKS)
+    ],
+)
 def test_outputs_equal_those_of_the_original(kind, originals, stored):
     model = kb.load_pretrained(originals / kind).model
     assert type(model) is TASKS.get(kind, kb.BERTModel)
@@ -92,6 +99,14 @@ def test_the_tokens_of_200_texts_equal_those_of_the_original(kind, originals, st
     expected = [[int(token) for token in ids.split()[1:-1]] for ids in stored["ids"]]
     assert found == expected  # without [CLS] and [SEP]
     assert len(found) == 200
+
+
+def test_label_names_can_be_given_for_a_folder_of_ktrain(originals, stored):
+    labels = ["bad", "good"]
+    model = kb.load_task(kb.SequenceClassifier, originals / "ktrain-predictor", labels=labels).model
+    assert model.labels == ("bad", "good")
+    expected = stored["ktrain-predictor/logits"]
+    np.testing.assert_allclose(outputs(model, stored)["logits"], expected, rtol=0, atol=1e-5)
 
 
 def test_labels_come_along_and_the_pickle_of_ktrain_is_not_read(originals, copied):

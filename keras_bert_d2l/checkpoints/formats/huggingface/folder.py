@@ -173,7 +173,8 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
         if has_file(path / file) or has_file(path / index):
             is_one = has_file(path / file)
             stored = open_files([path / file]) if is_one else _open_shards(path / index, open_files)
-            return with_torch_names(stored) if has_tensorflow_names(stored) else stored
+            is_tensorflow = file == _TF_FILE or has_tensorflow_names(stored)
+            return with_torch_names(stored) if is_tensorflow else stored
     for file, endings in _OTHER_NAMES.items():
         found = [other.name for other in path.iterdir() if other.suffix in endings]
         if found:

@@ -6,6 +6,10 @@ which the first ones depend on the program:
     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
 
+A file whose name ends in `.weights.h5` has the attributes of the model instead, and numbers:
+
+    layers/tf_bert_main_layer/encoder/layer/tf_bert_layer/attention/self_attention/query/vars/0
+
 A model of one's own around `TFBertModel` has further layers, which are not read.
 
 Source: github.com/huggingface/transformers, version 4, `modeling_tf_utils.py` and
@@ -14,6 +18,7 @@ Source: github.com/huggingface/transformers, version 4, `modeling_tf_utils.py` a
 
 import math
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -25,10 +30,27 @@ NOT_READ = "not read"  # the entry of the metadata that names the weights of oth
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
 _WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
 _PATH = re.compile(
-    r"(?:(?P<scopes>.*)/)?"
-    r"(?P<layers>(?:bert|mlm___cls|nsp___cls|classifier|qa_outputs)/(?:[^:]*/)?)(?P<weight>\w+):0"
+    r"(?:(?P<scopes>.*)/)?(?P<name>(?:bert|mlm___cls|nsp___cls|classifier|qa_outputs)/.*)"
 )
 _WEIGHTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+
+_ATTRIBUTES = (  # in the second kind of file, and how the first one names them
+    (r"(?:^|/)layers/tf_bert_main_layer/", "/bert/"),
+    (r"(?:^|/)mlm/predictions/input_embeddings/", "/bert/embeddings/"),
+    (r"(?:^|/)(mlm|nsp)/", r"/\1___cls/"),
+    (r"/layer/tf_bert_layer/", "/layer_._0/"),
+    (r"/layer/tf_bert_layer_(\d+)/", r"/layer_._\1/"),
+    (r"/(?:dense|bert)_output/", "/output/"),
+    (r"/self_attention/", "/self/"),
+)
+_NUMBERED = {  # the weights of a layer other than a dense one
+    "LayerNorm": ("gamma", "beta"),
+    "embeddings": (
+        *("word_embeddings/weight", "token_type_embeddings/embeddings"),
+        "position_embeddings/embeddings",
+    ),
+    "predictions": ("bias",),
+}
 
 
 def has_tensorflow_names(stored: NamedArrays) -> bool:
@@ -48,23 +70,12 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
     Raises:
         ValueError: The file contains no BERT of transformers, or several.
     """
-    models: dict[str, dict[str, list[str]]] = {}  # paths by our names of weights, by scopes
-    for path in sorted(stored.shapes):
-        match = _PATH.fullmatch(path.removeprefix(_WHOLE_MODEL))
-        if match and not path.startswith("optimizer_weights/"):
-            scopes = (match["scopes"] or "").partition("/")[2]  # without the layer of Keras
-            models.setdefault(scopes, {}).setdefault(_torch_name(match), []).append(path)
-    found = [scopes for scopes, names in models.items() if _TOKEN_EMBEDDING in names]
-    if len(found) != 1:
-        what = "no BERT of transformers" if not found else f"{len(found)} BERTs of transformers"
-        raise ValueError(
-            f"{stored.source!r} contains {what}, whose token embedding is named "
-            f"'.../{_TOKEN_EMBEDDING.replace('.', '/')}:0'. Received: {first_few(stored.shapes)}. "
-            "Save the weights of one `TFBertModel` alone: `model.save_pretrained(folder)`."
-        )
-    paths = models[found[0]]
+    named = {path: _named(path) for path in sorted(stored.shapes)}
+    paths = _paths_of_one_model(stored, named)
     others = stored.shapes.keys() - {path for same in paths.values() for path in same}
-    shapes = {name: _flat(same[0], stored.shapes[same[0]]) for name, same in paths.items()}
+    firsts = {name: same[0] for name, same in paths.items()}
+    shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
+    kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
 
     def read(name: str) -> np.ndarray:
         first, *copies = paths[name]
@@ -75,29 +86,58 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
                 "equal. The file is damaged: copy it again."
             )
         value = value.reshape(shapes[name])
-        return value.T if _is_kernel(first) else value
+        return value.T if name in kernels else value
 
     return NamedArrays(
         stored.source,
-        {name: shape[:: -1 if _is_kernel(paths[name][0]) else 1] for name, shape in shapes.items()},
-        {name: stored.dtypes[same[0]] for name, same in paths.items()},
+        {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()},
+        {name: stored.dtypes[path] for name, path in firsts.items()},
         read,
         {**stored.metadata, NOT_READ: first_few(others)},
     )
 
 
-def _torch_name(match: re.Match[str]) -> str:
-    layers = re.sub(r"\b[a-z]+___", "", match["layers"]).replace("_._", ".").replace("/", ".")
-    return layers + _WEIGHTS.get(match["weight"], match["weight"])
+def _paths_of_one_model(stored: NamedArrays, named: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the paths of each weight of a BERT by the name that transformers writes today."""
+    models: dict[str, dict[str, list[str]]] = {}
+    for path, name in named.items():
+        match = _PATH.fullmatch(name)
+        if match and not path.startswith("optimizer_weights/"):
+            scopes = (match["scopes"] or "").partition("/")[2]  # without the layer of Keras
+            models.setdefault(scopes, {}).setdefault(_torch_name(match["name"]), []).append(path)
+    found = [names for names in models.values() if _TOKEN_EMBEDDING in names]
+    if len(found) != 1:
+        what = "no BERT of transformers" if not found else f"{len(found)} BERTs of transformers"
+        raise ValueError(
+            f"{stored.source!r} contains {what}, whose token embedding is named "
+            f"'.../{_TOKEN_EMBEDDING.replace('.', '/')}:0'. Received: {first_few(stored.shapes)}. "
+            "Save the weights of one `TFBertModel` alone: `model.save_pretrained(folder)`."
+        )
+    return found[0]
 
 
-def _is_kernel(path: str) -> bool:
-    return path.endswith("/kernel:0")
+def _named(path: str) -> str:
+    """Return the path of a weight with the names of its layers and its own name."""
+    layers, is_numbered, number = path.rpartition("/vars/")
+    if not is_numbered:
+        return path.removeprefix(_WHOLE_MODEL).removesuffix(":0")
+    layers = f"{layers}/"
+    for pattern, name in _ATTRIBUTES:
+        layers = re.sub(pattern, name, layers)
+    names = _NUMBERED.get(layers.split("/")[-2], ("kernel", "bias"))
+    known = dict(zip("012", names, strict=False))
+    return layers + known.get(number, number)
 
 
-def _flat(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _torch_name(name: str) -> str:
+    layers, _, weight = name.rpartition("/")
+    layers = re.sub(r"\b[a-z]+___", "", layers).replace("_._", ".").replace("/", ".")
+    return f"{layers}.{_WEIGHTS.get(weight, weight)}"
+
+
+def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a shape without the axis of the heads, which transformers 4.2 to 4.4 wrote."""
-    if _is_kernel(path) and len(shape) == 3:
-        first = math.prod(shape[:2]) if path.endswith("output/dense/kernel:0") else shape[0]
+    if name.endswith("/kernel") and len(shape) == 3:
+        first = math.prod(shape[:2]) if name.endswith("output/dense/kernel") else shape[0]
         return first, math.prod(shape) // max(first, 1)
-    return (math.prod(shape),) if path.endswith("/bias:0") else shape
+    return (math.prod(shape),) if name.endswith("/bias") else shape
