@@ -26,6 +26,7 @@ from keras_bert_d2l.reading import check_file
 
 TAR = (".tar.gz", ".tgz")
 _CHUNK = 2**20  # bytes
+_MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros behind its data
 _MOST_FILES = 1000
 # Weights shrink by a tenth, the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
@@ -36,15 +37,17 @@ _DAMAGE = (
 
 
 class Limited:
-    """A file whose lists and long names are read only if small (BERT large: 100,000 bytes)."""
+    """A file that is read in parts of at most a megabyte (lists of BERT large: 100,000 bytes)."""
 
     def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
-        self._file = file
+        self._file, self._num_single = file, 0
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = _CHUNK) -> bytes:
         """Return the next bytes, or raise a `ValueError` if too many are asked for."""
         check(size <= _CHUNK, f"its list of entries has {size:,} bytes")
+        self._num_single += size == 1
+        check(self._num_single <= _MOST_SINGLE, "many zeros follow its content")
         return self._file.read(size)
 
 
@@ -94,7 +97,7 @@ _Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 
 
 def _tar_members(file: BinaryIO) -> Iterator[_Member]:
-    with gzip.GzipFile(fileobj=file) as content:
+    with gzip.GzipFile(fileobj=cast(BinaryIO, Limited(file))) as content:
         archive = tarfile.TarFile(fileobj=cast(BinaryIO, Limited(content)))
         while member := archive.next():
             is_plain = (member.isreg() and not member.issparse()) or member.isdir()

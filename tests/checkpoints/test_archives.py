@@ -108,6 +108,7 @@ HOSTILE = {
     "an unwanted bomb": (packed(member("other", size=2**40)), "far larger than it can be"),
     "a bomb of zeros": (good(after=ZEROS * 70), "far larger than it can be"),
     "many files": (packed(*(member(f"{n}") for n in range(1001))), "more than 1,000 files"),
+    "zeros behind the archive": (good() + ZEROS, "many zeros follow its content"),
     "a truncated archive": (good()[:-9], "is not a complete archive"),
     "a wrong checksum": (good()[:-8] + b"abcdefgh", "CRC check failed"),
     "no archive": (b"PK", "is not a complete archive"),
