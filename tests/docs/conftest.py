@@ -4,6 +4,7 @@ import gzip
 import json
 import pathlib
 import shutil
+import zipfile
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -88,6 +89,17 @@ FILES = {
         for last in "abcdef"
     },
 }
+ORIGINALS = pathlib.Path(__file__).parents[1] / "checkpoints/formats/originals"
+FROM_ORIGINALS = {  # folders of other libraries: in `ORIGINALS`, or in its archive
+    "downloads/bert_en_uncased_L-12_H-768_A-12": ORIGINALS / "tensorflow_hub/with_mlm",
+    "downloads/bert_en_uncased_preprocess_3": ORIGINALS / "tensorflow_hub/uncased_preprocess",
+    "garden/pretrained": ORIGINALS / "model_garden/pretraining",
+    "garden/run": ORIGINALS / "model_garden/pooled_classifier",
+    "old/hub_films": ORIGINALS / "tensorflow_hub/fine_tuned",
+    "old/films": "classification",
+    "old/ktrain": "ktrain-predictor",
+    "old/own": "own-functional",
+}
 COMPRESSED = {  # by gzip
     "train.tsv.gz": "\n".join(REVIEWS),
     "dev.tsv.gz": "\n".join(REVIEWS),
@@ -142,9 +154,10 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
-    hub = pathlib.Path(__file__).parents[1] / "checkpoints/formats/originals/tensorflow_hub"
-    for kind, name in {"with_mlm": "L-12_H-768_A-12", "uncased_preprocess": "preprocess_3"}.items():
-        shutil.copytree(hub / kind, folder / "downloads" / f"bert_en_uncased_{name}")
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(ORIGINALS / "tf_model_h5.zip").extractall(unpacked)
+    for name, original in FROM_ORIGINALS.items():
+        shutil.copytree(unpacked / original, folder / name)
     kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
     weights = load_file(folder / "book/pretrained.safetensors")
     save_file(weights, folder / "bert.safetensors")  # without the number of heads

@@ -73,7 +73,8 @@ NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README 
     *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "doctor", "fine_tuning")),
     *(f"docs/{name}.md" for name in ("onnx", "pretraining", "serving", "tasks_data", "the_book")),
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
-    *(f"docs/tutorials/{name}.md" for name in ("from_transformers_tensorflow", "serve")),
+    *(f"docs/tutorials/from_{name}.md" for name in ("tensorflow_hub", "transformers_tensorflow")),
+    "docs/tutorials/serve.md",
 }
 PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
 
