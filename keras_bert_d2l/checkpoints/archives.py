@@ -60,7 +60,6 @@ class Unpacked:
             temporary folder.
 
     Attributes:
-        path: The archive.
         folder: The temporary folder.
 
     Raises:
@@ -70,7 +69,7 @@ class Unpacked:
     """
 
     def __init__(self, path: pathlib.Path, wanted: str) -> None:
-        self.path = check_file(path)
+        check_file(path)
         self.folder = pathlib.Path(tempfile.mkdtemp())
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         members = _tar_members if path.name.endswith(TAR) else _zip_members
@@ -81,15 +80,13 @@ class Unpacked:
                 check(number < _MOST_FILES, f"it has more than {_MOST_FILES:,} files")
                 check(left >= 0, f"it is far larger than it can be at {shown(name)}")
                 found = re.fullmatch(wanted, _safe(name))
-                if found and open_member is not None:
-                    self._write(found[1], open_member)
-
-    def _write(self, name: str, open_member: Callable[[], IO[bytes]]) -> None:
-        target = self.folder / name
-        check(not target.exists(), f"it has two files {shown(name)}")
-        target.parent.mkdir(exist_ok=True)
-        with open_member() as content, target.open("xb") as file:
-            shutil.copyfileobj(content, file, _CHUNK)
+                if not found or open_member is None:
+                    continue
+                target = self.folder / found[1]
+                check(not target.exists(), f"it has two files {shown(found[1])}")
+                target.parent.mkdir(exist_ok=True)
+                with open_member() as content, target.open("xb") as unpacked:
+                    shutil.copyfileobj(content, unpacked, _CHUNK)
 
 
 # Name, size in bytes, and a function that opens the content, or `None` for a folder.

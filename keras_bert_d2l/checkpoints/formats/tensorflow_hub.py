@@ -23,13 +23,8 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.archives import TAR, Unpacked
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.formats.garden_names import (
-    NAMES,
-    bert_names,
-    bert_sizes,
-    with_merged_heads,
-)
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
@@ -42,10 +37,8 @@ from keras_bert_d2l.text.vocab import Vocab
 
 GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "model.weights.h5"
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
-_WANTED = (  # of a .keras file, or of a tar archive, which may have the files in a folder
-    rf"(?:[^/]+/)?({re.escape(GRAPH_FILE)}|{_PREFIX}\.[\w-]+|assets/[^/]+"
-    rf"|{re.escape(_WEIGHTS_FILE)})"
-)
+# The files of a SavedModel, which may be in a folder of an archive, and of a .keras file.
+_WANTED = rf"(?:[^/]+/)?(saved_model\.pb|{_PREFIX}\.[\w-]+|assets/[^/]+|model\.weights\.h5)"
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
 # Operations that only one activation needs: x**3 of the tanh approximation, and erf.
 _ACTIVATIONS = {"Pow": "gelu_tanh", "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
@@ -84,20 +77,19 @@ def describe(
         ValueError: A file is damaged, or the model is not a BERT.
     """
     stored, folder = _open(path)
-    names = bert_names(stored)
+    names = garden_names.bert_names(stored)
     if not names:
         raise ValueError(
             f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass a preprocessing model to "
-            "`load_tokenizer`, and instead of an export of this package the checkpoint that was "
-            "exported."
+            "`load_tokenizer`, and the checkpoint of a model that this package has exported."
         )
     arrays = stored.select(names)
-    sizes = bert_sizes(arrays)
+    sizes = garden_names.bert_sizes(arrays)
     with errors_naming(path):
         activation = _activation(folder) if folder else "gelu_tanh"
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
         vocab, options = _vocabulary(folder) if folder and tokenizer else (None, {})
-    arrays = with_merged_heads(arrays, config)
+    arrays = garden_names.with_merged_heads(arrays, config)
     check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
     layers = {found[1] for name in others if (found := _LAYER.match(name))}
@@ -128,7 +120,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
 
 
 def _table(config: BERTConfig) -> list[Row]:
-    return expand(config, NAMES, TENSORFLOW_ENDINGS)
+    return expand(config, garden_names.NAMES, TENSORFLOW_ENDINGS)
 
 
 def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
@@ -146,9 +138,8 @@ def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
                 arrays = open_object_graph(folder / _PREFIX)
             else:
                 raise ValueError(
-                    "it is a module of TensorFlow Hub for TensorFlow 1. Download a version of the "
-                    "model for TensorFlow 2, or its checkpoint from "
-                    "github.com/google-research/bert."
+                    "it is a module of TensorFlow Hub for TensorFlow 1. Download the model for "
+                    "TensorFlow 2, or its checkpoint from github.com/google-research/bert."
                 )
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {error}") from error

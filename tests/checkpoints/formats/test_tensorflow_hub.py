@@ -1,5 +1,6 @@
 """SavedModels of TensorFlow Hub, which `scripts/originals/tfhub.py` wrote, answer as they did."""
 
+import functools
 import gc
 import json
 import os
@@ -23,6 +24,7 @@ from keras_bert_d2l.checkpoints.tensorflow_files import write_tf1
 
 FILES = Path(__file__).parent / "originals/tensorflow_hub"
 GRAPH, VARIABLES, BLOCK = "saved_model.pb", "variables/variables", "transformer/layer_0/"
+close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
 CLASSES = {  # name of the file: name of its answers, heads that it lacks, layers that are not read
     "with_mlm": ("with_mlm", set(), ""),
     "with_mlm.tar.gz": ("with_mlm", set(), ""),
@@ -71,12 +73,7 @@ def test_outputs_equal_those_of_tensorflow_hub(name, tmp_path, capsys):
     close(encoded[is_real], stored["sequence_output"][is_real])
     close(model.hidden(encoded[:, 0]), stored["pooled_output"])
     if "mlm_logits" in stored and not missing:
-        logits = model.mlm(encoded, stored["mlm_positions"].astype("int32"))
-        close(logits, stored["mlm_logits"])
-
-
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        close(model.mlm(encoded, stored["mlm_positions"]), stored["mlm_logits"])
 
 
 @pytest.mark.parametrize("name", ["uncased_preprocess", "cased_preprocess"])
@@ -114,21 +111,18 @@ def test_the_activation_is_that_of_the_graph(tmp_path):
         assert describe(path).config.activation == activation
 
 
-@pytest.mark.parametrize("prefix", ["bert_model/", "model_weights/layer/bert_model/"])
-def test_names_of_the_first_versions_are_known(prefix):
+def test_names_of_the_first_versions_are_known():
     """`BERT_NAME_REPLACEMENTS` in tf1_bert_checkpoint_converter_lib.py of the Model Garden."""
-    old = {
-        "word_embeddings/embeddings": "word_embeddings/embeddings",
-        "embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
-        "embedding_postprocessor/position_embeddings": "position_embedding/embeddings",
-        "embedding_postprocessor/layer_norm/gamma": "embeddings/layer_norm/gamma",
-        "encoder/layer_0/self_attention/key/bias": f"{BLOCK}self_attention/key/bias",
-        "encoder/layer_0/self_attention_output/b": f"{BLOCK}self_attention/attention_output/b",
-        "pooler_transform/bias": "pooler_transform/bias",
+    names = {
+        "bert_model/embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
+        "bert_model/embedding_postprocessor/position_embeddings": "position_embedding/embeddings",
+        "bert_model/embedding_postprocessor/layer_norm/beta": "embeddings/layer_norm/beta",
+        "bert_model/encoder/layer_0/self_attention_output/b": (
+            "transformer/layer_0/self_attention/attention_output/b"
+        ),
     }
-    stored = dict.fromkeys([prefix + name for name in old], ())
-    names = bert_names(NamedArrays("bert", {**stored, "classifier/kernel": ()}, {}, np.zeros))
-    assert names == {new: prefix + name for name, new in old.items()}
+    found = bert_names(NamedArrays("bert", dict.fromkeys([*names, "bert/kernel"], ()), {}, None))
+    assert found == {new: old for old, new in names.items()}
 
 
 # Hostile SavedModels
@@ -171,15 +165,12 @@ FOLDERS = {
     "no data": (written(DATA, None), "no file .*data-00000"),
     "half the data": (lambda path: os.truncate(path / DATA, 9000), "is not a readable|cannot be"),
     "no graph": (written(GRAPH, None), "no file .*saved_model.pb|not a checkpoint of a known"),
-    "an empty graph": (written(GRAPH, b""), "is damaged, or computes neither GELU nor ReLU"),
     "another activation": (written(GRAPH, b"\n\3Elu"), "computes neither GELU nor ReLU"),
     "a large graph": (lambda path: os.truncate(path / GRAPH, 2**26 + 1), "more than 67|far larger"),
     "two vocabularies": (written("assets/vocab_1.txt", SPECIAL), "it has 2 vocabularies"),
     "a small vocabulary": (written(VOCAB, b"a\nb\n"), "vocab.txt"),
-    "a large vocabulary": (written(VOCAB, SPECIAL + b"a\n" * 99), "has 104 tokens"),
     "a checkpoint of TensorFlow 1": (tf1, "a module of TensorFlow Hub for TensorFlow 1"),
     "no embedding": (variables("word_embeddings/embeddings", None), "must have an array 'word_emb"),
-    "no kernel": (block("intermediate/kernel", None), "with 2 axes. Received: None"),
     "no bias": (block("output/bias", None), "lacks weights"),
     "other heads": (block("self_attention/key/kernel", (8, 4, 2)), "heads of size 4.*8, 4, 2"),
     "three heads": (block("self_attention/query/kernel", (8, 3, 3)), "num_heads|divisible"),
@@ -187,12 +178,10 @@ FOLDERS = {
     "a relative": (block("self_attention/talking/kernel", (2, 2)), "the configured model does not"),
     "a second width": (variables("position_embedding/embeddings", np.ones((16, 6))), "not match"),
     "no number": (variables("embeddings/layer_norm/beta", np.full(8, np.nan)), "not finite"),
-    "a hole": (variables("transformer/layer_7/output/bias", np.ones(8)), "lacks weights"),
     "two BERTs": (variables("a/word_embeddings/embeddings", np.ones((9, 8))), "several BERTs"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*vocab.txt")  # of lines that occur twice
 @pytest.mark.parametrize("case", FOLDERS)
 def test_a_hostile_saved_model_is_refused(case, tmp_path):
     edit, message = FOLDERS[case]
