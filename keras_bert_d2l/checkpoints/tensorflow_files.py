@@ -2,7 +2,7 @@
 
 TensorFlow reads the values and verifies their checksums. It ends the process if an entry is not
 valid, and reserves as much memory as an entry asks for, so all entries are read and checked here
-before it opens a file. It never reads a text.
+before it opens a file. So is the length of a text.
 
 Source: tensorflow/core/protobuf/tensor_bundle.proto; github.com/google/leveldb,
 doc/table_format.md.
@@ -10,12 +10,10 @@ doc/table_format.md.
 
 import contextlib
 import errno
-import functools
 import io
 import math
 import os
 import pathlib
-import struct
 from collections.abc import Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
@@ -33,7 +31,6 @@ _MOST_NAME_BYTES = 2**24  # of all names together: each may begin like the one b
 _MAGIC = bytes.fromhex("57fb808b247547db")
 # Raised by TensorFlow's reader and by this one.
 _UNREADABLE = (tf.errors.OpError, LookupError, ValueError, TypeError, DecodeError)
-_DAMAGED = "The file is damaged or incomplete: copy it again."
 
 
 def open_tf(prefix: pathlib.Path) -> NamedArrays:
@@ -55,13 +52,8 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
             reader.get_tensor(min(numbers, key=lambda name: entries[name].size))
 
     def read(name: str) -> np.ndarray:
-        try:
+        with _naming(prefix, f", {shown(name)},"):
             return np.asarray(reader.get_tensor(name), dtype=np.float32)
-        except _UNREADABLE as error:
-            raise ValueError(
-                f"{shown(name)} cannot be read from the data file of {source!r}: {error}. "
-                f"{_DAMAGED}"
-            ) from error
 
     return NamedArrays(
         source,
@@ -72,35 +64,32 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
 
 
 @contextlib.contextmanager
-def _naming(prefix: pathlib.Path) -> Iterator[None]:
+def _naming(prefix: pathlib.Path, part: str = "") -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
         raise ValueError(
-            f"{os.fspath(prefix) + '.index'!r} is not a readable checkpoint index: {error}. "
-            f"{_DAMAGED}"
+            f"The checkpoint {os.fspath(prefix)!r}{part} cannot be read: {error}. It is damaged or "
+            "incomplete: copy it again."
         ) from error
 
 
 def read_text(prefix: pathlib.Path, name: str) -> bytes:
-    """Return a text of a checkpoint: its length, a checksum of the length, and the text.
+    """Return a text of a checkpoint.
 
     Raises:
         ValueError: The checkpoint has no such text, or the text is damaged or large.
     """
     with _naming(prefix):
         entry = _entries(prefix).get(name)
-        if entry is None or entry.dtype != tf.string or entry.size > _MOST_BYTES:
-            raise ValueError(f"{shown(name)} is not a text of at most {_MOST_BYTES:,} bytes")
-        with entry.file.open("rb") as data:
+        if entry is None or entry.dtype != tf.string or entry.shape or entry.size > _MOST_BYTES:
+            raise ValueError(f"it has no text {name!r} of at most {_MOST_BYTES:,} bytes")
+        with entry.file.open("rb") as data:  # the length, a checksum of 4 bytes, and the text
             data.seek(entry.offset)
-            stored = data.read(entry.size)
-        # The last byte of the length is the only one below 128.
-        start = 1 + next((number for number, byte in enumerate(stored) if byte < 128), 0)
-        text = stored[start + 4 :]
-        crc = crc32c(struct.pack("<I", len(text)) + stored[start : start + 4] + text)
-        if crc != entry.crc:
-            raise ValueError(f"the text {shown(name)} does not match its checksum")
+            [length] = _integers(data, 1)
+            if data.tell() + 4 + length != entry.offset + entry.size:
+                raise ValueError(f"the text {name!r} does not have {length:,} bytes")
+        text: bytes = tf.train.load_checkpoint(os.fspath(prefix)).get_tensor(name)
         return text
 
 
@@ -110,7 +99,6 @@ class _Entry(NamedTuple):
     file: pathlib.Path
     offset: int
     size: int
-    crc: int
 
 
 def _entries(prefix: pathlib.Path) -> dict[str, _Entry]:
@@ -152,7 +140,7 @@ def _entry(prefix: pathlib.Path, num_files: int, value: bytes) -> _Entry:
     file = pathlib.Path(f"{os.fspath(prefix)}.data-{proto.shard_id:05d}-of-{num_files:05d}")
     if proto.offset + proto.size > check_file(file).stat().st_size:
         raise ValueError(f"{file.name!r} has no {proto.size:,} bytes at {proto.offset:,}")
-    return _Entry(dtype, shape, file, proto.offset, proto.size, proto.crc32c)
+    return _Entry(dtype, shape, file, proto.offset, proto.size)
 
 
 def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -185,24 +173,6 @@ def _integers(stream: BinaryIO, number: int) -> list[int]:
                 raise ValueError("it has an integer of more than 64 bits")
         found.append(value)
     return found
-
-
-@functools.cache
-def _crc_table() -> list[int]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = np.where(table & 1, table >> 1 ^ np.uint32(0x82F63B78), table >> 1)
-    numbers: list[int] = table.tolist()
-    return numbers
-
-
-def crc32c(content: bytes) -> int:
-    """Return a checksum as TensorFlow stores it."""
-    table, crc = _crc_table(), 0xFFFFFFFF
-    for byte in content:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:

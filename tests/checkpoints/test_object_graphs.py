@@ -1,8 +1,6 @@
 """Checkpoints of `tf.train.Checkpoint` are read by the names of their variables."""
 
 import os
-import struct
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
-from keras_bert_d2l.checkpoints.tensorflow_files import crc32c
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -74,43 +71,15 @@ def test_variables_without_names_have_paths(tmp_path):
     assert open_object_graph(tmp_path / "ckpt").shapes.keys() == {"layer/a", "layer/b"}
 
 
-NOTHING = "has no valid object graph"
-GRAPHS = {
-    "no graph": (None, "GRAPH' is not a text"),
-    "an empty graph": (b"", "does not list .layer/a"),
-    "no proto": (b"\xff" * 100, NOTHING),
-    "no UTF-8": (GRAPH.replace(b"dense", b"\xff" * 5), NOTHING),
-    "half a proto": (GRAPH[:-9], NOTHING),
-    "a variable that is missing": (
-        graph(KEYS | {"c" + END: "c"}),
-        "lists 'c/.* without storing it",
-    ),
-    "a control character": (graph(KEYS | {"\x1b[2J\n" + END: ""}), r"'\\x1b\[2J\\n/"),
-    "a variable twice": (GRAPH + GRAPH, "layer/a.* twice"),
-    "a variable that is not listed": (graph({FIRST: "a"}), "does not list .layer/b"),
-    "too many nodes": (b"\n\0" * 50_001, "50,001 nodes"),
-    "a graph of 4 MB": (bytes(2**22), "is not a text of at most"),
-    "a number as graph": (np.float32(1), "is not a text"),
-    "two graphs": ([GRAPH, GRAPH], "does not match its checksum"),
-}
-
-
 def change(old, new, ending="index"):
-    """Return a function that writes a checkpoint and changes a file.
-
-    The block of the entries gets its checksum, as if the change had been intended.
-    """
+    """Return a function that writes a checkpoint and changes a file."""
 
     def edit(prefix):
         write(prefix, GRAPH)
         [file] = prefix.parent.glob(f"*.{ending}")
         content = file.read_bytes()
         assert old in content
-        content = content.replace(old, new, 1)
-        if ending == "index":  # the next block begins behind the checksum of the entries
-            end = (content[-48] & 127 | content[-47] << 7) - 4
-            content = content[:end] + struct.pack("<I", crc32c(content[:end])) + content[end + 4 :]
-        file.write_bytes(content)
+        file.write_bytes(content.replace(old, new, 1))
 
     return edit
 
@@ -124,53 +93,56 @@ def cut(ending, size):
     return edit
 
 
-def twice(prefix):
-    names = graph({FIRST: "same", SECOND: "same", "c" + END: "layer/a"})
-    write(prefix, names, (*KEYS, "c" + END))
+def holding(content, keys=KEYS):
+    return lambda prefix: write(prefix, content, keys)
 
 
+LENGTH = bytes([len(GRAPH) & 127 | 128, len(GRAPH) >> 7])
+NO_GRAPH, SAME = "has no valid object graph", {FIRST: "same", SECOND: "same"}
 SIZE = len(GRAPH) + 6  # with its length and a checksum
 ENTRY, SHAPE = b" 0(" + bytes([SIZE & 127 | 128, SIZE >> 7]), b"\x12\x02\x08\x02"
-TERABYTE = b"\x80" * 5 + b"\x20" + struct.pack("<I", crc32c(struct.pack("<Q", 2**40)))
 HOSTILE = {
-    "a name that is the path of another": (twice, "path of another"),
-    "a changed name": (change(b"dense/a", b"dense/b", "data*"), "does not match its checksum"),
-    "a text of a terabyte": (change(GRAPH[:20], TERABYTE + GRAPH[:10], "data*"), "checksum"),
+    "no graph": (holding(None), "no text '_CHECKPOINTABLE_OBJECT_GRAPH'"),
+    "an empty graph": (holding(b""), "does not list .layer/a"),
+    "no proto": (holding(b"\xff" * 100), NO_GRAPH),
+    "no UTF-8": (holding(GRAPH.replace(b"dense", b"\xff" * 5)), NO_GRAPH),
+    "half a proto": (holding(GRAPH[:-9]), NO_GRAPH),
+    "a variable that is missing": (holding(graph(KEYS | {"c" + END: ""})), "lists 'c/.* without"),
+    "a control character": (holding(graph({"\x1b[2J" + END: ""})), r"'\\x1b\[2J/.* without"),
+    "a variable twice": (holding(GRAPH + GRAPH), "layer/a.* twice"),
+    "a variable that is not listed": (holding(graph({FIRST: "a"})), "does not list .layer/b"),
+    "a name that is the path of another": (
+        holding(graph(SAME | {"c" + END: "layer/a"}), (*KEYS, "c" + END)),
+        "path of another",
+    ),
+    "too many nodes": (holding(b"\n\0" * 50_001), "50,001 nodes"),
+    "a graph of 4 MB": (holding(bytes(2**22)), "no text .* of at most"),
+    "a number as graph": (holding(np.float32(1)), "no text"),
+    "two graphs": (holding([GRAPH, GRAPH]), "no text"),
+    "a changed name": (change(b"dense/a", b"dense/b", "data*"), "[Cc]hecksum"),
+    "a text of a terabyte": (
+        change(LENGTH, b"\x80" * 5 + b"\x20", "data*"),
+        "not have 1,099,511,627,776",
+    ),
     "a huge shape": (change(SHAPE, b"\x12\x02\x08\x7f"), r"\(127, 3\) of float32 in 24 bytes"),
-    "a negative length": (change(SHAPE, b"\x12\x02\x08\xff"), "Error|bytes"),
-    "an unknown rank": (change(b"\x12\x08" + SHAPE, b"\x12\x08\x18\x01\x12\x00"), "bytes"),
+    "an entry that is no proto": (change(SHAPE, b"\x12\x02\x08\xff"), "Error parsing"),
+    "an unknown rank": (change(b"\x12\x08" + SHAPE, b"\x12\x08\x18\x01\x12\x00"), "24 bytes"),
     "an unknown dtype": (change(b"\x08\x01\x12\x08", b"\x08\x7f\x12\x08"), "of float8"),
     "a graph behind the end": (change(ENTRY, b" 0(\x80\x7f"), "has no 16,256 bytes at"),
-    "another data file": (change(ENTRY, b"\x18\x02" + ENTRY[2:]), "no file .*data-00002-of-00001"),
-    "an entry that is no proto": (change(ENTRY, b"\xff" * 5), "Error parsing"),
+    "another data file": (change(ENTRY, b"\x18\x02" + ENTRY[2:]), "no file .*00002-of-00001"),
     "names out of order": (change(b"layer/a", b"Layer/a"), "not in order"),
     "an index cut off": (cut("index", 99), "does not end like a table"),
     "a sparse index": (cut("index", 2**40), "it has more than 4,194,304 bytes"),
     "a data file cut off": (cut("data*", 40), "has no .* bytes at"),
 }
-HOSTILE |= {
-    kind: (lambda prefix, content=content: write(prefix, content), match)
-    for kind, (content, match) in GRAPHS.items()
-}
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_checkpoint_is_refused(kind, tmp_path):
+    """TensorFlow's reader would end the process, or reserve a terabyte, for some of them."""
     make, match = HOSTILE[kind]
     make(tmp_path / "ckpt")
-    tracemalloc.start()
-    try:
-        with pytest.raises((ValueError, FileNotFoundError), match=match) as error:
-            open_object_graph(tmp_path / "ckpt")
-        assert tracemalloc.get_traced_memory()[1] < 2**24
-    finally:
-        tracemalloc.stop()
-    assert "ckpt" in str(error.value)
-    assert len(str(error.value)) < 700
-
-
-def test_a_missing_data_file_is_named(tmp_path):
-    write(tmp_path / "ckpt", GRAPH)
-    (tmp_path / "ckpt.data-00000-of-00001").unlink()
-    with pytest.raises(FileNotFoundError, match="ckpt.data-00000-of-00001"):
+    with pytest.raises((ValueError, FileNotFoundError), match=match) as error:
         open_object_graph(tmp_path / "ckpt")
+    assert str(tmp_path / "ckpt") in str(error.value)
+    assert len(str(error.value)) < 700

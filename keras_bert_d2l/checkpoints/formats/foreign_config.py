@@ -61,31 +61,35 @@ _ACTIVATIONS = {  # modeling.py, and tf_utils.py of the Model Garden: `get_activ
 # Fields of the multilingual and Chinese models and of the Model Garden, which have no effect.
 _IGNORED = """
     backward_compatible directionality pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type
+    pooler_num_fc_layers pooler_size_per_head pooler_type return_all_encoder_outputs
+    return_attention_scores
 """.split()
 
 
-def read_bert_config(path: pathlib.Path) -> BERTConfig:
+def read_bert_config(path: pathlib.Path, fields: ConfigDict | None = None) -> BERTConfig:
     """Read a `bert_config.json`.
 
     A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
     approximation.
 
+    Args:
+        path: The file.
+        fields: The fields, if the file is not a JSON file.
+
     Raises:
         FileNotFoundError: The file does not exist.
         ValueError: The file is not a JSON object, or a field is unsupported or out of range.
     """
-    return read_config(path, BERT_FIELDS, {*BERT_FIELDS, "hidden_act", *_IGNORED}, from_bert_fields)
+    known = {*BERT_FIELDS, "hidden_act", *_IGNORED}
+    return read_config(path, BERT_FIELDS, known, from_bert_fields, fields)
 
 
-def from_bert_fields(
-    fields: ConfigDict, table: FieldTable = BERT_FIELDS, activation: str = "hidden_act"
-) -> BERTConfig:
-    """Return the architecture of fields like those of `bert_config.json`."""
+def from_bert_fields(fields: ConfigDict) -> BERTConfig:
+    """Return the architecture that the fields of a `bert_config.json` describe."""
     if "vocab_size" not in fields:
         raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
-    ours = our_fields(fields, table)
-    return BERTConfig.preset("google", **ours, activation=activation_of(fields, activation))
+    ours = our_fields(fields, BERT_FIELDS)
+    return BERTConfig.preset("google", **ours, activation=activation_of(fields, "hidden_act"))
 
 
 def activation_of(fields: ConfigDict, name: str) -> str:

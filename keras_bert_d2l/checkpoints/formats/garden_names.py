@@ -58,18 +58,23 @@ _OF_HEADS = re.compile(
 _QUERY = "transformer/layer_0/self_attention/query/kernel"
 
 
-def bert_names(arrays: NamedArrays) -> dict[str, str]:
+def bert_names(arrays: NamedArrays, heads: str = "(?!)") -> dict[str, str]:
     """Map the names in `NAMES` to the names in a file, for each variable of a BERT.
+
+    Args:
+        arrays: The variables of the file.
+        heads: A regular expression for the names of further variables.
 
     Raises:
         ValueError: The file has several models.
     """
     names: dict[str, str] = {}
+    of_head = re.compile(f"(?:.+/)?({heads})")
     for stored in arrays.shapes:
         name = stored
         for old, new in _OLD_NAMES.items():
             name = name.replace(old, new)
-        found = _OF_BERT.fullmatch(name)
+        found = _OF_BERT.fullmatch(name) or of_head.fullmatch(name)
         if found and names.setdefault(found[1], stored) != stored:
             raise ValueError(
                 f"{arrays.source!r} contains several BERTs: {shown(names[found[1]])} and "

@@ -31,6 +31,7 @@ from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
     is_lowercase,
     prefixes,
     read_vocab,
+    sentence_task,
 )
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
 from keras_bert_d2l.checkpoints.weights import (
@@ -102,11 +103,7 @@ def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
         return {"kind": "QuestionAnswerer"}
     if _CLASSIFIER not in shapes:
         return None
-    labels = [f"LABEL_{number}" for number in range(shapes[_CLASSIFIER][0])]
-    fields = {"labels": labels, "long_texts": "cut", "dropout": 0.1, "pooling": "cls"}
-    if len(labels) == 1:
-        return {"kind": "SequenceRegressor", **fields}
-    return {"kind": "SequenceClassifier", "multi_label": False, **fields}
+    return sentence_task(shapes[_CLASSIFIER][0])
 
 
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:

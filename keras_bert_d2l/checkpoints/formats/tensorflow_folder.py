@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE, VOCAB_FILE, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 
@@ -87,3 +88,16 @@ def is_lowercase(vocab: Vocab) -> bool:
         plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
         changed += plain != token and not special
     return changed < _LEAST_CASED * len(vocab)
+
+
+def labels_of(number: int) -> list[str]:
+    """Return names of labels whose names are not known."""
+    return [f"LABEL_{label}" for label in range(number)]
+
+
+def sentence_task(num_labels: int) -> ConfigDict:
+    """Return the task of a head of classification or, with one output, of regression."""
+    fields = {"labels": labels_of(num_labels), "long_texts": "cut", "dropout": 0.1}
+    if num_labels == 1:
+        return {"kind": "SequenceRegressor", **fields, "pooling": "cls"}
+    return {"kind": "SequenceClassifier", "multi_label": False, **fields, "pooling": "cls"}
