@@ -250,6 +250,10 @@ class BERTConfig(_BlockFields):
         next_sentence: Whether the model has an NSP head.
         mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
             logits only (the blog and the notebook).
+        mlm_activation: Activation of the MLM head; `None`: same as `activation` (KerasHub: exact
+            GELU in the head, the approximation elsewhere).
+        mlm_layer_norm_epsilon: Epsilon of the MLM head's normalization; `None`: same as
+            `layer_norm_epsilon` (KerasHub: 1e-5 in the head, 1e-12 elsewhere).
         tie_embeddings: Whether the MLM logits use the transposed token embedding and a bias
             (google, Hugging Face) instead of a dense layer (all others).
         zero_padding: Whether the embedding of token 0 starts at zero, and training does not change
@@ -295,6 +299,8 @@ class BERTConfig(_BlockFields):
     pooler: bool = True
     next_sentence: bool = True
     mlm_head: MLMHead = "mlp"
+    mlm_activation: Activation | None = None
+    mlm_layer_norm_epsilon: Epsilon | None = None
     tie_embeddings: bool = False
     zero_padding: bool = False
     num_tokens: Size | None = None
@@ -365,6 +371,14 @@ class BERTConfig(_BlockFields):
         """Return the fields of one block, as arguments for `TransformerEncoderBlock`."""
         block = BlockConfig.__dataclass_fields__
         return {name: value for name, value in self.to_dict().items() if name in block}
+
+    def of_mlm(self) -> ConfigDict:
+        """Return the options of the hidden layer of the MLM head, as arguments for `MaskLM`."""
+        return {
+            "activation": self.mlm_activation or self.activation,
+            "layer_norm": self.layer_norm,
+            "layer_norm_epsilon": self.mlm_layer_norm_epsilon or self.layer_norm_epsilon,
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, object]) -> Self:

@@ -25,7 +25,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.reading import check_file, read_json_object
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +111,26 @@ def check(is_right: bool, problem: str) -> None:
     """Raise a `ValueError` unless `is_right`."""
     if not is_right:
         raise ValueError(problem)
+
+
+def shard_files(index: pathlib.Path) -> tuple[Mapping[str, object], list[pathlib.Path]]:
+    """Return what the index of a sharded model maps to files, and the files in order.
+
+    Raises:
+        FileNotFoundError: The index does not exist.
+        ValueError: It is damaged.
+    """
+    weight_map = read_json_object(index).get("weight_map")
+    found = weight_map if isinstance(weight_map, dict) else {}
+    names = {str(x) for one in found.values() for x in (one if isinstance(one, list) else [one])}
+    others = sorted(name for name in names if pathlib.PurePath(name).name != name)
+    if others or not names:  # a path could point outside the folder
+        received = others[0] if others else weight_map
+        raise ValueError(
+            f'{os.fspath(index)!r} must have an object "weight_map" that maps weights to files in '
+            f"its own folder. Received: {shown(received)}."
+        )
+    return found, [index.parent / name for name in sorted(names)]
 
 
 class Place(NamedTuple):

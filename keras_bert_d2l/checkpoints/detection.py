@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import (
     google,
     huggingface,
+    kerashub,
     model_garden,
     native,
     state_dicts,
@@ -31,6 +32,7 @@ from keras_bert_d2l.types import PathLike
 FORMATS = {
     "native": native,
     "huggingface": huggingface,
+    "kerashub": kerashub,
     "tensorflow_hub": tensorflow_hub,
     "model_garden": model_garden,
     "google": google,
@@ -40,6 +42,7 @@ _MOST_PADDING = 127  # rows up to a multiple of 128
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
 _LOOKED_FOR = (
     'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
+    'config.json of a preset with "registered_name": "keras_hub>BertBackbone" (kerashub), '
     "saved_model.pb (tensorflow_hub), params.yaml and a checkpoint of TensorFlow 2 (model_garden), "
     "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors, .npz or .params "
     "(book), and .safetensors, .npz or .pt files with the book's or the notebook's weight names"

@@ -11,9 +11,10 @@ import contextlib
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import h5py
+import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
 from keras_bert_d2l.checks import shown
@@ -46,6 +47,13 @@ def open_hdf5(files: Sequence[pathlib.Path]) -> NamedArrays:
             files contain the same name.
     """
     return together(files, [_HDF5File(path) for path in files])
+
+
+def write_hdf5(file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by their paths to a folder that is not yet visible to readers."""
+    with h5py.File(file, "w") as written:
+        for path, array in arrays.items():
+            written.create_dataset(path, data=array)
 
 
 class _HDF5File(ArrayFile):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, cast
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats import tensorflow_hub
+from keras_bert_d2l.checkpoints.formats import kerashub, tensorflow_hub
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     describe_task,
@@ -76,11 +76,12 @@ def load_pretrained(
 ) -> Pretrained:
     """Load a checkpoint of any known format.
 
-    The format is detected automatically: this package's own, Hugging Face's, TensorFlow Hub's,
-    google-research/bert's, the book's or the notebook's (see docs/checkpoints.md). Other files in
-    the folder are ignored. A head that the files lack is initialized at random, reported, and
-    recorded in `BERTModel.missing_heads`. If tensorflow-text is not installed (Windows), a warning
-    is issued and the tokenizer is `None`; the model then works with token ids.
+    The format is detected automatically: this package's own, Hugging Face's, KerasHub's,
+    TensorFlow Hub's, google-research/bert's, the book's or the notebook's (see
+    docs/checkpoints.md). Other files in the folder are ignored. A head that the files lack is
+    initialized at random, reported, and recorded in `BERTModel.missing_heads`. If tensorflow-text
+    is not installed (Windows), a warning is issued and the tokenizer is `None`; the model then
+    works with token ids.
 
     Args:
         path: The folder of the checkpoint, a single file of weights, or the prefix of a TF1
@@ -146,7 +147,9 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     """
     name = os.fspath(path)
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
-    if any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE)):
+    if kerashub.is_object(folder / JSON_FILE):
+        vocab, options = kerashub.read_tokenizer(folder)
+    elif any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     elif tensorflow_hub.recognizes(folder):
         vocab, options = tensorflow_hub.read_tokenizer(folder)

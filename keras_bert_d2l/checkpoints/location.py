@@ -27,26 +27,30 @@ _WEIGHTS = (  # only the first group that the model has is downloaded
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
+    ("model.weights.h5", "model.weights.json", "model_*.weights.h5", "task.weights.h5"),
 )
 _TOKENIZER = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json"),
     *("modules.json", "sentence_bert_config.json"),
+    *("assets/tokenizer/vocabulary.txt", "metadata.json"),  # of KerasHub
 )
 _TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sentence-transformers
 # The other files that the loader reads. The formats of other frameworks stay on the Hub.
 _FILES = (
-    *("config.json", *_TOKENIZER),
+    *("config.json", "task.json", "preprocessor.json", *_TOKENIZER),
     "config_sentence_transformers.json",
     *("*_Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
 )
-_NAME = re.compile(r"(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
+_SCHEME = "hf://"  # as in KerasHub
+_NAME = re.compile(rf"({_SCHEME})?(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 
 
 def is_hub_name(name: str) -> bool:
     """Return whether a string is a short name or has the form `owner/model`, or either `@revision`.
 
-    Paths that start with `.`, `~` or `/`, or have several slashes, never do.
+    Each may follow `hf://`. Paths that start with `.`, `~` or `/`, or have several slashes, never
+    have these forms.
     """
     found = _NAME.fullmatch(name)
     return found is not None and ("/" in found["model"] or found["model"] in SHORT_NAMES)
@@ -54,7 +58,7 @@ def is_hub_name(name: str) -> bool:
 
 def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
     """Download the files that the loader reads, unless they are in the cache; return the folder."""
-    model, _, revision = name.partition("@")
+    model, _, revision = name.removeprefix(_SCHEME).partition("@")
     repo = SHORT_NAMES.get(model, model)
     try:
         from huggingface_hub import errors, snapshot_download
@@ -74,8 +78,9 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
             files = _TOKENIZER if only_tokenizer else (*_FILES, *weights)
             wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
             folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
-            local, main = pathlib.Path(folder), f"{weights[0]}*"  # with its index
-            if only_tokenizer or any(any(local.glob(one + main)) for one in ("", _TRANSFORMER)):
+            local = pathlib.Path(folder)
+            found = (local.glob(one + file) for file in weights[:2] for one in ("", _TRANSFORMER))
+            if only_tokenizer or any(map(any, found)):
                 return local
     except expected as error:
         raise _explained(error, name, repo, revision) from error
@@ -142,8 +147,8 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
             file nor a model of this name, or the Hub cannot be reached.
         PermissionError: The model is only for users who have accepted its conditions.
         OSError: The download failed.
-        ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch or
-            TensorFlow.
+        ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch,
+            TensorFlow or KerasHub.
     """
     if isinstance(checkpoint, str) and is_remote(checkpoint):
         return _download(checkpoint, only_tokenizer=only_tokenizer)

@@ -7,7 +7,7 @@ import keras
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats import state_dicts
+from keras_bert_d2l.checkpoints.formats import kerashub, state_dicts
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
     POOLING_FILE,
@@ -30,10 +30,10 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-Format = Literal["native", "huggingface", "google", "book", "blog", "notebook"]
+Format = Literal["native", "huggingface", "kerashub", "google", "book", "blog", "notebook"]
 Dtype = Literal["float32", "bfloat16"]
 
-_FOR_TASKS = ("native", "huggingface")
+_FOR_TASKS = ("native", "huggingface", "kerashub")
 _CONFIG_FILE = "config.json"
 # The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
 # the model card of a checkpoint, but not any other README.md.
@@ -41,6 +41,7 @@ _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
     *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
+    *kerashub.FILES,
     *(MODULES_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
 }
 
@@ -66,9 +67,9 @@ def save_pretrained(
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. The others are for other programs: `"huggingface"`,
-            `"google"`, and `"book"`, `"blog"` and `"notebook"`, which are state dicts for PyTorch
-            in safetensors. Task models can be saved in the first two formats. The others do not
-            store compat="huggingface" of a tokenizer, and say so in a printed line.
+            `"kerashub"`, `"google"`, and `"book"`, `"blog"` and `"notebook"`, which are state dicts
+            for PyTorch in safetensors. Task models can be saved in the first three formats. The
+            others do not store compat="huggingface" of a tokenizer, and say so in a printed line.
         dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
             native format. Weights are always loaded as float32.
 
@@ -176,7 +177,9 @@ def convert_checkpoint(
     checkpoint = open_checkpoint(source, num_heads)
     model, embedding = load_model(checkpoint), checkpoint.embedding
     print(summary(checkpoint))
-    if embedding and (format not in _FOR_TASKS or embedding["pooling"] not in POOLINGS):
+    if embedding and (
+        format not in ("native", "huggingface") or embedding["pooling"] not in POOLINGS
+    ):
         print(f"The format {format!r} cannot store how texts are embedded: {embedding}.")
         embedding = None
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.

@@ -40,10 +40,14 @@ _NUM_NAMED = 3
 
 
 class Layout(NamedTuple):
-    """The layout of a weight in another program, as conversions to and from our layout."""
+    """The layout of a weight in another program, as conversions to and from our layout.
+
+    A layout with another number of axes also has the conversion of a shape to theirs.
+    """
 
     to_ours: Callable[[np.ndarray], np.ndarray]
     to_theirs: Callable[[np.ndarray], np.ndarray]
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
 
 
 def _same(x: np.ndarray) -> np.ndarray:
@@ -57,6 +61,23 @@ POSITIONS = Layout(lambda x: x[None], lambda x: x[0])
 # Next-sentence logits with "is next" in column 0. In this package, it is column 1.
 SWAPPED = Layout(lambda x: x[..., ::-1], lambda x: x[..., ::-1])
 SWAPPED_TRANSPOSED = Layout(lambda x: x[::-1].T, lambda x: x.T[::-1])
+
+
+def _by_head(num_heads: int, axis: int) -> Layout:
+    """Return a layout in which the first axis (0) or the last one (-1) is heads times their width.
+
+    The first axis D of the kernel of the output is (N, D / N) there, and so is the last axis of the
+    kernels and biases of query, key and value.
+    """
+
+    def theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
+        split = (num_heads, shape[axis] // num_heads)
+        return (*split, *shape[1:]) if axis == 0 else (*shape[:-1], *split)
+
+    def ours(x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, *x.shape[2:]) if axis == 0 else x.reshape(*x.shape[:-2], -1)
+
+    return Layout(ours, lambda x: x.reshape(theirs(x.shape)), theirs)
 
 
 class Row(NamedTuple):
@@ -122,6 +143,19 @@ def expand(
             continue
         rows.append(Row(ours, theirs.format(block and block[0]), layout))
     return rows
+
+
+def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
+    """Return rows for files whose attention has the heads as an axis of their own, as in Keras."""
+    layouts = dict.fromkeys(
+        (f"W_{x}/{end}" for x in "qkv" for end in _DENSE), _by_head(num_heads, -1)
+    )
+    layouts["W_o/kernel"] = _by_head(num_heads, 0)
+    ends = [row.ours.partition("/attention/")[2] for row in rows]
+    return [
+        row._replace(layout=layouts.get(end, row.layout))
+        for row, end in zip(rows, ends, strict=True)
+    ]
 
 
 def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
@@ -286,6 +320,8 @@ def _missing_parts(
 
 def their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that a weight has in the other program's layout."""
+    if row.layout.shape is not None:
+        return row.layout.shape(shape)
     # The axes of a small array have the lengths 1, 2 and so on, which show where each axis ends up.
     numbers = row.layout.to_theirs(np.empty(range(1, len(shape) + 1))).shape
     return tuple(shape[number - 1] for number in numbers)

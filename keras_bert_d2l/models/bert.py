@@ -148,11 +148,9 @@ class BERTModel(BatchModel):
             config.num_hiddens,
             token_embedding=self.encoder.token_embedding if config.tie_embeddings else None,
             mlm_head=config.mlm_head,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            layer_norm=config.layer_norm,
-            activation=config.activation,
             initializer=config.initializer,
             num_tokens=config.num_tokens,
+            **config.of_mlm(),
             **of_heads,
             name="mlm",
         )
@@ -360,8 +358,7 @@ class BERTModel(BatchModel):
     def check_config(self) -> None:
         """Raise a `ValueError` if the MLM head has options that `bert_config` cannot express."""
         head, config = self.mlm, self.bert_config
-        options = ("layer_norm_epsilon", "layer_norm", "activation")
-        differ = [name for name in options if getattr(head, name) != getattr(config, name)]
+        differ = [name for name, value in config.of_mlm().items() if getattr(head, name) != value]
         if head.mlm_head == "linear":  # has no hidden layer
             differ = []
         if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):

@@ -29,6 +29,7 @@ LABELS = ["O", "B-LOC", "I-LOC"]
 NAME = "someone/tiny-bert"
 TORCH_FILES = pathlib.Path(__file__).parent / "torch_files"
 TENSORFLOW_FILES = pathlib.Path(__file__).parent / "formats/originals/tf_model_h5.zip"
+PRESETS = pathlib.Path(__file__).parent / "formats/originals/kerashub"
 TOKENIZER_FILES = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -90,6 +91,21 @@ def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path
     local_hub.add(NAME, tmp_path / "tokenizer")
     assert kb.load_tokenizer(NAME).options == tokenizer.options
     assert local_hub.downloaded() == TOKENIZER_FILES
+
+
+def test_a_preset_of_kerashub_is_loaded_by_its_name_with_hf(local_hub, tmp_path):
+    with zipfile.ZipFile(PRESETS / "classifier_linear.zip") as archive:
+        archive.extractall(tmp_path)
+    for other in ("README.md", "audio_converter.json", "model.tflite"):
+        (tmp_path / other).write_text("not read")
+    local_hub.add(NAME, tmp_path)
+    assert kb.load_tokenizer(f"hf://{NAME}").options["strip_accents"]
+    tokenizer = {"tokenizer.json", "assets/tokenizer/vocabulary.txt", "metadata.json"}
+    assert local_hub.downloaded() == tokenizer
+    assert isinstance(kb.load_pretrained(f"hf://{NAME}@main").model, kb.SequenceClassifier)
+    configs = {"config.json", "task.json", "preprocessor.json"}
+    assert local_hub.downloaded() == {*tokenizer, *configs, "model.weights.h5", "task.weights.h5"}
+    assert find_checkpoint(NAME) == find_checkpoint(f"hf://{NAME}")
 
 
 def test_a_short_name_stands_for_an_id(folder, local_hub):

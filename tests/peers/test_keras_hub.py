@@ -1,11 +1,14 @@
 """KerasHub's `from_preset` loads our checkpoints, if it supports the architecture."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel, Vocab
+import keras_bert_d2l as kb
+from keras_bert_d2l import BERTConfig, Vocab
 from keras_bert_d2l.checkpoints.formats import huggingface
-from keras_bert_d2l.checkpoints.weights import named_weights
+from tests.checkpoints.small import random_model
 
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
 
@@ -24,11 +27,7 @@ SMALL = BERTConfig.preset(
 
 @pytest.fixture
 def model():
-    model = BERTModel.from_bert_config(SMALL)
-    rng = np.random.default_rng(0)
-    for weight in named_weights(model).values():
-        weight.assign(rng.normal(0.1, 0.2, weight.shape))
-    return model
+    return random_model(SMALL)
 
 
 def test_keras_hub_backbone_gives_the_same_outputs(model, tmp_path):
@@ -55,3 +54,47 @@ def test_its_tokenizer_gives_the_same_ids(model, tmp_path):
     huggingface.write(model, tmp_path, VOCAB, {"lowercase": True})
     tokenizer = keras_hub.models.BertTokenizer.from_preset(str(tmp_path))
     assert list(tokenizer("The cats sat")) == VOCAB[["the", "cat", "##s", "sat"]]
+
+
+LENS = np.array([10, 4])
+RNG = np.random.default_rng(1)
+BATCH = {
+    "tokens": RNG.integers(0, len(VOCAB), (2, 10), "int32"),
+    "segments": RNG.integers(0, 2, (2, 10), "int32"),
+    "valid_lens": LENS,
+}
+THEIR_BATCH = {
+    "token_ids": BATCH["tokens"],
+    "segment_ids": BATCH["segments"],
+    "padding_mask": np.arange(10) < LENS[:, None],
+}
+# It warns that the files have no state of an optimizer, and about the heads that it does not have.
+IGNORED = pytest.mark.filterwarnings("ignore:Skipping variable loading", "ignore:KerasHub cannot")
+
+
+@IGNORED
+def test_a_preset_of_a_classifier_gives_the_same_outputs_and_tokens(model, tmp_path):
+    tokenizer = kb.Tokenizer(VOCAB)
+    classifier = kb.SequenceClassifier(model, ["a", "b", "c"])
+    kb.save_pretrained(classifier, tmp_path / "preset", tokenizer=tokenizer, format="kerashub")
+    loaded = keras_hub.models.BertTextClassifier.from_preset(str(tmp_path / "preset"))
+    np.testing.assert_allclose(loaded(THEIR_BATCH), classifier(BATCH), rtol=0, atol=1e-5)
+    rows = loaded.preprocessor(["The cats [MASK] sat"])["token_ids"]
+    expected = tokenizer.tokenize(["The cats [MASK] sat"])[0].numpy().tolist()
+    assert rows[0].numpy().tolist() == [2, *expected, 3, *[0] * (10 - len(expected))]
+
+
+@IGNORED
+def test_a_preset_of_a_bert_gives_the_same_outputs(tmp_path):
+    config = dataclasses.replace(SMALL, mlm_activation="gelu", mlm_layer_norm_epsilon=1e-5)
+    bert = random_model(config)
+    kb.save_pretrained(bert, tmp_path / "mlm", tokenizer=kb.Tokenizer(VOCAB), format="kerashub")
+    positions = np.array([[1, 5], [3, 0]])
+    loaded = keras_hub.models.BertMaskedLM.from_preset(str(tmp_path / "mlm"))
+    encoded, logits, _ = bert(*BATCH.values(), positions)
+    theirs = loaded({**THEIR_BATCH, "mask_positions": positions})
+    np.testing.assert_allclose(theirs, logits, rtol=0, atol=1e-5)
+    outputs = keras_hub.models.BertBackbone.from_preset(str(tmp_path / "mlm"))(THEIR_BATCH)
+    np.testing.assert_allclose(outputs["sequence_output"], encoded, rtol=0, atol=1e-5)
+    pooled = bert.hidden(encoded[:, 0])
+    np.testing.assert_allclose(outputs["pooled_output"], pooled, rtol=0, atol=1e-5)

@@ -228,6 +228,7 @@ KINDS: dict[str, Kind] = {
     "huggingface task": _checkpoint("huggingface", "huggingface", _classifier),
     "pytorch": _copied("torch_files/bert-zip"),
     "tf_model.h5": Kind(_write_tf_model, _load_checkpoint),
+    "kerashub": _checkpoint("kerashub", "google", _classifier),
     "google": _checkpoint("google", "google"),
     "tensorflow hub": _copied("formats/originals/tensorflow_hub/with_mlm"),
     "tensorflow hub archive": Kind(_write_archive, _load_checkpoint, ".tar.gz"),

@@ -1,5 +1,6 @@
 """Convert other programs' configuration files to and from `BERTConfig`."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -36,6 +37,13 @@ _OF_RELATIVES = re.compile(
 # Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
 
+_NO_HEADS: ConfigDict = {
+    **dict.fromkeys(("pooler", "next_sentence", "tie_embeddings"), True),
+    "mlm_head": "mlp",
+    "mlm_activation": None,
+    "mlm_layer_norm_epsilon": None,
+    "zero_padding": False,
+}
 _NOT_STORED = ("initializer", "num_tokens")
 
 # Google's names and defaults, which Hugging Face has adopted.
@@ -167,6 +175,14 @@ def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
     if config.attention_dropout is None:
         ours["attention_dropout"] = config.dropout
     return {theirs: ours[name] for theirs, (name, _) in table.items()}
+
+
+def without_heads(config: BERTConfig) -> BERTConfig:
+    """Return the configuration of a model without pretraining heads, whose options do not matter.
+
+    They become those that other programs can express.
+    """
+    return dataclasses.replace(config, **_NO_HEADS)
 
 
 def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:

@@ -1,23 +1,17 @@
 """The variables of the BERTs of TensorFlow's Model Garden, which are also those on TensorFlow Hub.
 
 The names are those that the variables had in the program. They may follow the name of a model, such
-as `bert_encoder/`. Kernels of the attention have the heads as an axis of their own, `(D, N, D/N)`
-or `(N, D/N, D)`, which is merged with its neighbor here.
+as `bert_encoder/`. The attention has the heads as an axis of their own, see `split_heads`.
 
 Source: github.com/tensorflow/models, official/nlp/modeling, and for the first versions on
 TensorFlow Hub official/nlp/tools/tf1_bert_checkpoint_converter_lib.py.
 """
 
-import dataclasses
-import math
 import re
-
-import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import POSITIONS, Names
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.config import BERTConfig
 
 _BLOCK = "transformer/layer_{}"
 NAMES: Names = {
@@ -49,11 +43,6 @@ _OF_BERT = re.compile(
     r"(?:.+/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
     r"|embeddings/layer_norm/\w+|transformer/layer_(\d+)/.+|pooler_transform/\w+"
     r"|cls/predictions/.+)"
-)
-# The group finds the kernels whose heads are the second axis.
-_OF_HEADS = re.compile(
-    r"transformer/layer_\d+/self_attention/"
-    r"(?:(?:query|key|value)/(?:(kernel)|bias)|attention_output/kernel)"
 )
 _QUERY = "transformer/layer_0/self_attention/query/kernel"
 
@@ -112,29 +101,3 @@ def bert_sizes(arrays: NamedArrays) -> dict[str, int]:
         "ffn_num_hiddens": size("transformer/layer_0/intermediate/kernel", 1),
         "num_blks": len(blocks),
     }
-
-
-def with_merged_heads(arrays: NamedArrays, config: BERTConfig) -> NamedArrays:
-    """Return the variables of a BERT without an axis for the heads of the attention.
-
-    Raises:
-        ValueError: A variable has another number of heads than the configuration.
-    """
-    heads = (config.num_heads, config.num_hiddens // config.num_heads)
-    shapes = dict(arrays.shapes)
-    for name, shape in arrays.shapes.items():
-        found = _OF_HEADS.fullmatch(name)
-        if not found:
-            continue
-        axis = 1 if found[1] else 0
-        if shape[axis : axis + 2] != heads:
-            raise ValueError(
-                f"{arrays.source!r} must have {heads[0]} heads of size {heads[1]} in each variable "
-                f"of the attention. Received: {name} with the shape {shape}."
-            )
-        shapes[name] = (*shape[:axis], math.prod(heads), *shape[axis + 2 :])
-
-    def read(name: str) -> np.ndarray:
-        return arrays.read(name).reshape(shapes[name])
-
-    return dataclasses.replace(arrays, shapes=shapes, read=read)

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.formats.garden_names import NAMES, bert_names, with_merged_heads
+from keras_bert_d2l.checkpoints.formats.garden_names import NAMES, bert_names
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
     CONFIG_FILE,
     find_config,
@@ -45,6 +45,7 @@ from keras_bert_d2l.checkpoints.weights import (
     Row,
     check_extent,
     expand,
+    split_heads,
 )
 from keras_bert_d2l.checks import check_choice, check_that, shown_names
 from keras_bert_d2l.config import BERTConfig
@@ -67,7 +68,8 @@ def table(config: BERTConfig, task: ConfigDict | None) -> list[Row]:
     """Return a row with the Model Garden's name for every weight."""
     head = _SENTENCE if "hidden" in parts_of(task) else _TOKENS
     names = {**NAMES, **_NSP, "head": f"{head}/logits"}
-    return expand(config, names, TENSORFLOW_ENDINGS, parts_of(task))
+    rows = expand(config, names, TENSORFLOW_ENDINGS, parts_of(task))
+    return split_heads(rows, config.num_heads)
 
 
 _YAML_FILES = ("params.yaml", "bert_config.yaml")
@@ -151,7 +153,7 @@ def describe(
     if task and "hidden" not in parts_of(task):
         config = dataclasses.replace(config, pooler=False, next_sentence=False)
     names = _used(names, task)
-    arrays = with_merged_heads(stored.select(names), config)
+    arrays = stored.select(names)
     check_extent(config, arrays)
     unread = sorted(stored.shapes.keys() - {*names.values()})
     vocab, options = read_vocab(config_file.parent) if tokenizer else (None, {})

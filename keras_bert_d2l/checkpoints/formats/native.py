@@ -40,7 +40,10 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
-_LATER = {"initializer_range", "zero_padding", "num_tokens"}  # older files lack them
+# Older files lack them.
+_LATER = set(
+    "initializer_range zero_padding num_tokens mlm_activation mlm_layer_norm_epsilon".split()
+)
 
 
 def recognizes(path: pathlib.Path) -> bool:

@@ -28,7 +28,13 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
-from keras_bert_d2l.checkpoints.weights import TENSORFLOW_ENDINGS, Row, check_extent, expand
+from keras_bert_d2l.checkpoints.weights import (
+    TENSORFLOW_ENDINGS,
+    Row,
+    check_extent,
+    expand,
+    split_heads,
+)
 from keras_bert_d2l.checks import shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import check_file, check_size, errors_naming, read_json_object
@@ -89,7 +95,6 @@ def describe(
         activation = _activation(folder) if folder else "gelu_tanh"
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
         vocab, options = _vocabulary(folder) if folder and tokenizer else (None, {})
-    arrays = garden_names.with_merged_heads(arrays, config)
     check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
     layers = {found[1] for name in others if (found := _LAYER.match(name))}
@@ -120,7 +125,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
 
 
 def _table(config: BERTConfig) -> list[Row]:
-    return expand(config, garden_names.NAMES, TENSORFLOW_ENDINGS)
+    return split_heads(expand(config, garden_names.NAMES, TENSORFLOW_ENDINGS), config.num_heads)
 
 
 def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:

@@ -62,7 +62,9 @@ def convert(
     target: Path,
     /,
     *,
-    format: Literal["native", "google", "huggingface", "book", "blog", "notebook"] = "native",
+    format: Literal[
+        "native", "google", "huggingface", "kerashub", "book", "blog", "notebook"
+    ] = "native",
     num_heads: NumHeads = None,
 ) -> None:
     """Convert a checkpoint to another format.

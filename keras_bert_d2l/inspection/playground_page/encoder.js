@@ -70,8 +70,8 @@ class Encoder {
   }
 
   /** Return the rows of X, `(..., D)`, with layer normalization. */
-  norm(X, name) {
-    const { num_hiddens: D, layer_norm: kind, layer_norm_epsilon: epsilon } = this.config;
+  norm(X, name, epsilon = this.config.layer_norm_epsilon) {
+    const { num_hiddens: D, layer_norm: kind } = this.config;
     const gamma = this.weights[`${name}/gamma`], beta = this.weights[`${name}/beta`];
     const Y = new Float32Array(X.length);
     for (let row = 0; row < X.length; row += D) {
@@ -171,7 +171,9 @@ class Encoder {
   probabilities(X) {
     const { mlm_head: head, tie_embeddings: isTied, vocab_size: V } = this.config;
     if (head === "mlp") {
-      X = this.norm(this.dense(X, "mlm/mlp/dense").map(this.activation), "mlm/mlp/ln");
+      const { mlm_activation: name, mlm_layer_norm_epsilon: epsilon } = this.config;
+      const hidden = this.dense(X, "mlm/mlp/dense").map(ACTIVATIONS[name] ?? this.activation);
+      X = this.norm(hidden, "mlm/mlp/ln", epsilon ?? undefined);
     }
     const scores = isTied
       ? product(X, this.weights["encoder/token_embedding/embeddings"], this.weights["mlm/bias"])

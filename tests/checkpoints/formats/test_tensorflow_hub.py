@@ -172,7 +172,10 @@ FOLDERS = {
     "a checkpoint of TensorFlow 1": (tf1, "a module of TensorFlow Hub for TensorFlow 1"),
     "no embedding": (variables("word_embeddings/embeddings", None), "must have an array 'word_emb"),
     "no bias": (block("output/bias", None), "lacks weights"),
-    "other heads": (block("self_attention/key/kernel", (8, 4, 2)), "heads of size 4.*8, 4, 2"),
+    "other heads": (
+        block("self_attention/key/kernel", (8, 4, 2)),
+        "self_attention.*8, 4, 2.* instead",
+    ),
     "three heads": (block("self_attention/query/kernel", (8, 3, 3)), "num_heads|divisible"),
     "no heads": (block("self_attention/query/kernel", (8, 8)), "with 3 axes. Received: .8, 8."),
     "a relative": (block("self_attention/talking/kernel", (2, 2)), "the configured model does not"),

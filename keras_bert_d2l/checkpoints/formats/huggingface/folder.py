@@ -18,7 +18,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.array_files import (
+    NamedArrays,
+    open_safetensors,
+    shard_files,
+    write_safetensors,
+)
+from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     embedding_fields,
@@ -65,7 +71,6 @@ from keras_bert_d2l.checkpoints.weights import (
     without_prefix,
     wrapper_prefix,
 )
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
@@ -198,19 +203,8 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
 def _open_shards(
     index: pathlib.Path, open_files: Callable[[list[pathlib.Path]], NamedArrays]
 ) -> NamedArrays:
-    weight_map = read_json_object(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ValueError(
-            f'{os.fspath(index)!r} must have an object "weight_map" that maps weights to files. '
-            f"Received: {shown(weight_map)}."
-        )
-    names = sorted(set(map(str, weight_map.values())))
-    for name in names:
-        if pathlib.PurePath(name).name != name:  # a path could point outside the folder
-            raise ValueError(
-                f"{os.fspath(index)!r} must name files in its own folder. Received: {shown(name)}."
-            )
-    stored = open_files([index.parent / name for name in names])
+    weight_map, files = shard_files(index)
+    stored = open_files(files)
     absent = [  # in the index of TensorFlow, the name of the model is before that of the weight
         name
         for name in weight_map
@@ -342,9 +336,7 @@ def write(
         fields["architectures"] = [ARCHITECTURES[has_mlm, has_nsp]]
     else:  # a task model has no pretraining heads, so their options do not matter
         _check_expressible(task)
-        config = dataclasses.replace(
-            config, pooler=True, next_sentence=True, mlm_head="mlp", tie_embeddings=True
-        )
+        config = foreign_config.without_heads(config)
         fields = config_to_dict(config) | config_fields(task)
     weights = stored_weights(model, table(config, task))
     if _DECODER in weights:  # transformers expects the bias of an untied head twice

@@ -1,0 +1,399 @@
+"""Read and write presets of KerasHub, formerly KerasNLP, for BERT.
+
+A preset is a folder that `save_to_preset` writes. It contains
+
+- `config.json`: the class `BertBackbone` and its arguments; in presets of KerasNLP before 0.9, also
+  a whole task;
+- `model.weights.h5`: the weights of the backbone, or several files with `model.weights.json`;
+- `task.json` and `task.weights.h5`: the class and the head of a `BertMaskedLM`, a
+  `BertTextClassifier` (formerly `BertClassifier`) or a `BertTextEmbedder`, which has no weights;
+- `tokenizer.json` and `assets/tokenizer/vocabulary.txt`, and `preprocessor.json`;
+- `metadata.json`, which KerasHub does not read. This package stores there what KerasHub cannot
+  express: the names of labels, and which rules the tokenizer follows for rare characters.
+
+The classes in the files are only compared with the known names. Nothing is imported or created from
+them.
+
+KerasHub's BERT has the tanh approximation of GELU and a normalization with 1e-12. Its MLM head has
+the exact GELU and 1e-5.
+
+Source: github.com/keras-team/keras-hub, `models/bert`, `layers/modeling/masked_lm_head.py` and
+`utils/preset_utils.py`; `saving/saving_lib.py` of Keras.
+"""
+
+import dataclasses
+import os
+import pathlib
+import warnings
+from typing import cast
+
+import keras
+
+from keras_bert_d2l import checks
+from keras_bert_d2l.checkpoints import weights
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, shard_files
+from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config
+from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.files import write_json
+from keras_bert_d2l.layers.heads import POOLINGS
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json_object
+from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.types import ConfigDict
+
+CONFIG_FILE, TASK_FILE, METADATA_FILE = "config.json", "task.json", "metadata.json"
+TOKENIZER_FILE, PREPROCESSOR_FILE = "tokenizer.json", "preprocessor.json"
+VOCAB_FILE = "assets/tokenizer/vocabulary.txt"
+WEIGHTS_FILE, INDEX_FILE = "model.weights.h5", "model.weights.json"
+TASK_WEIGHTS_FILE = "task.weights.h5"
+# What `write` may replace in a folder, with `config.json` and `tokenizer.json`.
+FILES = (TASK_FILE, METADATA_FILE, PREPROCESSOR_FILE, WEIGHTS_FILE, TASK_WEIGHTS_FILE, "assets")
+
+_BACKBONE, _MLM, _EMBEDDER = "BertBackbone", "BertMaskedLM", "BertTextEmbedder"
+_CLASSIFIER, _OLD_CLASSIFIER = "BertTextClassifier", "BertClassifier"
+_TASKS = (_MLM, _CLASSIFIER, _OLD_CLASSIFIER, _EMBEDDER)
+_OWN_FIELDS = ("labels", "long_texts")
+_OWN = "keras_bert_d2l"  # the key in `METADATA_FILE`
+
+_ROOT = "layers/bert_backbone/"  # in the file of a whole task
+_OF_BACKBONE = f"{_ROOT}layers/"
+_POOLER = f"{_OF_BACKBONE}dense"
+_BLOCK = f"{_OF_BACKBONE}transformer_encoder_{{}}"
+_HEADS = {_MLM: "layers/masked_lm_head/", _CLASSIFIER: "layers/dense/"}
+_NO_HEAD = "no head of KerasHub"  # its weights are in no file
+_ENDINGS: weights.Endings = {
+    **dict.fromkeys(("kernel", "gamma", "embeddings"), ("/vars/0", weights.SAME)),
+    **dict.fromkeys(("bias", "beta"), ("/vars/1", weights.SAME)),
+}
+_NAMES: weights.Names = {
+    "encoder/token_embedding": f"{_OF_BACKBONE}reversible_embedding",
+    "encoder/segment_embedding": f"{_OF_BACKBONE}embedding",
+    "encoder/pos_embedding": (f"{_OF_BACKBONE}position_embedding/vars/0", weights.POSITIONS),
+    "encoder/embedding_ln": f"{_OF_BACKBONE}layer_normalization",
+    "encoder/blk_{}/attention/W_q": f"{_BLOCK}/_self_attention_layer/query_dense",
+    "encoder/blk_{}/attention/W_k": f"{_BLOCK}/_self_attention_layer/key_dense",
+    "encoder/blk_{}/attention/W_v": f"{_BLOCK}/_self_attention_layer/value_dense",
+    "encoder/blk_{}/attention/W_o": f"{_BLOCK}/_self_attention_layer/output_dense",
+    "encoder/blk_{}/addnorm1/ln": f"{_BLOCK}/_self_attention_layer_norm",
+    "encoder/blk_{}/ffn/dense1": f"{_BLOCK}/_feedforward_intermediate_dense",
+    "encoder/blk_{}/ffn/dense2": f"{_BLOCK}/_feedforward_output_dense",
+    "encoder/blk_{}/addnorm2/ln": f"{_BLOCK}/_feedforward_layer_norm",
+    "hidden": _POOLER,
+    "mlm/mlp/dense": "layers/masked_lm_head/_intermediate_dense",
+    "mlm/mlp/ln": "layers/masked_lm_head/_intermediate_layer_norm",
+    "mlm/bias": "layers/masked_lm_head/vars/0",
+    "mlm/mlp/logits": f"{_NO_HEAD}/logits",
+    "nsp/dense": f"{_NO_HEAD}/next_sentence",
+    "head": "layers/dense",
+}
+
+
+def table(config: BERTConfig, task: ConfigDict | None) -> list[weights.Row]:
+    """Return a row for every weight, with the name that Keras gives it in the file of a task."""
+    rows = weights.expand(config, _NAMES, _ENDINGS, checkpoint.parts_of(task))
+    rows = weights.split_heads(rows, config.num_heads)
+    first = _BLOCK.format(0)  # Keras numbers layers of the same class from the second one
+    return [row._replace(theirs=row.theirs.replace(f"{first}/", f"{first[:-2]}/")) for row in rows]
+
+
+_FIELDS: foreign_config.FieldTable = {
+    "vocabulary_size": ("vocab_size", None),
+    "num_layers": ("num_blks", None),
+    "num_heads": ("num_heads", None),
+    "hidden_dim": ("num_hiddens", None),
+    "intermediate_dim": ("ffn_num_hiddens", None),
+    "dropout": ("dropout", 0.1),
+    "max_sequence_length": ("max_len", 512),
+    "num_segments": ("num_segments", 2),
+}
+_HEAD_OF_MLM: ConfigDict = {"mlm_activation": "gelu", "mlm_layer_norm_epsilon": 1e-5}
+_OPTIONS = ("lowercase", "strip_accents", "special_tokens_in_strings", "split_on_cjk")
+_FIXED = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+_OF_LAYERS = ("name", "trainable", "dtype")
+_OF_TASKS = ("backbone", "preprocessor", "num_classes", "activation", "dropout", "pooling_mode")
+_OF_OTHERS = ("normalize", "tokenizer", "sequence_length", "truncate", "config_file", "vocabulary")
+
+
+def _object(value: object, where: str, *classes: str) -> tuple[str, ConfigDict]:
+    """Return the class name and the arguments of a serialized object, if it is one of `classes`."""
+    fields = value if isinstance(value, dict) else {}
+    package, _, name = str(fields.get("registered_name")).partition(">")
+    if package not in ("keras_hub", "keras_nlp") or name not in classes:
+        received = fields.get("registered_name") or value
+        raise checks.wrong(
+            where, f"of KerasHub: {', '.join(classes)}", received, "Only BERT is read."
+        )
+    arguments = fields.get("config")
+    if not isinstance(arguments, dict):
+        raise checks.wrong("config", "an object", arguments)
+    known = _FIELDS if name == _BACKBONE else (*_OPTIONS, *_FIXED, *_OF_TASKS, *_OF_OTHERS)
+    for argument in arguments.keys() - {*known, *_OF_LAYERS}:
+        if found := arguments[argument]:
+            raise checks.wrong(argument, "left out: it may change what the model computes", found)
+    return name, arguments
+
+
+def _serialized(name: str, arguments: ConfigDict) -> ConfigDict:
+    """Return an object as Keras serializes it, which KerasHub finds by the registered name."""
+    registered = {"class_name": name, "registered_name": f"keras_hub>{name}"}
+    return {"module": "keras_hub.models", **registered, "config": arguments}
+
+
+def _config_of(fields: ConfigDict, kind: str) -> BERTConfig:
+    """Return the architecture of a backbone, with the heads of a task of KerasHub."""
+    values = {ours: fields.get(theirs, default) for theirs, (ours, default) in _FIELDS.items()}
+    heads: ConfigDict = _HEAD_OF_MLM if kind == _MLM else {}
+    if kind == _EMBEDDER:  # it does not use the pooler
+        heads = {"pooler": False, "next_sentence": False}
+    return BERTConfig.preset("google", **values, embedding_dropout=values["dropout"], **heads)
+
+
+def _task_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -> ConfigDict:
+    """Return the task of a classifier.
+
+    Args:
+        fields: Its arguments.
+        own: What this package stored in `METADATA_FILE`.
+        bias: The shape of the bias of its head.
+    """
+    number = fields.get("num_classes")
+    checks.check_that((number,) == bias, "num_classes", f"the size of the head, {bias}", number)
+    choices = ("linear", "sigmoid", "softmax")[: 2 if bias == (1,) else 3]
+    activation = checks.check_choice("activation", fields.get("activation") or "linear", choices)
+    task = {"labels": [f"LABEL_{index}" for index in range(*bias)], "long_texts": "cut", **own}
+    task |= {"dropout": fields.get("dropout", 0.1), "pooling": "cls"}
+    if bias == (1,):
+        task |= {"kind": "SequenceRegressor", "activation": activation}
+    else:
+        task |= {"kind": "SequenceClassifier", "multi_label": activation == "sigmoid"}
+    return checkpoint.check_task_fields(task)
+
+
+def _embedding_of(fields: ConfigDict, max_len: int) -> ConfigDict:
+    """Return the arguments of the `TextEmbedder` that computes what a `BertTextEmbedder` does."""
+    length = max_len
+    if (preprocessor := fields.get("preprocessor")) is not None:
+        _, options = _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
+        length = checks.check_integer("sequence_length", options.get("sequence_length"), least=3)
+    return {
+        "pooling": checks.check_choice(
+            "pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS
+        ),
+        "normalize": checks.check_bool("normalize", fields.get("normalize", True)),
+        "max_len": length if length < max_len else None,
+        "long_texts": "cut",
+    }
+
+
+def is_object(file: pathlib.Path) -> bool:
+    """Return whether a JSON file has a serialized object of Keras."""
+    try:
+        return "registered_name" in read_json_object(file, MOST_VOCAB_BYTES)
+    except (OSError, ValueError):
+        return False
+
+
+def recognizes(path: pathlib.Path) -> bool:
+    """Return whether a folder has a `config.json` with a serialized object of Keras."""
+    return is_object(path / CONFIG_FILE)
+
+
+def describe(
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+) -> checkpoint.Checkpoint:
+    """Read everything in a preset except its weights.
+
+    A task has the backbone of its own file, as in KerasHub. The pooler of a `BertTextEmbedder`,
+    which it does not use, is not read. No preset has a next-sentence head.
+
+    Args:
+        path: The folder.
+        num_heads: Not used. The configuration records it.
+        tokenizer: Whether to read the files of the tokenizer.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file is damaged, or the model is not a BERT or has unsupported arguments.
+    """
+    file = path / (TASK_FILE if has_file(path / TASK_FILE) else CONFIG_FILE)
+    content = read_json_object(file)
+    with errors_naming(file):
+        kind, fields = _object(content, "registered_name", _BACKBONE, *_TASKS)
+        backbone = fields
+        if kind != _BACKBONE:
+            _, backbone = _object(fields.get("backbone"), "backbone", _BACKBONE)
+        config = _config_of(backbone, kind)
+    arrays = _open_weights(path, kind)
+    weights.check_extent(config, arrays)
+    task = embedding = None
+    with errors_naming(file):
+        if kind in (_CLASSIFIER, _OLD_CLASSIFIER):
+            bias = arrays.shapes.get("layers/dense/vars/1", ())
+            task = _task_of(fields, _own_fields(path, *_OWN_FIELDS), bias)
+        elif kind == _EMBEDDER:
+            embedding = _embedding_of(fields, config.max_len)
+    vocab, options = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
+    rows, kind = table(config, task), f"KerasHub {kind}"
+    known = (kind, config, rows, arrays, vocab, options, task)
+    return checkpoint.Checkpoint(*known, embedding=embedding)
+
+
+def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
+    """Return those fields of a preset that this package stored."""
+    file = path / METADATA_FILE
+    own = read_json_object(file).get(_OWN) if has_file(file) else None
+    return {name: own[name] for name in names if name in own} if isinstance(own, dict) else {}
+
+
+def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
+    """Open the weights of a preset, with the names of the file of a whole task."""
+    files = [path / WEIGHTS_FILE]
+    if not has_file(files[0]) and has_file(path / INDEX_FILE):
+        _, files = shard_files(path / INDEX_FILE)
+    arrays = _layers(open_hdf5(files))
+    if not any(name.startswith(_ROOT) for name in arrays.shapes):
+        arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
+        if kind == _CLASSIFIER or has_file(path / TASK_WEIGHTS_FILE):
+            body, head = arrays, _layers(open_hdf5([path / TASK_WEIGHTS_FILE]))
+            arrays = NamedArrays(
+                os.fspath(path),
+                {**head.shapes, **body.shapes},
+                {**head.dtypes, **body.dtypes},
+                lambda name: (body if name in body.shapes else head).read(name),
+            )
+    used = [name for name in arrays.shapes if kind != _EMBEDDER or not name.startswith(_POOLER)]
+    return arrays.select({name: name for name in used})
+
+
+def _layers(arrays: NamedArrays) -> NamedArrays:
+    """Return the weights of layers; files of tasks also have the state of the optimizer."""
+    old = "_layer_checkpoint_dependencies"  # in Keras 2.13
+    names = {name.replace(old, "layers"): name for name in arrays.shapes}
+    return arrays.select({new: name for new, name in names.items() if new.startswith("layers/")})
+
+
+def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
+    """Return the vocabulary of a preset, or `None` if it has none, and the tokenizer options.
+
+    Raises:
+        FileNotFoundError: The vocabulary is missing.
+        ValueError: A file is damaged, or our `Tokenizer` would produce different ids.
+    """
+    file = path / TOKENIZER_FILE
+    if not has_file(file):
+        return None, {}
+    content = read_json_object(file)
+    advice = "In Python, `load_pretrained(path, tokenizer=False)` loads the model alone."
+    with errors_naming(file):
+        _, fields = _object(content, "registered_name", "BertTokenizer")
+        for name, only in _FIXED.items():
+            value = fields.get(name, only)
+            checks.check_that(value == only, name, repr(only), value, advice)
+        values = [
+            checks.check_bool(name, fields.get(name, name == "split_on_cjk")) for name in _OPTIONS
+        ]
+    ours = (values[0], values[1], not values[2], values[3])
+    names = ("lowercase", "strip_accents", "split_special_tokens", "tokenize_chinese_chars")
+    options = {**dict(zip(names, ours, strict=True)), "compat": "huggingface"}
+    options |= _own_fields(path, "compat")
+    return Vocab.from_file(path / VOCAB_FILE), cast(TokenizerOptions, options)
+
+
+def write(
+    model: BERTModel | TaskModel,
+    folder: pathlib.Path,
+    vocab: Vocab | None,
+    tokenizer_options: TokenizerOptions,
+) -> None:
+    """Write a preset that KerasHub loads with `from_preset`.
+
+    A `SequenceClassifier` and a `SequenceRegressor` for one score are a `BertTextClassifier`, and a
+    `BERTModel` with KerasHub's MLM head is a `BertMaskedLM`. Any other `BERTModel` is a
+    `BertBackbone`: a warning names the heads that are lost.
+
+    Args:
+        model: The model.
+        folder: A new folder, not yet visible to readers.
+        vocab: The vocabulary, or `None`.
+        tokenizer_options: The options of the tokenizer.
+
+    Raises:
+        ValueError: KerasHub cannot express the model or the tokenizer. The message names the field.
+    """
+    task = checkpoint.task_fields(model)
+    kind = _CLASSIFIER if task else _MLM if _has_mlm(model) else _BACKBONE
+    arguments = _arguments_of(task) if task else {}
+    backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
+    values = weights.stored_weights(model, table(model.bert_config, task))
+    write_json(folder / CONFIG_FILE, backbone)
+    body = [name for name in values if name.startswith(_ROOT)]
+    write_hdf5(folder / WEIGHTS_FILE, {name.removeprefix(_ROOT): values[name] for name in body})
+    own = {name: value for name, value in (task or {}).items() if name in _OWN_FIELDS}
+    preprocessor = None
+    if vocab is not None:
+        own["compat"] = tokenizer_options.get("compat", "google")
+        tokenizer = _write_tokenizer(folder, vocab, tokenizer_options)
+        options = {"tokenizer": tokenizer, "sequence_length": model.bert_config.max_len}
+        preprocessor = _serialized(f"{kind}Preprocessor", options)
+    if kind != _BACKBONE:
+        head = {name: x for name, x in values.items() if name.startswith(_HEADS[kind])}
+        write_hdf5(folder / TASK_WEIGHTS_FILE, head)
+        arguments |= {"backbone": backbone, "preprocessor": preprocessor}
+        write_json(folder / TASK_FILE, _serialized(kind, arguments))
+        if preprocessor is not None:
+            write_json(folder / PREPROCESSOR_FILE, preprocessor)
+    write_json(folder / METADATA_FILE, {"keras_version": keras.__version__, _OWN: own})
+
+
+def _arguments_of(task: ConfigDict) -> ConfigDict:
+    """Return the arguments of a `BertTextClassifier`."""
+    number = len(task.get("labels", ()))
+    kind = "SequenceRegressor" if number == 1 else "SequenceClassifier"
+    is_known = (task["kind"], task.get("pooling")) == (kind, "cls")
+    expected = 'a classifier with several labels or a regressor with one score, and pooling="cls"'
+    checks.check_that(is_known, "model", expected, checkpoint.describe_task(task))
+    activation = "sigmoid" if task.get("multi_label") else task.get("activation", "linear")
+    return {"num_classes": number, "activation": activation, "dropout": task["dropout"]}
+
+
+def _has_mlm(model: BERTModel | TaskModel) -> bool:
+    """Return whether a model has an MLM head that computes what that of KerasHub does."""
+    config = model.bert_config
+    same = dataclasses.replace(config, **_HEAD_OF_MLM).of_mlm() == config.of_mlm()
+    has_same = same and config.mlm_head == "mlp" and config.tie_embeddings
+    return has_same and "mlm" in model.usable_heads
+
+
+def _checked_fields(model: BERTModel | TaskModel, kind: str) -> ConfigDict:
+    """Return the arguments of a `BertBackbone`, if it can express the model."""
+    heads = model.usable_heads if isinstance(model, BERTModel) else {"pooler": model.hidden}
+    fields = foreign_config.their_fields(model.bert_config, _FIELDS)
+    ours = foreign_config.without_heads(model.bert_config)
+    ours = dataclasses.replace(ours, pooler="pooler" in heads)
+    foreign_config.check_kept(ours, _config_of(fields, _BACKBONE), "KerasHub")
+    lost = heads.keys() - {"pooler", "mlm" if kind == _MLM else ""}
+    if lost:
+        warnings.warn(
+            f"KerasHub cannot express these heads, which are not saved: {sorted(lost)}. It has no "
+            f"next-sentence head, and its MLM head has {_HEAD_OF_MLM}.",
+            stacklevel=5,
+        )
+    return fields
+
+
+def _write_tokenizer(folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions) -> ConfigDict:
+    """Write the files of a tokenizer and return the content of `TOKENIZER_FILE`."""
+    ours = Normalization((), **options)
+    special = [*vocab.special_tokens, *ours.special_tokens]
+    expected = f"those of KerasHub: {' '.join(GOOGLE_SPECIALS)}"
+    checks.check_that(special == [*GOOGLE_SPECIALS], "special_tokens", expected, special)
+    values = [ours.lowercase, ours.strips_accents, not ours.split_special_tokens]
+    values.append(ours.tokenize_chinese_chars)
+    tokenizer = _serialized("BertTokenizer", dict(zip(_OPTIONS, values, strict=True)))
+    write_json(folder / TOKENIZER_FILE, tokenizer)
+    (folder / VOCAB_FILE).parent.mkdir(parents=True)
+    vocab.to_file(folder / VOCAB_FILE)
+    return tokenizer
