@@ -10,8 +10,11 @@ Source: tensorflow/core/protobuf/trackable_object_graph.proto.
 """
 
 import collections
+import contextlib
 import dataclasses
+import os
 import pathlib
+from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
@@ -40,23 +43,41 @@ def open_object_graph(prefix: pathlib.Path) -> NamedArrays:
         ValueError: A file is damaged, or the checkpoint is one of TensorFlow 1.
     """
     stored = open_tf(prefix)
-    text = read_text(prefix, OBJECT_GRAPH)
-    try:
-        names = _names(TrackableObjectGraph.FromString(text), stored)
-    except (ValueError, DecodeError) as error:
-        raise ValueError(
-            f"{stored.source + '.index'!r} has no valid object graph of TensorFlow 2: {error}. "
-            "Copy the checkpoint again, or save it again with "
-            "`tf.train.Checkpoint(model=model).write(path)`."
-        ) from error
+    graph = _read_graph(prefix)
+    with _naming(prefix):
+        names = _names(graph, stored)
     paths = {name: key.removesuffix(_ENDING) for name, key in names.items()}
     return dataclasses.replace(stored.select(names), metadata=paths)
 
 
+def attributes_of(prefix: pathlib.Path) -> set[str]:
+    """Return the names of all attributes by which the objects of a checkpoint were found."""
+    return {edge.local_name for node in _read_graph(prefix).nodes for edge in node.children}
+
+
+@contextlib.contextmanager
+def _naming(prefix: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, DecodeError) as error:
+        raise ValueError(
+            f"The checkpoint {os.fspath(prefix)!r} has no valid object graph of TensorFlow 2: "
+            f"{error}. Copy it again, or save it again with "
+            "`tf.train.Checkpoint(model=model).write(path)`."
+        ) from error
+
+
+def _read_graph(prefix: pathlib.Path) -> TrackableObjectGraph:
+    text = read_text(prefix, OBJECT_GRAPH)
+    with _naming(prefix):
+        graph = TrackableObjectGraph.FromString(text)
+        if len(graph.nodes) > _MOST_NODES:
+            raise ValueError(f"it has {len(graph.nodes):,} nodes")
+    return graph
+
+
 def _names(graph: TrackableObjectGraph, stored: NamedArrays) -> dict[str, str]:
     """Map the names of the variables to the keys under which the file stores them."""
-    if len(graph.nodes) > _MOST_NODES:
-        raise ValueError(f"it has {len(graph.nodes):,} nodes")
     listed: dict[str, str] = {}
     for node in graph.nodes:
         for attribute in node.attributes:

@@ -12,7 +12,8 @@ A folder contains
 
 Encoders are `BertEncoder` and `BertEncoderV2`. Models are `BertPretrainerV2`, `BertClassifier`,
 `BertTokenClassifier` and `BertSpanLabeler`. If a classification head has a pooler of its own, that
-of the encoder was not trained. The former is loaded, as in the Model Garden's own export.
+of the encoder was not trained. The former is loaded, as in the Model Garden's own export. Before
+version 2.4, the heads of all tasks looked the same. They are not read.
 
 Source: github.com/tensorflow/models, official/nlp (modeling/models, configs/encoders.py,
 tasks, data/create_pretraining_data.py).
@@ -36,7 +37,7 @@ from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
     read_vocab,
     sentence_task,
 )
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
+from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, attributes_of, open_object_graph
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
 from keras_bert_d2l.checkpoints.weights import (
     SWAPPED,
@@ -55,7 +56,7 @@ from keras_bert_d2l.types import ConfigDict
 _PRETRAINING, _SENTENCE, _TOKENS = "next_sentence", "sentence_prediction", "predictions/transform"
 _POOLER, _MLM = "pooler_transform", "cls/predictions/"
 _HEAD = rf"(?:{_PRETRAINING}|{_SENTENCE}|{_TOKENS})/(?:pooler_dense|logits)/\w+"
-_SPANS = re.compile(r"(.*/)?(span_labeling|layer_with_weights-1)/layer_with_weights-0/kernel")
+_NESTED = re.compile(r"(.*/)?layer_with_weights-\d+/layer_with_weights-\d+/kernel")
 
 # The labels of the sentence pairs are Google's: column 0 means "is next".
 _NSP: Names = {
@@ -179,8 +180,12 @@ def _task(stored: NamedArrays, names: Mapping[str, str], params: ConfigDict) -> 
     num_labels = stored.shapes[full_name][-1]
     if name.startswith(_SENTENCE):
         return sentence_task(num_labels)
-    if "class_names" not in params and _SPANS.fullmatch(stored.metadata[full_name]):
+    attributes = attributes_of(pathlib.Path(stored.source))
+    if "span_labeling" in attributes:
         return {"kind": "QuestionAnswerer"}
+    is_nested = "classifier" not in attributes or _NESTED.fullmatch(stored.metadata[full_name])
+    if is_nested and "class_names" not in params:
+        return None  # before version 2.4, heads of all tasks looked the same
     labels = params.get("class_names", labels_of(num_labels))
     is_right = isinstance(labels, list) and len(labels) == num_labels
     check_that(is_right, "class_names", f"a list of {num_labels} labels", labels)
@@ -211,6 +216,7 @@ def _used(names: Mapping[str, str], task: ConfigDict | None) -> dict[str, str]:
     unused = {
         _MLM: task is not None,
         _PRETRAINING: task is not None or not has_own,  # it reads no other pooler than its own
+        f"{_TOKENS}/": task is None,
         _POOLER: has_own or "hidden" not in parts_of(task),
     }
     dropped = tuple(name for name, is_unused in unused.items() if is_unused)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats import google, model_garden
+from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH
 
 FOLDER = Path(__file__).parent / "originals/model_garden"
 # The other models are variants of the first ones.
@@ -204,6 +205,23 @@ def test_labels_are_checked(labels, tmp_path):
     change("[O, B-X, I-X]", labels)(folder)
     with pytest.raises(ValueError, match="tagger.*labels"):
         kb.load_pretrained(folder)
+
+
+def test_a_head_that_could_be_of_any_task_is_not_read_and_reported(tmp_path):
+    """Old versions did not track attributes of models such as `span_labeling`."""
+    folder = shutil.copytree(FOLDER / "span_labeler", tmp_path / "old")
+    reader = tf.train.load_checkpoint(str(folder))
+    stored = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    stored[OBJECT_GRAPH] = stored[OBJECT_GRAPH].replace(b"span_labeling", b"not_tracked_1")
+    names, values = list(stored), list(stored.values())
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "ckpt-1"),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=values,
+    )
+    summary, _ = kb.inspect_checkpoint(folder)
+    assert re.search("not read: 'predictions/transform/logits/bias', .*heads: pooler;", summary)
 
 
 def test_a_checkpoint_of_google_research_is_not_recognized(tmp_path):
