@@ -20,7 +20,7 @@ from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place
 from keras_bert_d2l.checks import shown
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MOST_OBJECTS = 20_000  # BERT large has 2,000
+_MOST_OBJECTS = 10_000  # BERT large has 2,000
 _MOST_CHARACTERS = 1000  # of a path; those of TensorFlow's BERTs have 100
 _BFLOAT16_BYTES = 2  # Keras writes bfloat16 as an opaque type of this size
 _DTYPES = {h5py.h5t.IEEE_F32LE: "F32", h5py.h5t.IEEE_F16LE: "F16", h5py.h5t.IEEE_F64LE: "F64"}
