@@ -156,6 +156,8 @@ def prepared(small_models, tmp_path_factory):
         kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
     unpacked = tmp_path_factory.mktemp("unpacked")
     zipfile.ZipFile(ORIGINALS / "tf_model_h5.zip").extractall(unpacked)
+    preset = zipfile.ZipFile(ORIGINALS / "kerashub/classifier_softmax.zip")
+    preset.extractall(folder / "presets/keras_films")
     for name, original in FROM_ORIGINALS.items():
         shutil.copytree(unpacked / original, folder / name)
     kb.save_pretrained(make_bert("d2l-torch"), folder / "book", format="book")
