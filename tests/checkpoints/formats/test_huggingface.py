@@ -441,10 +441,12 @@ def test_only_hugging_faces_folders_are_recognized(folder, tmp_path):
     assert huggingface.recognizes(other)
 
 
-def test_a_tf1_checkpoint_is_preferred_to_pickles_but_not_to_safetensors(folder):
+def test_googles_checkpoint_is_preferred_to_pickles_but_not_to_safetensors(folder):
     (folder / "bert_model.ckpt.index").touch()
     assert huggingface.recognizes(folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    (folder / "model.safetensors").rename(folder / "tf_model.h5")
+    assert huggingface.recognizes(folder)  # ModelCheckpoint of Keras wrote the index
+    (folder / "bert_config.json").touch()
     assert not huggingface.recognizes(folder)
 
 

@@ -54,6 +54,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
     with_torch_names,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE as BERT_CONFIG_FILE
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
@@ -221,7 +222,8 @@ def _open_shards(
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder looks like a Hugging Face checkpoint of BERT or any other model."""
     has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
-    if not has_safetensors and any(path.glob("*.ckpt.index")):
+    has_config = has_file(path / CONFIG_FILE) and not has_file(path / BERT_CONFIG_FILE)
+    if not has_safetensors and not has_config and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint has checksums, unlike the old format of PyTorch
     files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
     if any(os.path.lexists(path / name) for name in files):
