@@ -77,14 +77,14 @@ def load_pretrained(
     """Load a checkpoint of any known format.
 
     The format is detected automatically: this package's own, Hugging Face's, KerasHub's,
-    TensorFlow Hub's, google-research/bert's, the book's or the notebook's (see
+    TensorFlow Hub's, the Model Garden's, google-research/bert's, the book's or the notebook's (see
     docs/checkpoints.md). Other files in the folder are ignored. A head that the files lack is
     initialized at random, reported, and recorded in `BERTModel.missing_heads`. If tensorflow-text
     is not installed (Windows), a warning is issued and the tokenizer is `None`; the model then
     works with token ids.
 
     Args:
-        path: The folder of the checkpoint, a single file of weights, or the prefix of a TF1
+        path: The folder of the checkpoint, a single file of weights, or the prefix of a TensorFlow
             checkpoint. Or the folder of a run, whose best checkpoint is loaded. Or the name of a
             model on the Hugging Face Hub, which is downloaded to the cache of `huggingface_hub`: a
             short name such as `"minilm"`, or an id such as `"google-bert/bert-base-uncased"`, with

@@ -30,8 +30,8 @@ _LIMITS = Limits()
 Source = Annotated[
     str,
     Parameter(
-        help="Checkpoint folder, weight file, prefix of a TF1 checkpoint, run folder (its best "
-        "checkpoint is used), or name on the Hugging Face Hub."
+        help="Checkpoint folder, weight file, prefix of a TensorFlow checkpoint, run folder (its "
+        "best checkpoint is used), or name on the Hugging Face Hub."
     ),
 ]
 NumHeads = Annotated[
