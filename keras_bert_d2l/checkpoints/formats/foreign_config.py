@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, shown
-from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.config import Activation, BERTConfig
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.types import ConfigDict
 
@@ -62,8 +62,10 @@ BERT_FIELDS: FieldTable = {  # of bert_config.json
     **GOOGLE_FIELDS,
     "type_vocab_size": ("num_segments", 16),
 }
-_ACTIVATIONS = {  # modeling.py, and tf_utils.py of the Model Garden: `get_activation`
-    **{name: name for name in ("relu", "tanh", "linear")},
+_ACTIVATIONS: dict[str, Activation] = {  # `get_activation` of modeling.py, and of the Model Garden
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
     "gelu": "gelu_tanh",
 }
 # Fields of the multilingual and Chinese models and of the Model Garden, which have no effect.
@@ -100,7 +102,7 @@ def from_bert_fields(fields: ConfigDict) -> BERTConfig:
     return BERTConfig.preset("google", **ours, activation=activation_of(fields, "hidden_act"))
 
 
-def activation_of(fields: ConfigDict, name: str) -> str:
+def activation_of(fields: ConfigDict, name: str) -> Activation:
     """Return our name of an activation of Google's programs."""
     activation = str(fields.get(name, "gelu") or "linear").lower()
     return _ACTIVATIONS[check_choice(name, activation, tuple(_ACTIVATIONS))]

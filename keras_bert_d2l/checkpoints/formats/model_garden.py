@@ -48,9 +48,10 @@ from keras_bert_d2l.checkpoints.weights import (
     expand,
     split_heads,
 )
-from keras_bert_d2l.checks import check_choice, check_that, shown_names
+from keras_bert_d2l.checks import check_bool, check_choice, check_that, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import errors_naming, read_yaml
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.types import ConfigDict
 
 _PRETRAINING, _SENTENCE, _TOKENS = "next_sentence", "sentence_prediction", "predictions/transform"
@@ -125,8 +126,8 @@ def describe(
 ) -> Checkpoint:
     """Locate the files of a checkpoint and read everything except the weights.
 
-    The vocabulary is beside the configuration. No file records whether it is lowercase, so this is
-    inferred from the tokens.
+    The vocabulary is beside the configuration. If no task of `params.yaml` used it with an option
+    for lowercasing, this is inferred from the tokens.
 
     Args:
         path: The folder, whose latest checkpoint is used, or a prefix such as `.../ckpt-1`. The
@@ -150,9 +151,8 @@ def describe(
         )
     with errors_naming(config_file):
         task = _task(stored, names, params)
-        _check_heads(params, config)
-    if task and "hidden" not in parts_of(task):
-        config = dataclasses.replace(config, pooler=False, next_sentence=False)
+        config = _with_heads(config, names, task, params)
+        casing = _casing(params)
     names = _used(names, task)
     arrays = stored.select(names)
     check_extent(config, arrays)
@@ -164,7 +164,7 @@ def describe(
         table=table(config, task),
         arrays=arrays,
         vocab=vocab,
-        tokenizer_options=options,
+        tokenizer_options=options if vocab is None else {**options, **casing},
         task=task,
     )
 
@@ -193,20 +193,37 @@ def _task(stored: NamedArrays, names: Mapping[str, str], params: ConfigDict) -> 
     return {"kind": "TokenClassifier", "labels": labels, "dropout": dropout}
 
 
-def _check_heads(params: ConfigDict, config: BERTConfig) -> None:
-    """Raise `ValueError` if a head of a pretrained model computes something else than ours."""
-    model = _inner(params, "model")
-    if "mlm_activation" in model:
-        activation = foreign_config.activation_of(model, "mlm_activation")
-        is_same, stored = activation == config.activation, model["mlm_activation"]
-        check_that(is_same, "mlm_activation", "that of the encoder", stored)
-    heads = model.get("cls_heads") or []
+def _with_heads(
+    config: BERTConfig, names: Mapping[str, str], task: ConfigDict | None, params: ConfigDict
+) -> BERTConfig:
+    """Return an architecture with the heads of its model.
+
+    Raises:
+        ValueError: A head of the pretrained model computes something else than ours.
+    """
+    heads = _inner(params, "model").get("cls_heads") or []
     is_usual = isinstance(heads, list) and all(
         isinstance(head, dict)
         and (head.get("activation", "tanh"), head.get("cls_token_idx", 0)) == ("tanh", 0)
         for head in heads
     )
     check_that(is_usual, "cls_heads", "a list of heads that apply tanh to the first token", heads)
+    if "model" in params and any(name.startswith(_MLM) for name in names):
+        activation = foreign_config.activation_of(_inner(params, "model"), "mlm_activation")
+        if activation != config.activation:
+            config = dataclasses.replace(config, mlm_activation=activation)
+    if task and "hidden" not in parts_of(task):
+        config = dataclasses.replace(config, pooler=False, next_sentence=False)
+    return config
+
+
+def _casing(params: ConfigDict) -> TokenizerOptions:
+    """Return whether a task lowercased texts, if it tokenized any with its vocabulary."""
+    for data in (params.get("validation_data"), params.get("train_data")):
+        if isinstance(data, dict) and data.get("vocab_file"):
+            for name in data.keys() & {"do_lower_case", "lower_case"}:
+                return {"lowercase": check_bool(name, data[name])}
+    return {}
 
 
 def _used(names: Mapping[str, str], task: ConfigDict | None) -> dict[str, str]:

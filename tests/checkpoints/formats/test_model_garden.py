@@ -148,6 +148,20 @@ def delete(name):
     return lambda folder: (folder / name).unlink()
 
 
+def test_the_mlm_head_has_an_activation_of_its_own(folder):
+    change("hidden_activation: gelu", "hidden_activation: relu")(folder)
+    change("mlm_activation: gelu", "name: null")(folder)  # it is the default
+    config = model_garden.describe(folder).config
+    assert (config.activation, config.mlm_activation) == ("relu", "gelu_tanh")
+
+
+@pytest.mark.parametrize(("used", "lowercase"), [("/v.txt", False), ("''", True)])
+def test_the_casing_is_that_of_the_task_if_it_used_a_vocabulary(folder, used, lowercase):
+    of_data = f"train_data:\n    vocab_file: {used}\n    lower_case: false"
+    change("train_data:", of_data)(folder)
+    assert model_garden.describe(folder).tokenizer_options == {"lowercase": lowercase}
+
+
 WORDS, HEAD = "word_embeddings/embeddings", "predictions/transform/logits/kernel"
 PAIRS = itertools.pairwise("abcdefghi")
 BOMB = "a: &a [x]\n" + "".join(f"{y}: &{y} [{f'*{x},' * 9}]\n" for x, y in PAIRS)
@@ -157,8 +171,8 @@ HOSTILE = {
     "norm first": (change("norm_first: false", "norm_first: true"), "norm_first"),
     "another activation": (change("hidden_activation: gelu", "hidden_activation: swish"), "swish"),
     "another activation of the head": (
-        change("mlm_activation: gelu", "mlm_activation: relu"),
-        "mlm_",
+        change("mlm_activation: gelu", "mlm_activation: swish"),
+        "mlm_activation.*swish",
     ),
     "a head of the last token": (change("cls_token_idx: 0", "cls_token_idx: 8"), "cls_heads"),
     "heads that are a number": (text("model: {cls_heads: 7, encoder: {bert: {}}}"), "cls_heads"),
