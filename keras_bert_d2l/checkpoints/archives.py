@@ -6,8 +6,11 @@ name that leads elsewhere.
 """
 
 import contextlib
+import errno
 import functools
 import gzip
+import io
+import math
 import os
 import pathlib
 import re
@@ -24,28 +27,35 @@ from keras_bert_d2l.checkpoints.array_files import check
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.reading import check_file
 
-TAR = (".tar.gz", ".tgz")
+_TAR, _GZIP, _ZIP = (".tar.gz", ".tgz", ".tar"), b"\x1f\x8b", b"PK"
 _CHUNK = 2**20  # bytes
 _MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros behind its data
-_MOST_FILES = 1000
+_MOST_FILES, _MOST_HEADER_BYTES = 500, 2**18  # a SavedModel has 10 files, each with up to 2 KB
 # Weights shrink by a tenth, the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
 _DAMAGE = (
     *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError),
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 
 
 class Limited:
-    """A file that is read in parts of at most a megabyte (lists of BERT large: 100,000 bytes)."""
+    """A file that is read in parts of at most a megabyte (lists of BERT large: 100,000 bytes).
 
-    def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
-        self._file, self._num_single = file, 0
+    Attributes:
+        left: Number of bytes that may still be asked for.
+    """
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile, left: float = math.inf) -> None:
+        self._file, self._num_single, self.left = file, 0, left
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = _CHUNK) -> bytes:
         """Return the next bytes, or raise a `ValueError` if too many are asked for."""
-        check(size <= _CHUNK, f"its list of entries has {size:,} bytes")
+        check(0 <= size <= _CHUNK, f"its list of entries has {size:,} bytes")
+        check(size <= self.left, "its list of entries is too long")
+        self.left -= size
         self._num_single += size == 1
         check(self._num_single <= _MOST_SINGLE, "many zeros follow its content")
         return self._file.read(size)
@@ -55,7 +65,7 @@ class Unpacked:
     """Some files of an archive in a temporary folder, which is removed with this object.
 
     Args:
-        path: The archive, by its name a tar archive or else a zip archive.
+        path: The archive, by its first bytes a zip archive or else a tar archive.
         wanted: A regular expression for the names of the files. Its group is the name in the
             temporary folder.
 
@@ -64,6 +74,7 @@ class Unpacked:
 
     Raises:
         FileNotFoundError: The archive does not exist.
+        OSError: The temporary folder is full.
         ValueError: The archive is damaged, too large, or has something other than files and
             folders inside of it.
     """
@@ -72,8 +83,8 @@ class Unpacked:
         check_file(path)
         self.folder = pathlib.Path(tempfile.mkdtemp())
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        members = _tar_members if path.name.endswith(TAR) else _zip_members
-        with _refusing(path), path.open("rb") as file:
+        with path.open("rb") as file, _refusing(path):
+            members = _zip_members if file.peek(2).startswith(_ZIP) else _tar_members
             left = max(_MOST_RATIO * os.fstat(file.fileno()).st_size, _FEW_BYTES)
             for number, (name, size, open_member) in enumerate(members(file)):
                 left -= size
@@ -93,20 +104,32 @@ class Unpacked:
 _Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 
 
-def _tar_members(file: BinaryIO) -> Iterator[_Member]:
-    with gzip.GzipFile(fileobj=cast(BinaryIO, Limited(file))) as content:
-        archive = tarfile.TarFile(fileobj=cast(BinaryIO, Limited(content)))
+def is_tar(path: pathlib.Path) -> bool:
+    """Return whether a file is a tar archive, compressed or not, by its name or first bytes."""
+    with path.open("rb") as file:
+        start = file.read(tarfile.BLOCKSIZE)
+    return path.name.endswith(_TAR) or start.startswith(_GZIP) or start[257:262] == b"ustar"
+
+
+def _tar_members(file: io.BufferedReader) -> Iterator[_Member]:
+    is_plain_tar = not file.peek(2).startswith(_GZIP)
+    with file if is_plain_tar else gzip.GzipFile(fileobj=cast(BinaryIO, Limited(file))) as content:
+        limited = Limited(content, _MOST_HEADER_BYTES)
+        archive = tarfile.TarFile(fileobj=cast(BinaryIO, limited))
         while member := archive.next():
+            vars(archive)["members"] = []  # each has all headers
             is_plain = (member.isreg() and not member.issparse()) or member.isdir()
             check(is_plain, f"{shown(member.name)} is neither a file nor a folder")
             check(member.size >= 0, f"{shown(member.name)} has a negative size")
             reader = functools.partial(archive.extractfile, member)
+            left, limited.left = limited.left, math.inf
             yield member.name, member.size, cast(Callable, reader) if member.isreg() else None
+            limited.left = left
         while rest := content.read(_CHUNK):  # the checksum is at the end
             yield "", len(rest), None
 
 
-def _zip_members(file: BinaryIO) -> Iterator[_Member]:
+def _zip_members(file: io.BufferedReader) -> Iterator[_Member]:
     archive = zipfile.ZipFile(cast(BinaryIO, Limited(file)))
     for entry in archive.infolist():
         yield entry.filename, entry.file_size, functools.partial(archive.open, entry)
@@ -125,6 +148,12 @@ def _refusing(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise OSError(
+                error.errno,
+                f"{os.fspath(path)!r} cannot be unpacked to {tempfile.gettempdir()!r}: "
+                f"{error.strerror}. Choose another folder with the environment variable TMPDIR.",
+            ) from error
         raise ValueError(
             f"{os.fspath(path)!r} is not a complete archive of a model: {error!s:.200}. Copy it "
             "again, or unpack it with a program that you trust, and pass the folder."

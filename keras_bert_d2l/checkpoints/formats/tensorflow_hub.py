@@ -21,7 +21,7 @@ import re
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.archives import TAR, Unpacked
+from keras_bert_d2l.checkpoints.archives import Unpacked, is_tar
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ def recognizes(path: pathlib.Path) -> bool:
     if path.is_dir():
         return os.path.lexists(path / GRAPH_FILE)
     if path.suffix != _KERAS:
-        return path.is_file() and path.name.endswith((*TAR, *_HDF5))
+        return path.is_file() and (path.suffix in _HDF5 or is_tar(path))
     try:
         unpacked = Unpacked(path, r"(config\.json)")
         return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
@@ -117,7 +117,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, or there are several vocabularies.
     """
-    if not path.is_dir() and not path.name.endswith(TAR):
+    if not path.is_dir() and not is_tar(path):
         return None, {}
     with errors_naming(path):
         unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
