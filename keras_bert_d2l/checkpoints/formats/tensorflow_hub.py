@@ -1,6 +1,6 @@
 """Read the BERTs of TensorFlow Hub (`bert_en_*`, `bert_multi_*`, `small_bert/*`, `experts/*`).
 
-They are SavedModels, as folders or `.tar.gz` files. A folder contains
+They are SavedModels, as folders or `.tar.gz` or `.tar` files. A folder contains
 
 - `saved_model.pb`: the graph, which is neither loaded nor parsed. It is searched for the names of
   operations, which tell the activation and whether texts are lowercased;
@@ -43,12 +43,17 @@ from keras_bert_d2l.text.vocab import Vocab
 
 GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "model.weights.h5"
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
-# The files of a SavedModel, which may be in a folder of an archive, and of a .keras file.
-_WANTED = rf"(?:[^/]+/)?(saved_model\.pb|{_PREFIX}\.[\w-]+|assets/[^/]+|model\.weights\.h5)"
+# The files of a SavedModel, which may be in folders of an archive, and of a .keras file.
+_WANTED = (
+    r"(?:[^/]+/){0,3}"
+    rf"(saved_model\.pb|{_PREFIX}\.[\w-]+|assets/[^/.][^/]*|model\.weights\.h5)"
+)
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
-# Operations that only one activation needs: x**3 of the tanh approximation, and erf.
-_ACTIVATIONS = {"Pow": "gelu_tanh", "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
-_WORDPIECE, _LOWERCASE = "WordpieceTokenizeWithOffsets", "CaseFoldUTF8"
+# Operations that only one activation in a BERT needs: x**3 of the tanh approximation, and erf.
+_USUAL = "gelu_tanh"  # of all BERTs of TensorFlow Hub
+_ACTIVATIONS = {"Pow": _USUAL, "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
+# `FastBertNormalize` lowercases if its data say so.
+_WORDPIECE, _LOWERCASE, _FAST = b"WordpieceTokenizeWithOffsets", b"CaseFoldUTF8", b"FastBertNorm"
 _FLOATS = ("F32", "F16", "BF16")
 _LAYER = re.compile(r"(?:model_weights/|layers/)?([^/]+)")
 _NUMBERED = re.compile(r"(layers/.+)/vars/(\d+)")
@@ -64,7 +69,7 @@ def recognizes(path: pathlib.Path) -> bool:
     try:
         unpacked = Unpacked(path, r"(config\.json)")
         return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return False
 
 
@@ -74,7 +79,7 @@ def describe(
     """Read everything except the weights.
 
     Args:
-        path: The folder of a SavedModel, a `.tar.gz` file of one, or a file of Keras 2.
+        path: The folder of a SavedModel, an archive of one, or a file of Keras 2.
         num_heads: Not used. The shapes of the weights tell it.
         tokenizer: Whether to read the vocabulary.
 
@@ -85,20 +90,21 @@ def describe(
     stored, folder = _open(path)
     names = garden_names.bert_names(stored)
     if not names:
-        raise ValueError(
-            f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass a preprocessing model to "
-            "`load_tokenizer`, and the checkpoint of a model that this package has exported."
-        )
+        instead = "a preprocessing model to `load_tokenizer`, the checkpoint of a model"
+        instead += " that this package has exported, or a folder of `save_pretrained`"
+        if path.suffix in _HDF5:
+            instead = "the folder with its config.json for a model of transformers or KerasHub"
+        raise ValueError(f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass {instead}.")
     arrays = stored.select(names)
     sizes = garden_names.bert_sizes(arrays)
     with errors_naming(path):
-        activation = _activation(folder) if folder else "gelu_tanh"
+        activation = _activation(folder) if folder else _USUAL
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
         vocab, options = _vocabulary(folder) if folder and tokenizer else (None, {})
     check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
     layers = {found[1] for name in others if (found := _LAYER.match(name))}
-    kind = "SavedModel" if folder else f"{path.suffix} file"
+    kind = "SavedModel" if folder else f"{path.suffix} file, assuming the activation {_USUAL!r}"
     unread = f" (not read: the layers {shown_names(sorted(layers))})" if layers else ""
     return Checkpoint(
         description=f"TensorFlow Hub, {kind}{unread}",
@@ -147,7 +153,8 @@ def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
                     "TensorFlow 2, or its checkpoint from github.com/google-research/bert."
                 )
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {error}") from error
+        problem = str(error).replace(os.fspath(folder / "_")[:-1], "")  # it may be temporary
+        raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {problem}") from error
 
     def read(name: str, kept: Unpacked | None = unpacked) -> np.ndarray:
         with errors_naming(path):
@@ -160,7 +167,10 @@ def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
 def _of_layers(arrays: NamedArrays) -> NamedArrays:
     """Return the variables of the layers in an HDF5 file of Keras 2.
 
-    A `.keras` or `.weights.h5` file stores those of a layer in order, without their names.
+    A `.keras` or `.weights.h5` file stores those of a layer in order, without their names. The
+    layers of a block are created in the same order in all versions of the Model Garden:
+    official/nlp/bert_modeling.py (2019), modeling/layers/transformer.py (2020), and today's
+    transformer_encoder_block.py.
     """
     layers: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
@@ -190,25 +200,35 @@ def _graph(folder: pathlib.Path) -> bytes:
 
 
 def _activation(folder: pathlib.Path) -> str:
-    """Return the activation of the blocks of an encoder."""
-    graph = _graph(folder)
-    for operation, activation in _ACTIVATIONS.items():
-        # A name follows its number of bytes and the tag of its field, `OpDef.name` or `NodeDef.op`.
-        if re.search(rb"[\n\x12]%c%b" % (len(operation), operation.encode()), graph):
-            return activation
-    raise ValueError(f"{GRAPH_FILE!r} is damaged, or computes neither GELU nor ReLU, as BERT does")
+    """Return the activation of the blocks of an encoder.
+
+    The layers around it, and its MLM head, may have other ones. Operations of a block have its name
+    in their own. A name follows its number of bytes and the tag of its field, `NodeDef.name`,
+    `NodeDef.op` or, in the list of all operations, `OpDef.name`.
+    """
+    graph, names = _graph(folder), "|".join(_ACTIVATIONS).encode()
+    found = re.findall(rb"r/layer_0/[\w./-]{1,200}\x12[\3-\6](%b)\x1a" % names, graph)
+    found = found or re.findall(rb"[\n\x12][\3-\6](%b)(?!\w)" % names, graph)
+    activations = {_ACTIVATIONS[operation.decode()] for operation in found}
+    if len(activations) != 1:
+        raise ValueError(
+            f"{GRAPH_FILE!r} is damaged, or its blocks do not have the activation of a BERT: it "
+            f"computes {shown_names(sorted(activations)) or 'neither GELU nor ReLU'}"
+        )
+    return activations.pop()
 
 
 def _vocabulary(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
     """Return the vocabulary of a SavedModel, if it has one, and the options of the tokenizer."""
-    vocabs = {Vocab.from_file(file) for file in sorted(folder.glob("assets/*vocab*.txt"))}
+    files = sorted(file for file in folder.glob("assets/*vocab*.txt") if file.name[0] != ".")
+    vocabs = {Vocab.from_file(file) for file in files}
     if len(vocabs) > 1:
         raise ValueError(
             f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
         )
     graph = _graph(folder)
-    if _WORDPIECE.encode() in graph:  # a model with its preprocessing
-        flags = {_LOWERCASE.encode() in graph}
+    if _WORDPIECE in graph and _FAST not in graph:  # a model with its preprocessing
+        flags = {_LOWERCASE in graph}
     else:  # the variable `do_lower_case` of an encoder
         stored = open_tf(folder / _PREFIX)
         flags = {bool(stored.read(x)) for x, dtype in stored.dtypes.items() if dtype == "bool"}

@@ -28,6 +28,7 @@ close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
 CLASSES = {  # name of the file: name of its answers, heads that it lacks, layers that are not read
     "with_mlm": ("with_mlm", set(), ""),
     "with_mlm.tar.gz": ("with_mlm", set(), ""),
+    "encoder.tar": ("encoder", {"mlm"}, ""),
     "encoder": ("encoder", {"mlm"}, ""),
     "expert": ("expert", set(), ""),
     "fine_tuned": ("fine_tuned", set(), "classifier"),
@@ -38,15 +39,17 @@ CLASSES = {  # name of the file: name of its answers, heads that it lacks, layer
 
 
 def pack(folder, file):
-    with tarfile.open(file, "w:gz") as archive:
-        archive.add(folder, ".")
+    """Write an archive like those of macOS, which keep the attributes of a file in another one."""
+    with tarfile.open(file, "w:gz" if file.suffix == ".gz" else "w") as archive:
+        archive.add(folder, "bert/en/3")
+        archive.addfile(tarfile.TarInfo("bert/en/3/assets/._vocab.txt"))
     return file
 
 
 def place(name, tmp_path):
     """Return the path of a file, or of a folder in an archive."""
-    if name.endswith(".tar.gz"):
-        return pack(FILES / name.removesuffix(".tar.gz"), tmp_path / name)
+    if ".tar" in name:
+        return pack(FILES / name.partition(".")[0], tmp_path / name)
     if name == "model.weights.h5":
         return Path(zipfile.ZipFile(FILES / "fine_tuned.keras").extract(name, tmp_path))
     return FILES / name
@@ -60,6 +63,7 @@ def test_outputs_equal_those_of_tensorflow_hub(name, tmp_path, capsys):
     model, tokenizer, config = kb.load_pretrained(place(name, tmp_path))
     summary = capsys.readouterr().out
     assert (f"not read: the layers '{layer}'" in summary) == bool(layer)
+    assert ("assuming the activation 'gelu_tanh'" in summary) == name.endswith((".h5", ".keras"))
     assert model.missing_heads == missing
     assert not config.next_sentence
     assert (tokenizer is None) == (name.endswith((".h5", ".keras")))
@@ -104,11 +108,33 @@ def test_an_archive_is_inspected_and_removed_with_its_arrays(tmp_path, monkeypat
     assert [file.name for file in tmp_path.iterdir()] == ["a.tar.gz"]
 
 
-def test_the_activation_is_that_of_the_graph(tmp_path):
+def node(name, operation):
+    """Return a serialized `NodeDef` in a list of nodes, as in a graph."""
+    return bytes([10, len(name + operation) + 10, 10, len(name)]) + (
+        name.encode() + bytes([18, len(operation)]) + operation.encode() + b"\x1a\4Tanh"
+    )
+
+
+def test_the_activation_is_that_of_the_blocks_of_the_graph(tmp_path):
+    """The names of the nodes are those of the graphs that `scripts/originals/tfhub.py` writes."""
     path = shutil.copytree(FILES / "with_mlm", tmp_path / "bert")
-    for operation, activation in {b"Erf": "gelu", b"Relu": "relu", b"Pow": "gelu_tanh"}.items():
-        (path / GRAPH).write_bytes(b"\x12%c%b\x1a\4Tanh" % (len(operation), operation))
-        assert describe(path).config.activation == activation
+    around = node("head/Pow", "Pow") + node("my_layer_0/Erf", "Erf") + node("head/Relu", "Relu")
+    for operation, activation in {"Erfc": "gelu", "Relu": "relu", "Pow": "gelu_tanh"}.items():
+        in_block = node(f"bert/transformer/layer_0/activation/Gelu/{operation}", operation)
+        for graph in (node("Gelu", operation), around + in_block, in_block + around):
+            (path / GRAPH).write_bytes(graph)
+            assert describe(path).config.activation == activation
+    (path / GRAPH).write_bytes(around)
+    with pytest.raises(ValueError, match="it computes 'gelu', 'gelu_tanh', 'relu'"):
+        describe(path)
+
+
+def test_a_fast_tokenizer_does_not_hide_that_texts_are_lowercased(tmp_path):
+    """It has no operation that lowercases: the data of `FastBertNormalize` say whether it does."""
+    path = shutil.copytree(FILES / "with_mlm", tmp_path / "bert")
+    names = (b"\n\3Pow", b"TFText>FastBertNormalize", b"TFText>FastWordpieceTokenizeWithOffsets")
+    (path / GRAPH).write_bytes(b"\n".join(names))
+    assert kb.load_tokenizer(path).options["lowercase"]  # the variable of the encoder
 
 
 def test_names_of_the_first_versions_are_known():
@@ -164,7 +190,7 @@ FOLDERS = {
     "no variables": (lambda path: shutil.rmtree(path / "variables"), "no file .*variables.index"),
     "no data": (written(DATA, None), "no file .*data-00000"),
     "half the data": (lambda path: os.truncate(path / DATA, 9000), "is not a readable|cannot be"),
-    "no graph": (written(GRAPH, None), "no file .*saved_model.pb|not a checkpoint of a known"),
+    "no graph": (written(GRAPH, None), "no file 'saved_model.pb'|not a checkpoint of a known"),
     "another activation": (written(GRAPH, b"\n\3Elu"), "computes neither GELU nor ReLU"),
     "a large graph": (lambda path: os.truncate(path / GRAPH, 2**26 + 1), "more than 67|far larger"),
     "two vocabularies": (written("assets/vocab_1.txt", SPECIAL), "it has 2 vocabularies"),
@@ -206,7 +232,9 @@ def test_a_hostile_file_of_keras_is_refused(weights, tmp_path):
         if weights:
             archive.write(tmp_path / "a.h5", "model.weights.h5")
     for name in ("a.h5", "a.keras"):
-        message = "has no BERT of TensorFlow Hub|is incomplete: There is no file"
+        message = (
+            "Pass (the folder with its config|a preprocessing)|is incomplete: There is no file"
+        )
         with pytest.raises((ValueError, FileNotFoundError), match=f"{name}.*({message})"):
             kb.load_pretrained(tmp_path / name)
 
