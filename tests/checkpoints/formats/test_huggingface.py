@@ -457,11 +457,11 @@ def test_a_config_of_a_different_model_is_rejected(folder):
 
 
 def test_missing_files_are_named(folder):
-    (folder / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="config.json"):
-        huggingface.describe(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        huggingface.describe(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="config.json"):
         huggingface.describe(folder)
 
 

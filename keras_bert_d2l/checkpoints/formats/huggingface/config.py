@@ -160,12 +160,20 @@ def task_of(
             head = heads_of.get(architecture)
         case _:
             architecture, head = "", None
-    if {name.partition(".")[0] for name in heads} != {head}:
+    found = {name.partition(".")[0] for name in heads}
+    if not fields.get("architectures"):
+        classes = tuple(name for name, head in heads_of.items() if head in found)
+        raise ValueError(
+            f"{source!r} is a BERT with a task head, {first_few(heads)}, whose class is not known. "
+            f'Add it to this file: "architectures": ["{classes[0]}"]. The classes with such a head '
+            f"are {classes}."
+        )
+    if found != {head}:
         raise ValueError(
             f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
             f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(heads_of)}. "
-            "To load the encoder alone, save it with transformers: "
-            "`BertModel.from_pretrained(folder).save_pretrained(other_folder)`."
+            "To load the encoder alone, save it with transformers: `BertModel` (in TensorFlow, "
+            "`TFBertModel`)`.from_pretrained(folder).save_pretrained(other_folder)`."
         )
     shape = shapes.get(f"{head}.bias", ())
     fitting = [task for task in known if _names(task).architecture == architecture]

@@ -49,6 +49,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     write_pooling,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
+    CLASS,
     NOT_READ,
     has_tensorflow_names,
     with_torch_names,
@@ -256,14 +257,16 @@ def describe(
         ValueError: A file is damaged, the model is not a BERT, or its task head is unknown.
     """
     folder = transformer_folder(path)
+    config, file = config_from_json(folder / CONFIG_FILE), folder / CONFIG_FILE
     stored = open_weights(folder)
     prefix, others = wrapper_prefix(stored, _SIGNATURE), stored.metadata.get(NOT_READ)
     names = current_names(stored, prefix)
-    arrays, file = stored.select(names), folder / CONFIG_FILE
-    config = config_from_json(file)
+    arrays = stored.select(names)
     check_extent(config, arrays)
     with errors_naming(file):
         fields = read_json_object(file) | read_cross_encoder(path)
+        if fields.get("architectures") is None and stored.metadata.get(CLASS):
+            fields["architectures"] = [stored.metadata[CLASS]]
         task = task_of(fields, arrays.shapes, arrays.source)
     has_mlm, has_nsp, has_pooler = (
         any(name.startswith(beginning) for name in names)

@@ -26,7 +26,10 @@ from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import shown
 
-NOT_READ = "not read"  # the entry of the metadata that names the weights of other layers
+# Entries of the metadata: the weights of other layers, and the class of transformers.
+NOT_READ, CLASS = "not read", "class"
+_CLASS = re.compile(r"(?:.*/)?tf_bert_for_([a-z_]+?)(?:_\d+)?")  # the last scope, as Keras names it
+_OPTIMIZER = ("optimizer_weights/", "optimizer/vars/")
 _TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
 _WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
 _PATH = re.compile(
@@ -71,8 +74,10 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
         ValueError: The file contains no BERT of transformers, or several.
     """
     named = {path: _named(path) for path in sorted(stored.shapes)}
-    paths = _paths_of_one_model(stored, named)
-    others = stored.shapes.keys() - {path for same in paths.values() for path in same}
+    scopes, paths = _paths_of_one_model(stored, named)
+    used = {path for same in paths.values() for path in same}
+    others = {path for path in stored.shapes.keys() - used if not path.startswith(_OPTIMIZER)}
+    metadata = {**stored.metadata, NOT_READ: first_few(others)}
     firsts = {name: same[0] for name, same in paths.items()}
     shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
     kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
@@ -88,24 +93,28 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
         value = value.reshape(shapes[name])
         return value.T if name in kernels else value
 
+    if match := _CLASS.fullmatch(scopes):
+        metadata[CLASS] = f"BertFor{match[1].title().replace('_', '')}"
     return NamedArrays(
         stored.source,
         {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()},
         {name: stored.dtypes[path] for name, path in firsts.items()},
         read,
-        {**stored.metadata, NOT_READ: first_few(others)},
+        metadata,
     )
 
 
-def _paths_of_one_model(stored: NamedArrays, named: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the paths of each weight of a BERT by the name that transformers writes today."""
+def _paths_of_one_model(
+    stored: NamedArrays, named: Mapping[str, str]
+) -> tuple[str, dict[str, list[str]]]:
+    """Return the scopes of a BERT, and the paths of each weight by today's name."""
     models: dict[str, dict[str, list[str]]] = {}
     for path, name in named.items():
         match = _PATH.fullmatch(name)
-        if match and not path.startswith("optimizer_weights/"):
+        if match and not path.startswith(_OPTIMIZER):
             scopes = (match["scopes"] or "").partition("/")[2]  # without the layer of Keras
             models.setdefault(scopes, {}).setdefault(_torch_name(match["name"]), []).append(path)
-    found = [names for names in models.values() if _TOKEN_EMBEDDING in names]
+    found = [model for model in models.items() if _TOKEN_EMBEDDING in model[1]]
     if len(found) != 1:
         what = "no BERT of transformers" if not found else f"{len(found)} BERTs of transformers"
         raise ValueError(
