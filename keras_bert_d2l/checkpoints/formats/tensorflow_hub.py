@@ -44,15 +44,12 @@ from keras_bert_d2l.text.vocab import Vocab
 GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "model.weights.h5"
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
 # The files of a SavedModel, which may be in folders of an archive, and of a .keras file.
-_WANTED = (
-    r"(?:[^/]+/){0,3}"
-    rf"(saved_model\.pb|{_PREFIX}\.[\w-]+|assets/[^/.][^/]*|model\.weights\.h5)"
-)
+_WANTED = rf"(?:[^/]+/){{0,3}}({GRAPH_FILE}|{_PREFIX}\.[\w-]+|assets/[^/.][^/]*|{_WEIGHTS_FILE})"
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
-# Operations that only one activation in a BERT needs: x**3 of the tanh approximation, and erf.
 _USUAL = "gelu_tanh"  # of all BERTs of TensorFlow Hub
+# Operations that only one activation in a BERT needs: x**3 of the tanh approximation, and erf.
 _ACTIVATIONS = {"Pow": _USUAL, "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
-# `FastBertNormalize` lowercases if its data say so.
+# The data of the operation `FastBertNormalize`, which are not read, say whether it lowercases.
 _WORDPIECE, _LOWERCASE, _FAST = b"WordpieceTokenizeWithOffsets", b"CaseFoldUTF8", b"FastBertNorm"
 _FLOATS = ("F32", "F16", "BF16")
 _LAYER = re.compile(r"(?:model_weights/|layers/)?([^/]+)")
@@ -90,11 +87,11 @@ def describe(
     stored, folder = _open(path)
     names = garden_names.bert_names(stored)
     if not names:
-        instead = "a preprocessing model to `load_tokenizer`, the checkpoint of a model"
-        instead += " that this package has exported, or a folder of `save_pretrained`"
-        if path.suffix in _HDF5:
-            instead = "the folder with its config.json for a model of transformers or KerasHub"
-        raise ValueError(f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass {instead}.")
+        raise ValueError(
+            f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass the folder with the "
+            "config.json of a model of transformers or KerasHub, a preprocessing model to "
+            "`load_tokenizer`, and the checkpoint of a model that this package has exported."
+        )
     arrays = stored.select(names)
     sizes = garden_names.bert_sizes(arrays)
     with errors_naming(path):
@@ -220,8 +217,7 @@ def _activation(folder: pathlib.Path) -> str:
 
 def _vocabulary(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
     """Return the vocabulary of a SavedModel, if it has one, and the options of the tokenizer."""
-    files = sorted(file for file in folder.glob("assets/*vocab*.txt") if file.name[0] != ".")
-    vocabs = {Vocab.from_file(file) for file in files}
+    vocabs = {Vocab.from_file(x) for x in folder.glob("assets/[!.]*.txt") if "vocab" in x.name}
     if len(vocabs) > 1:
         raise ValueError(
             f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
