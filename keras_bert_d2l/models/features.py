@@ -85,6 +85,8 @@ class BatchModel(Composite, CheckedModel):
     Attributes:
         tokenizer: The tokenizer that the model is used with, or `None`. A `.keras` file and
             `save_pretrained` keep it.
+        preset: Arguments of the KerasHub preset that the model was loaded from, which only
+            `save_pretrained(format="kerashub")` uses, or `None`.
     """
 
     built: bool  # set by keras.Model
@@ -94,14 +96,15 @@ class BatchModel(Composite, CheckedModel):
     split_loss: SplitLoss | None = None
     missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
     tokenizer: TextTokenizer = None
+    preset: ConfigDict | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "tokenizer":
+        if name not in ("tokenizer", "preset"):
             super().__setattr__(name, value)
             return
-        if value is not None:
+        if name == "tokenizer" and value is not None:
             check_tokenizer(value)
-        self.__dict__["tokenizer"] = value  # not tracked, so that Keras does not export it
+        self.__dict__[name] = value  # not tracked, so that Keras does not export it
 
     def export(
         self,

@@ -35,6 +35,7 @@ class Checkpoint(NamedTuple):
         name: The path of the checkpoint or its name on the Hub, for messages.
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
+        preset: The value of `preset` of the model.
     """
 
     description: str
@@ -48,6 +49,7 @@ class Checkpoint(NamedTuple):
     embedding: ConfigDict | None = None
     name: str = ""
     positions: np.ndarray | None = None
+    preset: ConfigDict | None = None
 
 
 _OPTIONAL = {

@@ -174,18 +174,34 @@ def _task_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -> Conf
 
 def _embedding_of(fields: ConfigDict, max_len: int) -> ConfigDict:
     """Return the arguments of the `TextEmbedder` that computes what a `BertTextEmbedder` does."""
-    length = max_len
     if (preprocessor := fields.get("preprocessor")) is not None:
-        _, options = _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
-        length = checks.check_integer("sequence_length", options.get("sequence_length"), least=3)
+        _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
     return {
         "pooling": checks.check_choice(
             "pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS
         ),
         "normalize": checks.check_bool("normalize", fields.get("normalize", True)),
-        "max_len": length if length < max_len else None,
+        "max_len": _length_of(fields, max_len),
         "long_texts": "cut",
     }
+
+
+def _length_of(fields: ConfigDict, max_len: int) -> int | None:
+    """Return the number of tokens in the rows of a preprocessor, if below `max_len`."""
+    preprocessor = fields.get("preprocessor")
+    options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
+    length = options.get("sequence_length") if isinstance(options, dict) else None
+    if length is None or checks.check_integer("sequence_length", length, least=3) >= max_len:
+        return None
+    return int(length)
+
+
+def _unused(fields: ConfigDict, task: ConfigDict | None, max_len: int) -> ConfigDict:
+    """Return the arguments of a task that our models do not have."""
+    length = _length_of(fields, max_len)
+    unused: ConfigDict = {} if length is None else {"sequence_length": length}
+    is_softmax = task is not None and fields.get("activation") == "softmax"
+    return {"activation": "softmax", **unused} if is_softmax else unused
 
 
 def is_object(file: pathlib.Path) -> bool:
@@ -229,16 +245,20 @@ def describe(
     arrays = _open_weights(path, kind)
     weights.check_extent(config, arrays)
     task = embedding = None
+    unused: ConfigDict = {}
     with errors_naming(file):
         if kind in (_CLASSIFIER, _OLD_CLASSIFIER):
             bias = arrays.shapes.get("layers/dense/vars/1", ())
             task = _task_of(fields, _own_fields(path, *_OWN_FIELDS), bias)
         elif kind == _EMBEDDER:
             embedding = _embedding_of(fields, config.max_len)
+        if kind != _EMBEDDER:
+            unused = _unused(fields, task, config.max_len)
     vocab, options = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
-    rows, kind = table(config, task), f"KerasHub {kind}"
-    known = (kind, config, rows, arrays, vocab, options, task)
-    return checkpoint.Checkpoint(*known, embedding=embedding)
+    listed = ", ".join(f"{name}={value!r}" for name, value in unused.items())
+    note = f" (kept for its presets, but not applied here: {listed})" if unused else ""
+    known = (f"KerasHub {kind}{note}", config, table(config, task), arrays, vocab, options, task)
+    return checkpoint.Checkpoint(*known, embedding=embedding, preset=unused)
 
 
 def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
@@ -256,7 +276,13 @@ def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     arrays = _layers(open_hdf5(files))
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
         arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
-        if kind == _CLASSIFIER or has_file(path / TASK_WEIGHTS_FILE):
+        has_head = has_file(path / TASK_WEIGHTS_FILE)
+        if kind == _CLASSIFIER and not has_head:
+            raise FileNotFoundError(
+                f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
+                f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
+            )
+        if has_head:
             body, head = arrays, _layers(open_hdf5([path / TASK_WEIGHTS_FILE]))
             arrays = NamedArrays(
                 os.fspath(path),
@@ -325,7 +351,8 @@ def write(
     """
     task = checkpoint.task_fields(model)
     kind = _CLASSIFIER if task else _MLM if _has_mlm(model) else _BACKBONE
-    arguments = _arguments_of(task) if task else {}
+    preset = model.preset or {}
+    arguments = _arguments_of(task, preset) if task else {}
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
     values = weights.stored_weights(model, table(model.bert_config, task))
     write_json(folder / CONFIG_FILE, backbone)
@@ -336,7 +363,8 @@ def write(
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
         tokenizer = _write_tokenizer(folder, vocab, tokenizer_options)
-        options = {"tokenizer": tokenizer, "sequence_length": model.bert_config.max_len}
+        length = preset.get("sequence_length", model.bert_config.max_len)
+        options = {"tokenizer": tokenizer, "sequence_length": length}
         preprocessor = _serialized(f"{kind}Preprocessor", options)
     if kind != _BACKBONE:
         head = {name: x for name, x in values.items() if name.startswith(_HEADS[kind])}
@@ -348,14 +376,15 @@ def write(
     write_json(folder / METADATA_FILE, {"keras_version": keras.__version__, _OWN: own})
 
 
-def _arguments_of(task: ConfigDict) -> ConfigDict:
-    """Return the arguments of a `BertTextClassifier`."""
+def _arguments_of(task: ConfigDict, preset: ConfigDict) -> ConfigDict:
+    """Return the arguments of a `BertTextClassifier`, also those of the preset it comes from."""
     number = len(task.get("labels", ()))
     kind = "SequenceRegressor" if number == 1 else "SequenceClassifier"
     is_known = (task["kind"], task.get("pooling")) == (kind, "cls")
     expected = 'a classifier with several labels or a regressor with one score, and pooling="cls"'
     checks.check_that(is_known, "model", expected, checkpoint.describe_task(task))
-    activation = "sigmoid" if task.get("multi_label") else task.get("activation", "linear")
+    activation = task.get("activation", preset.get("activation", "linear"))
+    activation = "sigmoid" if task.get("multi_label") else activation
     return {"num_classes": number, "activation": activation, "dropout": task["dropout"]}
 
 

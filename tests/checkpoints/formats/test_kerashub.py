@@ -23,7 +23,13 @@ CLASSIFIERS = {  # by the name of the preset: what gives its outputs from ours
     "keras_nlp_classifier": lambda logits: logits,
 }
 BACKBONES = ("bfloat16", "float16", "sharded", "backbone")
-WRITTEN_BACK = ("classifier_sigmoid", "masked_lm", "backbone")
+WRITTEN_BACK = (
+    "classifier_softmax",
+    "classifier_linear",
+    "classifier_sigmoid",
+    "masked_lm",
+    "backbone",
+)
 EMBEDDERS = ("embedder_mean", "embedder_max")
 
 
@@ -116,6 +122,19 @@ def test_what_is_written_back_equals_the_original_bit_for_bit(unpack, name, tmp_
         assert arguments(back / file) == arguments(folder / file)
     vocab = "assets/tokenizer/vocabulary.txt"
     assert (back / vocab).read_bytes() == (folder / vocab).read_bytes()
+    if name != "backbone":
+        assert length(back) == length(folder) == 12
+
+
+def length(folder):
+    """Return the number of tokens to which a preset truncates texts."""
+    return json.loads((folder / "preprocessor.json").read_text())["config"]["sequence_length"]
+
+
+def test_the_summary_names_what_is_only_kept_for_kerashub(unpack, capsys):
+    kb.load_pretrained(unpack("classifier_softmax")[0])
+    kept = "(kept for its presets, but not applied here: activation='softmax', sequence_length=12)"
+    assert f"KerasHub BertTextClassifier {kept}; 2 blocks" in capsys.readouterr().out
 
 
 def weights(file):
@@ -193,6 +212,7 @@ task config.num_classes 1000000000000 num_classes.*the.size.of.the.head,.\\(3,\\
 task config.activation {"class_name":"Lambda"} activation.*Lambda
 task config.logit_scale 2.0 logit_scale.*may.change
 task config.dropout 2 dropout
+task config.preprocessor.config.sequence_length "9" sequence_length
 tokenizer registered_name "keras_hub>GPT2Tokenizer" BertTokenizer.*GPT2
 tokenizer config.lowercase "yes" lowercase.*yes
 tokenizer config.suffix_indicator "@@" suffix_indicator.*tokenizer=False
@@ -221,7 +241,7 @@ def test_a_file_with_a_wrong_value_is_refused(unpack, line):
 
 DAMAGED = """
 backbone model.weights.h5 ... model.weights.h5
-classifier_linear task.weights.h5 ... task.weights.h5
+classifier_linear task.weights.h5 ... task.weights.h5.*Copy.*remove.task.json.and.pass.`labels`
 backbone assets/tokenizer/vocabulary.txt ... vocabulary.txt
 backbone assets/tokenizer/vocabulary.txt [PAD] special.tokens
 backbone model.weights.h5 text model.weights.h5.*HDF5
