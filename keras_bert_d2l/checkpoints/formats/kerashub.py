@@ -190,18 +190,9 @@ def _length_of(fields: ConfigDict, max_len: int) -> int | None:
     """Return the number of tokens in the rows of a preprocessor, if below `max_len`."""
     preprocessor = fields.get("preprocessor")
     options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
-    length = options.get("sequence_length") if isinstance(options, dict) else None
-    if length is None or checks.check_integer("sequence_length", length, least=3) >= max_len:
-        return None
-    return int(length)
-
-
-def _unused(fields: ConfigDict, task: ConfigDict | None, max_len: int) -> ConfigDict:
-    """Return the arguments of a task that our models do not have."""
-    length = _length_of(fields, max_len)
-    unused: ConfigDict = {} if length is None else {"sequence_length": length}
-    is_softmax = task is not None and fields.get("activation") == "softmax"
-    return {"activation": "softmax", **unused} if is_softmax else unused
+    length = options.get("sequence_length") if isinstance(options, dict) else max_len
+    length = checks.check_integer("sequence_length", length, least=3)
+    return length if length < max_len else None
 
 
 def is_object(file: pathlib.Path) -> bool:
@@ -245,20 +236,19 @@ def describe(
     arrays = _open_weights(path, kind)
     weights.check_extent(config, arrays)
     task = embedding = None
-    unused: ConfigDict = {}
     with errors_naming(file):
         if kind in (_CLASSIFIER, _OLD_CLASSIFIER):
             bias = arrays.shapes.get("layers/dense/vars/1", ())
             task = _task_of(fields, _own_fields(path, *_OWN_FIELDS), bias)
         elif kind == _EMBEDDER:
             embedding = _embedding_of(fields, config.max_len)
-        if kind != _EMBEDDER:
-            unused = _unused(fields, task, config.max_len)
+        softmax = "softmax" if fields.get("activation") == "softmax" else None
+        length = _length_of(fields, config.max_len) if embedding is None else None
     vocab, options = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
-    listed = ", ".join(f"{name}={value!r}" for name, value in unused.items())
-    note = f" (kept for its presets, but not applied here: {listed})" if unused else ""
+    preset = {name: x for name, x in (("activation", softmax), ("sequence_length", length)) if x}
+    note = f" (kept for its presets, but not applied here: {preset})" if preset else ""
     known = (f"KerasHub {kind}{note}", config, table(config, task), arrays, vocab, options, task)
-    return checkpoint.Checkpoint(*known, embedding=embedding, preset=unused)
+    return checkpoint.Checkpoint(*known, embedding=embedding, preset=preset)
 
 
 def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
@@ -276,13 +266,12 @@ def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     arrays = _layers(open_hdf5(files))
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
         arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
-        has_head = has_file(path / TASK_WEIGHTS_FILE)
-        if kind == _CLASSIFIER and not has_head:
+        if kind == _CLASSIFIER and not has_file(path / TASK_WEIGHTS_FILE):
             raise FileNotFoundError(
                 f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
                 f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
             )
-        if has_head:
+        if has_file(path / TASK_WEIGHTS_FILE):
             body, head = arrays, _layers(open_hdf5([path / TASK_WEIGHTS_FILE]))
             arrays = NamedArrays(
                 os.fspath(path),
