@@ -23,13 +23,7 @@ CLASSIFIERS = {  # by the name of the preset: what gives its outputs from ours
     "keras_nlp_classifier": lambda logits: logits,
 }
 BACKBONES = ("bfloat16", "float16", "sharded", "backbone")
-WRITTEN_BACK = (
-    "classifier_softmax",
-    "classifier_linear",
-    "classifier_sigmoid",
-    "masked_lm",
-    "backbone",
-)
+WRITTEN_BACK = (*[*CLASSIFIERS][:3], "masked_lm", "backbone")
 EMBEDDERS = ("embedder_mean", "embedder_max")
 
 
