@@ -166,6 +166,9 @@ class ArrayFile:
         self.path = check_file(path)
         self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
+        if self._file.read(100).startswith(b"version https://git-lfs"):
+            raise ValueError(f"{os.fspath(path)!r} is a pointer of Git LFS. Run `git lfs pull`.")
+        self._file.seek(0)
         self._version = self._size_and_time()
 
     def read(self, name: str) -> np.ndarray:

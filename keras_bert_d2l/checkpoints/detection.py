@@ -20,6 +20,7 @@ from keras_bert_d2l.checkpoints.formats import (
     tensorflow_hub,
 )
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
@@ -41,11 +42,9 @@ FORMATS = {
 _MOST_PADDING = 127  # rows up to a multiple of 128
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
 _LOOKED_FOR = (
-    'config.json with "format": "keras_bert_d2l" (native) or "model_type": "bert" (huggingface), '
-    'config.json of a preset with "registered_name": "keras_hub>BertBackbone" (kerashub), '
-    "saved_model.pb (tensorflow_hub), params.yaml and a checkpoint of TensorFlow 2 (model_garden), "
-    "bert_config.json and bert_model.ckpt.index (google), pretrained.safetensors, .npz or .params "
-    "(book), and .safetensors, .npz or .pt files with the book's or the notebook's weight names"
+    "config.json and weights (native, huggingface, kerashub), saved_model.pb (tensorflow_hub), a "
+    "checkpoint of TensorFlow with params.yaml (model_garden) or bert_config.json (google), and "
+    ".safetensors, .npz, .params or .pt files with the weight names of the book or the notebook"
 )
 
 
@@ -222,19 +221,18 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         return FileNotFoundError(message)
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix == ".keras":
-        message += " Load a model of Keras with `keras.models.load_model`."
+        message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
+    elif path.suffix == ".index":
+        message += f" Pass the checkpoint without this ending: {name.removesuffix('.index')!r}."
     elif path.is_file():
         message += " To load a Hugging Face model, pass its folder, not one of its files."
-    if path.is_dir():
-        inside = sorted(
-            os.fspath(folder)
-            for folder in path.iterdir()
-            if folder.is_dir() and any(format.recognizes(folder) for format in FORMATS.values())
-        )
-        if inside:
-            message += (
-                f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
-            )
+    inside = sorted(
+        os.fspath(folder)
+        for folder in path.glob("*/")
+        if any(format.recognizes(folder) for format in FORMATS.values())
+    )
+    if inside:
+        message += f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
     return FileNotFoundError(message)
 
 
@@ -251,11 +249,8 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts
     found = [name for part, name in HEAD_NAMES.items() if part in parts]
-    fresh = [
-        name
-        for part, name in HEAD_NAMES.items()
-        if part in absent and (heads is None or name in heads)
-    ]
+    named = HEAD_NAMES.values() if heads is None else heads
+    fresh = [name for part, name in HEAD_NAMES.items() if part in absent and name in named]
     num_tokens = config.num_tokens or config.vocab_size
     more = config.vocab_size - num_tokens
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)

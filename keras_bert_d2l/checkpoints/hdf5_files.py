@@ -24,12 +24,9 @@ _MOST_OBJECTS = 10_000  # BERT large has 2,000
 _MOST_CHARACTERS = 1000  # of a path; those of TensorFlow's BERTs have 100
 _BFLOAT16_BYTES = 2  # Keras writes bfloat16 as an opaque type of this size
 _DTYPES = {h5py.h5t.IEEE_F32LE: "F32", h5py.h5t.IEEE_F16LE: "F16", h5py.h5t.IEEE_F64LE: "F64"}
-_OTHER_DTYPES = {  # of datasets that are not weights, such as a step count
-    h5py.h5t.FLOAT: "other floats",
-    h5py.h5t.INTEGER: "integers",
-    h5py.h5t.STRING: "strings",
-    h5py.h5t.ENUM: "booleans",
-}
+# Kinds of datasets that are not weights, such as a step count.
+_OTHERS = (h5py.h5t.FLOAT, h5py.h5t.INTEGER, h5py.h5t.STRING, h5py.h5t.ENUM)
+_ONLY_PLAIN = "Only plain datasets are read, as Keras writes them without compression."
 _DAMAGE = (ValueError, OSError, RuntimeError, LookupError, TypeError, OverflowError, MemoryError)
 
 
@@ -63,11 +60,12 @@ class _HDF5File(ArrayFile):
         self._sum = 0  # of the bytes of all datasets
         self._seen: set[int] = set()
         self.places: dict[str, Place] = {}
-        with _refusing(path):
+        with _refusing(path, "The file is damaged or of another kind."):
             check(self._file.read(len(_SIGNATURE)) == _SIGNATURE, "it does not begin as HDF5 does")
             # The driver of Python files neither locks the file nor opens another one.
-            with h5py.File(self._file, "r") as file:
-                self._walk(file.id)
+            file = h5py.File(self._file, "r")
+        with _refusing(path, _ONLY_PLAIN), file:
+            self._walk(file.id)
 
     def _walk(self, root: h5py.h5g.GroupID) -> None:
         """Find the datasets of all groups."""
@@ -117,7 +115,7 @@ class _HDF5File(ArrayFile):
             check(not is_found, f"{shown(name)} {problem}")
         kind, shape, start = type.get_class(), dataset.shape, dataset.get_offset()
         is_bfloat16 = (kind, type.get_size()) == (h5py.h5t.OPAQUE, _BFLOAT16_BYTES)
-        dtype = "BF16" if is_bfloat16 else _OTHER_DTYPES.get(kind, "")
+        dtype = "BF16" if is_bfloat16 else "another dtype" if kind in _OTHERS else ""
         dtype = next((spelled for known, spelled in _DTYPES.items() if type.equal(known)), dtype)
         check(dtype != "", f"{shown(name)} has a dtype that weights do not have")
         # Values that were never written have no place: HDF5 would invent them.
@@ -130,13 +128,11 @@ class _HDF5File(ArrayFile):
 
 
 @contextlib.contextmanager
-def _refusing(path: pathlib.Path) -> Iterator[None]:
+def _refusing(path: pathlib.Path, reason: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
         raise ValueError(
-            f"{os.fspath(path)!r} is not an HDF5 file of weights: {error!s:.200}. HDF5 can refer "
-            "to other files and compress values without limit, so only plain datasets are read, as "
-            "Keras writes them. Copy the file again, or save the weights again in the program that "
-            "made them, without compression."
+            f"{os.fspath(path)!r} is not an HDF5 file of weights: {error!s:.200}. {reason} "
+            "Copy the file again, or save the weights again in the program that made them."
         ) from error

@@ -40,7 +40,7 @@ def test_arrays_equal_those_that_h5py_wrote(options, tmp_path):
     for name, array in stored.items():
         np.testing.assert_array_equal(found.read(name), array.astype("float32"), strict=True)
     dtypes = [found.dtypes[name] for name in ("scalar", "half", "step", "text", "large")]
-    assert dtypes == ["F32", "F16", "integers", "strings", "F64"]
+    assert dtypes == ["F32", "F16", "another dtype", "another dtype", "F64"]
     for name in ("step", "text", "large"):
         with pytest.raises(ValueError, match=f"must be F32, F16 or BF16. Received: {name!r}"):
             found.read(name)
@@ -238,6 +238,12 @@ def test_a_hostile_file_is_refused_and_leads_nowhere(kind, tmp_path, monkeypatch
     assert "a.h5' is not an HDF5 file of weights" in str(error.value)
     assert "save the weights again" in str(error.value)
     assert len(str(error.value)) < 700
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path):
+    (tmp_path / "a.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
+    with pytest.raises(ValueError, match="a.h5' is a pointer of Git LFS. Run `git lfs pull`"):
+        open_hdf5([tmp_path / "a.h5"])
 
 
 @pytest.mark.parametrize("size", [1, 100, 1000, 2000, 2090])

@@ -289,7 +289,7 @@ def test_the_error_for_an_unknown_path_says_what_was_looked_for(checkpoint):
     VOCAB.to_file(folder / VOCAB_FILE)
     with pytest.raises(
         FileNotFoundError,
-        match=r"config.json.*\(native\).*bert_model.ckpt.index"
+        match=r"config.json.*\(native, .*bert_config.json \(google"
         r".*contains checkpoints; pass the path of one.*/new, .*/old\.",
     ):
         load_pretrained(folder)
@@ -316,6 +316,9 @@ def test_a_missing_configuration_file_is_reported(editable):
     (editable / CONFIG_FILE).unlink()
     with pytest.raises(FileNotFoundError, match="is not a checkpoint of a known format"):
         load_pretrained(editable)
+    (editable / "ckpt-2.index").touch()
+    with pytest.raises(FileNotFoundError, match="without this ending: '.*ckpt-2'"):
+        load_pretrained(editable / "ckpt-2.index")
     (editable / CONFIG_FILE).symlink_to("nowhere")
     with pytest.raises(FileNotFoundError, match="config.json' is a link to a file that does not"):
         load_pretrained(editable)

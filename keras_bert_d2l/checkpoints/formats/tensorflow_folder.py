@@ -14,6 +14,12 @@ from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE, VOCAB_FILE, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 
+# A remedy for models of Keras 2 around a BERT of transformers.
+SAVE_AS_HDF5 = (
+    "If it is a BERT of transformers in Keras 2, call `model.save_weights('tf_model.h5')` and "
+    "`bert.config.save_pretrained(folder)` there, and pass the folder with both files."
+)
+
 # Lowercasing changes 29 % of the pieces in Google's cased vocabulary and none in the uncased one.
 # The threshold is above 0 because users replace unused pieces with their own words, which may
 # contain uppercase letters.
@@ -34,14 +40,17 @@ def find_prefix(path: pathlib.Path) -> pathlib.Path:
         return found[0]
     # Compare only the name: the file may contain a path on the machine that trained the model.
     state = tf.train.get_checkpoint_state(os.fspath(path))
-    latest = None if state is None else pathlib.PurePath(state.model_checkpoint_path).name
-    for prefix in found:
-        if prefix.name == latest:
-            return prefix
+    latest = "" if state is None else pathlib.PurePath(state.model_checkpoint_path).name
+    if latest in [prefix.name for prefix in found]:
+        return path / latest
     if not found:
+        others = [
+            os.fspath(file) for ending in ("h5", "keras") for file in path.glob(f"*.{ending}")
+        ]
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
             f"{PREFIX}.data-00000-of-00001 are missing."
+            + (f" To load a model of Keras, pass its path: {first_few(others)}." if others else "")
         )
     raise ValueError(
         f"{os.fspath(path)!r} contains {len(found)} checkpoints and no file `checkpoint` that "
@@ -67,7 +76,8 @@ def find_config(prefix: pathlib.Path, *names: str) -> pathlib.Path:
                 return folder / name
     raise FileNotFoundError(
         f"There is no {' or '.join(names)} next to the checkpoint {os.fspath(prefix)!r} or in its "
-        "parent folder. It describes the architecture: copy it from the source of the weights."
+        "parent folder. It describes the architecture: copy it from the source of the weights. "
+        f"{SAVE_AS_HDF5}"
     )
 
 

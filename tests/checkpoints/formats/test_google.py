@@ -390,6 +390,9 @@ def test_a_missing_file_is_named(folder, missing, error, message):
     with pytest.raises(error, match=message):
         model_of(google.describe(folder))
     if missing == INDEX:
+        (folder / "films.h5").touch()
+        with pytest.raises(FileNotFoundError, match="pass its path: .*films.h5"):
+            google.describe(folder)
         with pytest.raises(FileNotFoundError, match="'bert_model.ckpt.index' is missing"):
             google.describe(folder / "bert_model.ckpt")
 

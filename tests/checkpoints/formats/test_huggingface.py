@@ -458,10 +458,10 @@ def test_a_config_of_a_different_model_is_rejected(folder):
 
 def test_missing_files_are_named(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+    with pytest.raises(FileNotFoundError, match="model.safetensors.*tf_model.h5.*config.js"):
         huggingface.describe(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="config.json"):
+    with pytest.raises(FileNotFoundError, match="config.json'.*bert.config.save_pretrained"):
         huggingface.describe(folder)
 
 
@@ -472,6 +472,8 @@ def test_missing_files_are_named(folder):
         ("model.onnx", "onnxruntime"),
         ("onnx/model_quantized.onnx", "onnxruntime"),
         ("model-q8.gguf", "Load the checkpoint"),
+        ("tf_model.h5.crdownload", "Download"),
+        *((name, "save_weights") for name in ("saved_model.pb", "a.keras", "weights.index")),
     ],
 )
 def test_weights_of_other_programs_are_named_with_the_remedy(folder, name, remedy):

@@ -192,7 +192,7 @@ def wrong_shape(file):
     [
         (another_embedding, "word_embeddings/weight:0'.*which must be equal"),
         (two_models, "contains 2 BERTs of transformers"),
-        (keras_bert, "contains no BERT of transformers.*Received: Embedding-Token"),
+        (keras_bert, "contains no BERTs of transformers.*Received: Embedding-Token"),
         (wrong_shape, r"layer.1.output.dense.weight is \(8, 8\) instead of \(8, 16\)"),
         (lambda file: file.pop(f"{BLOCK}1/output"), "lacks weights .*layer.1.output.LayerNorm"),
         (

@@ -164,9 +164,8 @@ def task_of(
     if not fields.get("architectures"):
         classes = tuple(name for name, head in heads_of.items() if head in found)
         raise ValueError(
-            f"{source!r} is a BERT with a task head, {first_few(heads)}, whose class is not known. "
-            f'Add it to this file: "architectures": ["{classes[0]}"]. The classes with such a head '
-            f"are {classes}."
+            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add it to this file: "
+            f'"architectures": ["{classes[0]}"]. The classes with such a head are {classes}.'
         )
     if found != {head}:
         raise ValueError(

@@ -56,6 +56,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE as BERT_CONFIG_FILE
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
@@ -90,13 +91,14 @@ _OTHER_NAMES = {  # files of other names, by their endings
     _TF_FILE: (".h5", ".hdf5"),
 }
 _REMEDIES = {  # for the weights of other programs, by the ending of their files
+    **dict.fromkeys((".crdownload", ".part", ".incomplete"), "Download the file again completely."),
+    **dict.fromkeys(("saved_model.pb", ".keras", ".index"), SAVE_AS_HDF5),
     ".msgpack": (
         "Convert them with transformers 4, with the class that has the same heads: "
         '`BertForPreTraining.from_pretrained("{}", from_flax=True).save_pretrained(folder)`.'
     ),
     ".onnx": "Load the checkpoint that it was exported from, or run it with onnxruntime.",
-    ".gguf": "Load the checkpoint that it was converted from.",
-    ".tflite": "Load the checkpoint that it was converted from.",
+    **dict.fromkeys((".gguf", ".tflite"), "Load the checkpoint that it was converted from."),
 }
 _MLM_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
 _DECODER = "cls.predictions.decoder.weight"
@@ -198,7 +200,8 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
                 f"package does not read. {remedy.format(os.fspath(path))}"
             )
     raise FileNotFoundError(
-        f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {INDEX_FILE}."
+        f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {_TORCH_FILE} nor "
+        f"{_TF_FILE}. Add them to its files: {first_few(os.listdir(path))}."
     )
 
 
@@ -257,7 +260,10 @@ def describe(
         ValueError: A file is damaged, the model is not a BERT, or its task head is unknown.
     """
     folder = transformer_folder(path)
-    config, file = config_from_json(folder / CONFIG_FILE), folder / CONFIG_FILE
+    if not has_file(file := folder / CONFIG_FILE):
+        remedy = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
+        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {remedy}")
+    config = config_from_json(file)
     stored = open_weights(folder)
     prefix, others = wrapper_prefix(stored, _SIGNATURE), stored.metadata.get(NOT_READ)
     names = current_names(stored, prefix)
@@ -341,7 +347,7 @@ def write(
         fields["architectures"] = [ARCHITECTURES[has_mlm, has_nsp]]
     else:  # a task model has no pretraining heads, so their options do not matter
         _check_expressible(task)
-        config = foreign_config.without_heads(config)
+        config, embedding = foreign_config.without_heads(config), embedding_fields(model)
         fields = config_to_dict(config) | config_fields(task)
     weights = stored_weights(model, table(config, task))
     if _DECODER in weights:  # transformers expects the bias of an untied head twice
@@ -349,8 +355,6 @@ def write(
     if vocab is not None:
         fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
-    if task is not None:
-        embedding = embedding_fields(model)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":
@@ -361,9 +365,8 @@ def write(
 
 
 def _is_copy_of_embedding(arrays: NamedArrays) -> bool:
-    if arrays.shapes[_DECODER] != arrays.shapes.get(_TOKEN_EMBEDDING):
-        return False
-    return np.array_equal(arrays.read(_DECODER), arrays.read(_TOKEN_EMBEDDING))
+    have_one_shape = arrays.shapes[_DECODER] == arrays.shapes.get(_TOKEN_EMBEDDING)
+    return have_one_shape and np.array_equal(arrays.read(_DECODER), arrays.read(_TOKEN_EMBEDDING))
 
 
 def _check_expressible(task: ConfigDict) -> None:

@@ -74,10 +74,9 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
         ValueError: The file contains no BERT of transformers, or several.
     """
     named = {path: _named(path) for path in sorted(stored.shapes)}
-    scopes, paths = _paths_of_one_model(stored, named)
-    used = {path for same in paths.values() for path in same}
-    others = {path for path in stored.shapes.keys() - used if not path.startswith(_OPTIMIZER)}
-    metadata = {**stored.metadata, NOT_READ: first_few(others)}
+    scopes, paths = _one_model(stored, named)
+    layers = {path for path in named if not path.startswith(_OPTIMIZER)}
+    metadata = {**stored.metadata, NOT_READ: first_few(layers.difference(*paths.values()))}
     firsts = {name: same[0] for name, same in paths.items()}
     shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
     kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
@@ -104,9 +103,7 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
     )
 
 
-def _paths_of_one_model(
-    stored: NamedArrays, named: Mapping[str, str]
-) -> tuple[str, dict[str, list[str]]]:
+def _one_model(stored: NamedArrays, named: Mapping[str, str]) -> tuple[str, dict[str, list[str]]]:
     """Return the scopes of a BERT, and the paths of each weight by today's name."""
     models: dict[str, dict[str, list[str]]] = {}
     for path, name in named.items():
@@ -116,11 +113,11 @@ def _paths_of_one_model(
             models.setdefault(scopes, {}).setdefault(_torch_name(match["name"]), []).append(path)
     found = [model for model in models.items() if _TOKEN_EMBEDDING in model[1]]
     if len(found) != 1:
-        what = "no BERT of transformers" if not found else f"{len(found)} BERTs of transformers"
         raise ValueError(
-            f"{stored.source!r} contains {what}, whose token embedding is named "
-            f"'.../{_TOKEN_EMBEDDING.replace('.', '/')}:0'. Received: {first_few(stored.shapes)}. "
-            "Save the weights of one `TFBertModel` alone: `model.save_pretrained(folder)`."
+            f"{stored.source!r} contains {len(found) or 'no'} BERTs of transformers, whose token "
+            f"embedding is named '.../{_TOKEN_EMBEDDING.replace('.', '/')}:0'. Received: "
+            f"{first_few(stored.shapes)}. Save the weights of one `TFBertModel` alone: "
+            "`model.save_pretrained(folder)`."
         )
     return found[0]
 
