@@ -79,7 +79,7 @@ class WeightSummary(NamedTuple):
 def inspect_checkpoint(
     path: PathLike, *, num_heads: int | None = None, verify: bool = True
 ) -> tuple[str, Iterator[WeightSummary]]:
-    """Summarize a checkpoint and list its weights, even if it would not load.
+    """Summarize a checkpoint and list its weights, even if they do not fit the configuration.
 
     Args:
         path: The checkpoint, as for `load_pretrained`.
