@@ -138,7 +138,10 @@ def _from_fields(fields: ConfigDict) -> BERTConfig:
 
 
 def task_of(
-    fields: ConfigDict, shapes: Mapping[str, tuple[int, ...]], source: str
+    fields: ConfigDict,
+    shapes: Mapping[str, tuple[int, ...]],
+    source: str,
+    stored_class: str | None = None,
 ) -> ConfigDict | None:
     """Return the task of a checkpoint, or `None` for a BERT without a task.
 
@@ -146,6 +149,8 @@ def task_of(
         fields: The fields of `config.json`.
         shapes: The shapes of the weights by name.
         source: The file of the weights, for messages.
+        stored_class: The class that the file of the weights names. `fields` may have that of the
+            model that it was fine-tuned from.
 
     Raises:
         ValueError: The task of the head is not supported, or a field is damaged.
@@ -155,6 +160,8 @@ def task_of(
     heads = [name for name in shapes if name.partition(".")[0] in heads_of.values()]
     if not heads:
         return None
+    if stored_class in heads_of or (stored_class and fields.get("architectures") is None):
+        fields = {**fields, "architectures": [stored_class]}
     match fields.get("architectures"):
         case [str(architecture), *_]:
             head = heads_of.get(architecture)

@@ -271,9 +271,7 @@ def describe(
     check_extent(config, arrays)
     with errors_naming(file):
         fields = read_json_object(file) | read_cross_encoder(path)
-        if fields.get("architectures") is None and stored.metadata.get(CLASS):
-            fields["architectures"] = [stored.metadata[CLASS]]
-        task = task_of(fields, arrays.shapes, arrays.source)
+        task = task_of(fields, arrays.shapes, arrays.source, stored.metadata.get(CLASS))
     has_mlm, has_nsp, has_pooler = (
         any(name.startswith(beginning) for name in names)
         for beginning in ("cls.predictions.", "cls.seq_relationship.", "bert.pooler.")
