@@ -85,8 +85,6 @@ class BatchModel(Composite, CheckedModel):
     Attributes:
         tokenizer: The tokenizer that the model is used with, or `None`. A `.keras` file and
             `save_pretrained` keep it.
-        preset: Arguments of the KerasHub preset that the model was loaded from, which only
-            `save_pretrained(format="kerashub")` uses, or `None`.
     """
 
     built: bool  # set by keras.Model
@@ -96,10 +94,10 @@ class BatchModel(Composite, CheckedModel):
     split_loss: SplitLoss | None = None
     missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
     tokenizer: TextTokenizer = None
-    preset: ConfigDict | None = None
+    _preset: ConfigDict | None = None  # arguments of its KerasHub preset, to be written back
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in ("tokenizer", "preset"):
+        if name not in ("tokenizer", "_preset"):
             super().__setattr__(name, value)
             return
         if name == "tokenizer" and value is not None:

@@ -35,7 +35,7 @@ class Checkpoint(NamedTuple):
         name: The path of the checkpoint or its name on the Hub, for messages.
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
-        preset: The value of `preset` of the model.
+        preset: The value of `_preset` of the model.
     """
 
     description: str

@@ -112,6 +112,7 @@ _FIELDS: foreign_config.FieldTable = {
 _HEAD_OF_MLM: ConfigDict = {"mlm_activation": "gelu", "mlm_layer_norm_epsilon": 1e-5}
 _OPTIONS = ("lowercase", "strip_accents", "special_tokens_in_strings", "split_on_cjk")
 _FIXED = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+_TRUNCATE = ("round_robin", "waterfall")  # the first is the default
 _OF_LAYERS = ("name", "trainable", "dtype")
 _OF_TASKS = ("backbone", "preprocessor", "num_classes", "activation", "dropout", "pooling_mode")
 _OF_OTHERS = ("normalize", "tokenizer", "sequence_length", "truncate", "config_file", "vocabulary")
@@ -181,18 +182,22 @@ def _embedding_of(fields: ConfigDict, max_len: int) -> ConfigDict:
             "pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS
         ),
         "normalize": checks.check_bool("normalize", fields.get("normalize", True)),
-        "max_len": _length_of(fields, max_len),
+        "max_len": _rows_of(fields, max_len).get("sequence_length"),
         "long_texts": "cut",
     }
 
 
-def _length_of(fields: ConfigDict, max_len: int) -> int | None:
-    """Return the number of tokens in the rows of a preprocessor, if below `max_len`."""
+def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
+    """Return how a preprocessor cuts texts, without a length that `max_len` allows or a default."""
     preprocessor = fields.get("preprocessor")
     options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
-    length = options.get("sequence_length") if isinstance(options, dict) else max_len
-    length = checks.check_integer("sequence_length", length, least=3)
-    return length if length < max_len else None
+    options = options if isinstance(options, dict) else {"sequence_length": max_len}
+    length = checks.check_integer("sequence_length", options.get("sequence_length"), least=3)
+    kept = {"sequence_length": length} if length < max_len else {}
+    truncate = options.get("truncate", _TRUNCATE[0])
+    if checks.check_choice("truncate", truncate, _TRUNCATE) != _TRUNCATE[0]:
+        kept["truncate"] = truncate
+    return kept
 
 
 def is_object(file: pathlib.Path) -> bool:
@@ -242,11 +247,12 @@ def describe(
             task = _task_of(fields, _own_fields(path, *_OWN_FIELDS), bias)
         elif kind == _EMBEDDER:
             embedding = _embedding_of(fields, config.max_len)
-        softmax = "softmax" if fields.get("activation") == "softmax" else None
-        length = _length_of(fields, config.max_len) if embedding is None else None
+        preset = {"activation": "softmax"} if fields.get("activation") == "softmax" else {}
+        if embedding is None:
+            preset |= _rows_of(fields, config.max_len)
     vocab, options = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
-    preset = {name: x for name, x in (("activation", softmax), ("sequence_length", length)) if x}
-    note = f" (kept for its presets, but not applied here: {preset})" if preset else ""
+    kept = ", ".join(f"{name}={value!r}" for name, value in preset.items())
+    note = f" (not applied here, but written back to presets: {kept})" if preset else ""
     known = (f"KerasHub {kind}{note}", config, table(config, task), arrays, vocab, options, task)
     return checkpoint.Checkpoint(*known, embedding=embedding, preset=preset)
 
@@ -266,7 +272,7 @@ def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     arrays = _layers(open_hdf5(files))
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
         arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
-        if kind == _CLASSIFIER and not has_file(path / TASK_WEIGHTS_FILE):
+        if kind in (_CLASSIFIER, _OLD_CLASSIFIER) and not has_file(path / TASK_WEIGHTS_FILE):
             raise FileNotFoundError(
                 f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
                 f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
@@ -340,7 +346,7 @@ def write(
     """
     task = checkpoint.task_fields(model)
     kind = _CLASSIFIER if task else _MLM if _has_mlm(model) else _BACKBONE
-    preset = model.preset or {}
+    preset = model._preset or {}
     arguments = _arguments_of(task, preset) if task else {}
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
     values = weights.stored_weights(model, table(model.bert_config, task))
@@ -352,8 +358,8 @@ def write(
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
         tokenizer = _write_tokenizer(folder, vocab, tokenizer_options)
-        length = preset.get("sequence_length", model.bert_config.max_len)
-        options = {"tokenizer": tokenizer, "sequence_length": length}
+        options = {"tokenizer": tokenizer, "sequence_length": model.bert_config.max_len, **preset}
+        options.pop("activation", None)  # of the head
         preprocessor = _serialized(f"{kind}Preprocessor", options)
     if kind != _BACKBONE:
         head = {name: x for name, x in values.items() if name.startswith(_HEADS[kind])}

@@ -125,10 +125,18 @@ def length(folder):
     return json.loads((folder / "preprocessor.json").read_text())["config"]["sequence_length"]
 
 
-def test_the_summary_names_what_is_only_kept_for_kerashub(unpack, capsys):
-    kb.load_pretrained(unpack("classifier_softmax")[0])
-    kept = "not applied here: {'activation': 'softmax', 'sequence_length': 12}); 2 blocks"
-    assert kept in capsys.readouterr().out
+def test_the_summary_names_what_is_only_kept_for_kerashub(unpack, tmp_path, capsys):
+    folder, *_ = unpack("classifier_softmax")
+    preset = "(not applied here, but written back to presets: activation='softmax', sequence_le"
+    model = kb.load_pretrained(folder).model
+    assert f"{preset}ngth=12); 2 blocks" in capsys.readouterr().out
+    file = folder / "task.json"
+    file.write_text(file.read_text().replace('"round_robin"', '"waterfall"'))
+    model = kb.load_pretrained(folder).model
+    assert f"{preset}ngth=12, truncate='waterfall'); 2 blocks" in capsys.readouterr().out
+    kb.save_pretrained(model, tmp_path / "back", format="kerashub")
+    assert '"truncate": "waterfall"' in (tmp_path / "back/task.json").read_text()
+    assert '"truncate": "waterfall"' in (tmp_path / "back/preprocessor.json").read_text()
 
 
 def weights(file):
@@ -207,6 +215,7 @@ task config.activation {"class_name":"Lambda"} activation.*Lambda
 task config.logit_scale 2.0 logit_scale.*may.change
 task config.dropout 2 dropout
 task config.preprocessor.config.sequence_length "9" sequence_length
+task config.preprocessor.config.truncate "first" truncate.*round_robin
 tokenizer registered_name "keras_hub>GPT2Tokenizer" BertTokenizer.*GPT2
 tokenizer config.lowercase "yes" lowercase.*yes
 tokenizer config.suffix_indicator "@@" suffix_indicator.*tokenizer=False
@@ -259,3 +268,13 @@ def test_a_preset_with_a_missing_or_damaged_file_is_refused(unpack, line):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
         kb.load_pretrained(folder)
     assert str(folder) in str(error.value)
+
+
+def test_the_missing_head_of_an_old_classifier_is_named(unpack):
+    folder, *_ = unpack("classifier_linear")
+    file = folder / "task.json"
+    file.write_text(file.read_text().replace(">BertTextClassifier", ">BertClassifier"))
+    kb.load_pretrained(folder)
+    (folder / "task.weights.h5").unlink()
+    with pytest.raises(FileNotFoundError, match="head of its BertClassifier.*remove task.json"):
+        kb.load_pretrained(folder)
