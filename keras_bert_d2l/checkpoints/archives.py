@@ -30,7 +30,7 @@ from keras_bert_d2l.reading import check_file
 _TAR, _GZIP, _ZIP = (".tar.gz", ".tgz", ".tar"), b"\x1f\x8b", b"PK"
 _CHUNK = 2**20  # bytes
 _MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros behind its data
-_MOST_FILES, _MOST_HEADER_BYTES = 500, 2**18  # a SavedModel has 10 files, each with up to 2 KB
+_MOST_FILES, _MOST_HEADER_BYTES = 500, 2**14  # a SavedModel has 10 files, each with up to 2 KB
 # Weights shrink by a tenth, the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
 _DAMAGE = (
@@ -107,8 +107,11 @@ _Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 def is_tar(path: pathlib.Path) -> bool:
     """Return whether a file is a tar archive, compressed or not, by its name or first bytes."""
     with path.open("rb") as file:
-        start = file.read(tarfile.BLOCKSIZE)
-    return path.name.endswith(_TAR) or start.startswith(_GZIP) or start[257:262] == b"ustar"
+        start = file.read(2 * tarfile.BLOCKSIZE)
+    if start.startswith(_GZIP):
+        with contextlib.suppress(zlib.error):
+            start = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, tarfile.BLOCKSIZE)
+    return path.name.endswith(_TAR) or start[257:262] == b"ustar"
 
 
 def _tar_members(file: io.BufferedReader) -> Iterator[_Member]:
@@ -117,14 +120,14 @@ def _tar_members(file: io.BufferedReader) -> Iterator[_Member]:
         limited = Limited(content, _MOST_HEADER_BYTES)
         archive = tarfile.TarFile(fileobj=cast(BinaryIO, limited))
         while member := archive.next():
-            vars(archive)["members"] = []  # each has all headers
+            vars(archive).update(members=[], pax_headers={})  # each member has all headers
             is_plain = (member.isreg() and not member.issparse()) or member.isdir()
             check(is_plain, f"{shown(member.name)} is neither a file nor a folder")
             check(member.size >= 0, f"{shown(member.name)} has a negative size")
             reader = functools.partial(archive.extractfile, member)
-            left, limited.left = limited.left, math.inf
+            limited.left = math.inf
             yield member.name, member.size, cast(Callable, reader) if member.isreg() else None
-            limited.left = left
+            limited.left = _MOST_HEADER_BYTES  # of the next file
         while rest := content.read(_CHUNK):  # the checksum is at the end
             yield "", len(rest), None
 

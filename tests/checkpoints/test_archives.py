@@ -65,6 +65,18 @@ def test_wanted_files_are_unpacked_and_removed_with_the_object(folder, tmp_path)
         assert not path.exists()
 
 
+@pytest.mark.parametrize("content", [gzip.compress(b"text" * 999), gzip.compress(b""), b"\x1f\x8b"])
+def test_a_compressed_file_of_another_kind_is_not_taken_for_an_archive(content, tmp_path):
+    (tmp_path / "corpus.txt.gz").write_bytes(content)
+    assert not is_tar(tmp_path / "corpus.txt.gz")
+
+
+def test_an_archive_may_have_as_many_files_with_pax_headers_as_others(tmp_path):
+    many = (member(f"{n}", b"", pax_headers={"mtime": "1.5"}) for n in range(498))
+    (tmp_path / "a.tar.gz").write_bytes(packed(*many, member("model.pb")))
+    assert files(Unpacked(tmp_path / "a.tar.gz", WANTED).folder) == {"model.pb": b"x"}
+
+
 def link(kind, target="/etc/passwd"):
     return packed(member("assets/vocab.txt", b"", type=kind, linkname=target))
 
@@ -122,7 +134,7 @@ HOSTILE = {
     "a file twice": (packed(member("model.pb"), member("model.pb")), "two files 'model.pb'"),
     "a claimed size": (packed(member("model.pb", size=2**40)), "far larger than it can be"),
     "a bomb of zeros": (packed(after=ZEROS * 70), "far larger than it can be"),
-    "many files": (packed(*(member(f"{n}") for n in range(501))), "more than 500 files|too long"),
+    "many files": (packed(*(member(f"{n}") for n in range(501))), "more than 500 files"),
     "zeros behind the archive": (GOOD_TAR + ZEROS, "many zeros follow its content"),
     "a truncated archive": (GOOD_TAR[:-9], "is not a complete archive"),
     "a wrong checksum": (GOOD_TAR[:-8] + b"abcdefgh", "CRC check failed"),
