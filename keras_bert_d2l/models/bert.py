@@ -356,16 +356,17 @@ class BERTModel(BatchModel):
         super().compile(optimizer, loss, **options)
 
     def check_config(self) -> None:
-        """Raise a `ValueError` if the MLM head has options that `bert_config` cannot express."""
+        """Raise a `ValueError` if the MLM head is not the one that `bert_config` describes."""
         head, config = self.mlm, self.bert_config
         differ = [name for name, value in config.of_mlm().items() if getattr(head, name) != value]
         if head.mlm_head == "linear":  # has no hidden layer
             differ = []
         if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):
             raise ValueError(
-                "`MaskLM` must have the options of the encoder, because one configuration is saved "
-                f"for both. Received: different {differ or 'token_embedding'}. Create it with the "
-                "same, or save the encoder alone, as `BERTModel.from_layers(encoder)`."
+                "A `MaskLM` must have the activation and layer normalization of the configuration "
+                "(`mlm_activation`, if it is set) and the token embedding of the encoder. "
+                f"Received: different {differ or 'token_embedding'}. Create it with the same, or "
+                "save the encoder alone, as `BERTModel.from_layers(encoder)`."
             )
 
     def get_config(self) -> ConfigDict:

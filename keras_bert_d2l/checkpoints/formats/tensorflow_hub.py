@@ -25,6 +25,7 @@ from keras_bert_d2l.checkpoints.archives import Unpacked, is_tar
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
@@ -88,9 +89,10 @@ def describe(
     names = garden_names.bert_names(stored)
     if not names:
         raise ValueError(
-            f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. Pass the folder with the "
-            "config.json of a model of transformers or KerasHub, a preprocessing model to "
-            "`load_tokenizer`, and the checkpoint of a model that this package has exported."
+            f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. For a preprocessing model, "
+            "use `load_tokenizer`. For a model that this package exported, pass its checkpoint. "
+            "For a file of transformers or KerasHub, pass its folder, which has a config.json. "
+            f"{SAVE_AS_HDF5}"
         )
     arrays = stored.select(names)
     sizes = garden_names.bert_sizes(arrays)
@@ -210,7 +212,8 @@ def _activation(folder: pathlib.Path) -> str:
     if len(activations) != 1:
         raise ValueError(
             f"{GRAPH_FILE!r} is damaged, or its blocks do not have the activation of a BERT: it "
-            f"computes {shown_names(sorted(activations)) or 'neither GELU nor ReLU'}"
+            f"computes {shown_names(sorted(activations)) or 'neither GELU nor ReLU'}. "
+            "Copy it again, or load the model that it was fine-tuned from."
         )
     return activations.pop()
 

@@ -189,7 +189,7 @@ FOLDERS = {
     "no data": (written(DATA, None), "no file .*data-00000"),
     "half the data": (lambda path: os.truncate(path / DATA, 9000), "is not a readable|cannot be"),
     "no graph": (written(GRAPH, None), "no file 'saved_model.pb'|not a checkpoint of a known"),
-    "another activation": (written(GRAPH, b"\n\3Elu"), "computes neither GELU nor ReLU"),
+    "another activation": (written(GRAPH, b"\n\3Elu"), "computes neither GELU nor ReLU. Copy it"),
     "a large graph": (lambda path: os.truncate(path / GRAPH, 2**26 + 1), "more than 67|far larger"),
     "two vocabularies": (written("assets/vocab_1.txt", SPECIAL), "it has 2 vocabularies"),
     "a small vocabulary": (written(VOCAB, b"a\nb\n"), "vocab.txt"),
@@ -230,7 +230,7 @@ def test_a_hostile_file_of_keras_is_refused(weights, tmp_path):
         if weights:
             archive.write(tmp_path / "a.h5", "model.weights.h5")
     for name in ("a.h5", "a.keras"):
-        message = "Pass the folder with the config.json|is incomplete: There is no file"
+        message = "pass its folder, which has a config.json|is incomplete: There is no file"
         with pytest.raises((ValueError, FileNotFoundError), match=f"{name}.*({message})"):
             kb.load_pretrained(tmp_path / name)
 
@@ -240,7 +240,7 @@ def test_other_files_are_left_to_keras_and_to_load_tokenizer(tmp_path):
         archive.writestr("config.json", "{}")
     with pytest.raises(FileNotFoundError, match="keras.models.load_model"):
         kb.load_pretrained(tmp_path / "a.keras")
-    with pytest.raises(ValueError, match="a preprocessing model to `load_tokenizer`"):
+    with pytest.raises(ValueError, match="For a preprocessing model, use `load_tokenizer`"):
         kb.load_pretrained(FILES / "cased_preprocess")
     with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         kb.load_tokenizer(FILES / "fine_tuned.h5")

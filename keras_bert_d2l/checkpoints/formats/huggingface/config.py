@@ -171,8 +171,9 @@ def task_of(
     if not fields.get("architectures"):
         classes = tuple(name for name, head in heads_of.items() if head in found)
         raise ValueError(
-            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add it to this file: "
-            f'"architectures": ["{classes[0]}"]. The classes with such a head are {classes}.'
+            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
+            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
+            f"{classes}."
         )
     if found != {head}:
         raise ValueError(

@@ -201,7 +201,8 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
             )
     raise FileNotFoundError(
         f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {_TORCH_FILE} nor "
-        f"{_TF_FILE}. Add them to its files: {first_few(os.listdir(path))}."
+        f"{_TF_FILE}. Copy one of them to the folder, which contains: "
+        f"{first_few(os.listdir(path))}."
     )
 
 
