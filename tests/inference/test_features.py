@@ -33,7 +33,7 @@ def test_vectors_are_those_of_the_chosen_layers_without_padding(words_bert, word
     assert found[2].tokens == ("[CLS]", "good", "dog", "##s", "sat", "[SEP]")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pooling_gives_one_vector_for_each_layer(words_bert, words_tokenizer):
     states = [states_of(words_bert, words_tokenizer, text)[1:] for text in TEXTS[:4]]
     for pooling, pool in (("cls", lambda X: X[:, 0]), ("mean", np.mean), ("max", np.max)):

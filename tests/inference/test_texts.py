@@ -156,7 +156,11 @@ def test_vectors_of_a_bert_follow_its_weights_and_reuse_its_graph(change, fresh_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("x", [["cat"], {"texts": ["cat"], "texts_b": ["dog"]}], ids=["1", "2"])
+@pytest.mark.parametrize(
+    "x",
+    [["cat"], pytest.param({"texts": ["cat"], "texts_b": ["dog"]}, marks=pytest.mark.long)],
+    ids=["1", "2"],
+)
 def test_predict_builds_no_pipeline_for_one_batch(x, fresh_bert, monkeypatch):
     model = kb.SequenceClassifier(fresh_bert, ["a", "b"])
     many = {name: text * 40 for name, text in x.items()} if isinstance(x, dict) else x * 40

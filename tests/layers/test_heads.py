@@ -139,7 +139,7 @@ def test_a_tied_head_without_its_embedding_above_is_not_restored():
             unconnected.get_config()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_a_keras_file_keeps_frozen_and_quantized_layers_inside_the_layers(tmp_path):
     model, encoder, _ = own_model()

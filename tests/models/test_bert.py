@@ -71,7 +71,10 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
         make_model()(features)
 
 
-@pytest.mark.parametrize("config", [{}, {"num_segments": 3, "first_segment_id": 1}])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param({}, marks=pytest.mark.long), {"num_segments": 3, "first_segment_id": 1}],
+)
 def test_segments_may_be_omitted_which_means_zeros(make_model, make_batch, config):
     features, labels, weights = make_batch()
     without = {name: x for name, x in features.items() if name != "segments"}

@@ -116,7 +116,7 @@ TASKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", nightly_except({"weighted classes", "spans"}, TASKS))
+@pytest.mark.parametrize("task", nightly_except({"weighted classes"}, TASKS))
 @pytest.mark.parametrize("weighted", nightly_except({True}, [False, True]))
 def test_micro_batches_of_each_task(task, weighted, make_batch):
     make_task, kind, options = TASKS[task]

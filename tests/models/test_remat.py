@@ -29,7 +29,7 @@ def check_same(data, **options):
         np.testing.assert_allclose(two, one, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_is_the_same_with_its_dropout(make_batch, monkeypatch):
     blocks = []
 

@@ -88,6 +88,7 @@ def registered(monkeypatch):
     kb.register_task(OrderTask())
 
 
+@pytest.mark.long
 def test_a_task_of_another_module_is_trained_evaluated_reported_exported_and_asked(
     tmp_path, monkeypatch, capsys
 ):

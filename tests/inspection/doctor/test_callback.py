@@ -51,7 +51,7 @@ def test_losses_that_rise_or_stay_are_reported(model):
     assert report_after([CHANCE] * 600, model) == ["flat loss"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fit_that_diverges_is_reported(model):
     tokens = np.random.default_rng(0).integers(0, 20, (8, 6))
     features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(8, 6)}

@@ -209,7 +209,7 @@ def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
     np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_epoch_is_printed_with_its_number_and_its_loss(capsys):
     teacher, data = make_teacher("classify")
     kb.distill(teacher, data, [1], epochs=2, verbose=2)
@@ -220,7 +220,7 @@ def test_every_epoch_is_printed_with_its_number_and_its_loss(capsys):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_student_that_diverges_is_not_returned():
     teacher, data = make_teacher("classify")
     with pytest.raises(FloatingPointError, match="diverged: the loss of epoch"):

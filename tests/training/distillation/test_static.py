@@ -84,6 +84,7 @@ def test_texts_change_the_table_as_ridge_regression_does(teacher, student):
     np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Truncated to")
 def test_the_student_reads_texts_as_far_as_the_teacher(teacher):
     bert = kb.BERTModel.from_bert_config(teacher.bert_config)

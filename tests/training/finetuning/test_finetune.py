@@ -207,7 +207,7 @@ def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monk
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_has_no_checkpoint_before_the_end_of_its_first_epoch(tmp_path):
     run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
     with pytest.raises(TrainingInterrupted):
@@ -254,7 +254,7 @@ def test_patience_ends_a_run_that_stops_improving():
     assert [state.is_over(epochs, patience=None) for epochs in (4, 5)] == [True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ends_after_the_epochs_of_its_patience(tmp_path):
     values = iter([0.1, 0.5, 0.9, 0.7, 1.0])  # the first is for a check before training
     options = {**OPTIONS, "epochs": 5, "patience": 1, "monitor": "val_f1"}
