@@ -1,8 +1,7 @@
 """Archives of a model: `.tar.gz`, as TensorFlow Hub serves them, and `.keras`, a zip archive.
 
-The files that a format reads are unpacked to a temporary folder, which is removed with the object
-that stands for it. Nothing else of an archive is written: no link, no device, and no file with a
-name that leads elsewhere.
+The files that a format reads are unpacked to a temporary folder, which exists as long as its object
+`Unpacked`. Nothing else is written: no link, no device, and no file outside of that folder.
 """
 
 import contextlib

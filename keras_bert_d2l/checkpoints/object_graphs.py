@@ -51,7 +51,7 @@ def open_object_graph(prefix: pathlib.Path) -> NamedArrays:
 
 
 def attributes_of(prefix: pathlib.Path) -> set[str]:
-    """Return the names of all attributes by which the objects of a checkpoint were found."""
+    """Return the names of all attributes in the object graph of a checkpoint."""
     return {edge.local_name for node in _read_graph(prefix).nodes for edge in node.children}
 
 

@@ -11,8 +11,8 @@ A preset is a folder that `save_to_preset` writes. It contains
 - `metadata.json`, which KerasHub does not read. This package stores there what KerasHub cannot
   express: the names of labels, and which rules the tokenizer follows for rare characters.
 
-The classes in the files are only compared with the known names. Nothing is imported or created from
-them.
+The files name classes of Keras. The package only checks that it knows a name: it imports no class,
+and creates no object from the files.
 
 KerasHub's BERT has the tanh approximation of GELU and a normalization with 1e-12. Its MLM head has
 the exact GELU and 1e-5.
