@@ -1,0 +1,89 @@
+"""Attention to nearby tokens, in blocks: its time grows with T times the window instead of T squared.
+
+B batch, T tokens, N heads, H width of a head, W half of the window, C chunks of W tokens.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.layers.kernels.attention import masked_softmax, transpose
+from keras_bert_d2l.types import Tensor
+
+_LEAST_CHUNKS = 8  # for fewer, the complete matrix of scores is faster
+
+
+def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
+    """Return which keys are in the windows of queries.
+
+    Args:
+        window: Width of the window, in tokens: a query attends to keys up to `window // 2` away.
+        queries: Positions of the queries, int `(Q,)` or `(B, Q)`.
+        num_keys: Number of keys, K.
+
+    Returns: bool `(1, Q, K)` or `(B, Q, K)`.
+    """
+    queries = queries[None] if len(queries.shape) == 1 else queries
+    distance = ops.abs(queries[:, :, None] - ops.arange(num_keys, dtype="int32"))
+    return distance <= window // 2
+
+
+def is_worthwhile(window: int, num_tokens: int | None) -> bool:
+    """Return whether attention in blocks is faster for a number of tokens, `None` if unknown."""
+    return num_tokens is not None and num_tokens >= _LEAST_CHUNKS * (window // 2)
+
+
+def local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Compute scaled dot-product attention in which each query sees the keys of its window.
+
+    Every chunk of W queries attends to its own and the two neighboring chunks of keys, in which
+    those outside the window are masked.
+
+    Source: Beltagy et al. 2020 (Longformer), section 3.1; Warner et al. 2024 (ModernBERT).
+
+    Args:
+        q: Queries, `(B, T, N, H)`.
+        k: Keys, `(B, T, N, H)`.
+        v: Values, `(B, T, N, H)`.
+        window: Width of the window, in tokens, at least 2.
+        mask: Keys to attend to, bool `(B, 1, T)`. `None`: all keys.
+        dropout: Function to apply to the weights.
+
+    Returns: The output, `(B, T, N, H)`.
+    """
+    (B, T, N, H), W = ops.shape(q), window // 2
+    C = -(-T // W)
+    padding = ((0, 0), (0, C * W - T), (0, 0), (0, 0))
+    is_key = ops.ones((1, T), "bool") if mask is None else mask[:, 0]
+    is_key = ops.pad(is_key, ((0, 0), (W, C * W - T + W)))  # (B or 1, W + C W + W)
+
+    def chunks(x: Tensor) -> Tensor:
+        x = ops.reshape(ops.pad(x, padding), (B * C, W, N, H))
+        return transpose(x, (0, 2, 1, 3))  # (B C, N, W, H)
+
+    def with_neighbors(x: Tensor) -> Tensor:
+        x = ops.reshape(
+            ops.pad(x, ((0, 0), (W, C * W - T + W), (0, 0), (0, 0))), (B, C + 2, W, N, H)
+        )
+        x = ops.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)
+        return transpose(ops.reshape(x, (B * C, 3 * W, N, H)), (0, 2, 1, 3))  # (B C, N, 3 W, H)
+
+    rows = ops.reshape(is_key, (-1, C + 2, W))
+    is_key = ops.concatenate([rows[:, :-2], rows[:, 1:-1], rows[:, 2:]], axis=2)  # (B or 1, C, 3 W)
+    is_key = ops.broadcast_to(is_key, (B, C, 3 * W))
+    in_window = np.abs(np.arange(W)[:, None] + W - np.arange(3 * W)) <= W  # (W, 3 W)
+    is_seen = ops.reshape(is_key, (B * C, 1, 1, 3 * W)) & in_window  # (B C, 1, W, 3 W)
+    scores = ops.matmul(chunks(q * H**-0.5), transpose(with_neighbors(k), (0, 1, 3, 2)))
+    weights = masked_softmax(scores, is_seen)  # (B C, N, W, 3 W)
+    output = ops.matmul(dropout(weights) if dropout else weights, with_neighbors(v))
+    output = ops.reshape(transpose(output, (0, 2, 1, 3)), (B, C * W, N, H))
+    return output[:, :T]
