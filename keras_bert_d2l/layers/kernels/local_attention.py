@@ -1,4 +1,4 @@
-"""Attention to nearby tokens, in blocks: its time grows with T times the window instead of T squared.
+"""Attention to nearby tokens, in blocks: its time grows with the window instead of the row.
 
 B batch, T tokens, N heads, H width of a head, W half of the window, C chunks of W tokens.
 """
