@@ -148,8 +148,8 @@ def convert_checkpoint(
 ) -> None:
     """Convert a checkpoint to a different format and print a one-line summary of it.
 
-    The pooling that a folder of sentence-transformers defines is kept in the formats `"native"` and
-    `"huggingface"`.
+    The pooling that a folder of sentence-transformers or a `BertTextEmbedder` of KerasHub defines
+    is kept in the formats `"native"`, `"huggingface"` and `"kerashub"`.
 
     Args:
         source: The checkpoint to read, as for `load_pretrained`.
@@ -177,9 +177,9 @@ def convert_checkpoint(
     checkpoint = open_checkpoint(source, num_heads)
     model, embedding = load_model(checkpoint), checkpoint.embedding
     print(summary(checkpoint))
-    if embedding and (
-        format not in ("native", "huggingface") or embedding["pooling"] not in POOLINGS
-    ):
+    # KerasHub's `write` refuses other poolings instead.
+    stored = _FOR_TASKS if embedding and embedding["pooling"] in POOLINGS else ("kerashub",)
+    if embedding and format not in stored:
         print(f"The format {format!r} cannot store how texts are embedded: {embedding}.")
         embedding = None
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.

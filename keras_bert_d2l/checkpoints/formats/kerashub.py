@@ -28,6 +28,7 @@ import warnings
 from typing import cast
 
 import keras
+import numpy as np
 
 from keras_bert_d2l import checks
 from keras_bert_d2l.checkpoints import weights
@@ -40,6 +41,7 @@ from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json_object
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -55,7 +57,7 @@ FILES = (TASK_FILE, METADATA_FILE, PREPROCESSOR_FILE, WEIGHTS_FILE, TASK_WEIGHTS
 _BACKBONE, _MLM, _EMBEDDER = "BertBackbone", "BertMaskedLM", "BertTextEmbedder"
 _CLASSIFIER, _OLD_CLASSIFIER = "BertTextClassifier", "BertClassifier"
 _TASKS = (_MLM, _CLASSIFIER, _OLD_CLASSIFIER, _EMBEDDER)
-_OWN_FIELDS = ("labels", "long_texts")
+_OWN_FIELDS = ("labels", "long_texts", "max_len")
 _OWN = "keras_bert_d2l"  # the key in `METADATA_FILE`
 
 _ROOT = "layers/bert_backbone/"  # in the file of a whole task
@@ -244,9 +246,10 @@ def describe(
     with errors_naming(file):
         if kind in (_CLASSIFIER, _OLD_CLASSIFIER):
             bias = arrays.shapes.get("layers/dense/vars/1", ())
-            task = _task_of(fields, _own_fields(path, *_OWN_FIELDS), bias)
+            task = _task_of(fields, _own_fields(path, "labels", "long_texts"), bias)
         elif kind == _EMBEDDER:
-            embedding = _embedding_of(fields, config.max_len)
+            own = _own_fields(path, "long_texts", "max_len")
+            embedding = {**_embedding_of(fields, config.max_len), **own}
         preset = {"activation": "softmax"} if fields.get("activation") == "softmax" else {}
         if embedding is None:
             preset |= _rows_of(fields, config.max_len)
@@ -328,42 +331,35 @@ def write(
     folder: pathlib.Path,
     vocab: Vocab | None,
     tokenizer_options: TokenizerOptions,
+    embedding: ConfigDict | None = None,
 ) -> None:
     """Write a preset that KerasHub loads with `from_preset`.
 
-    A `SequenceClassifier` and a `SequenceRegressor` for one score are a `BertTextClassifier`, and a
-    `BERTModel` with KerasHub's MLM head is a `BertMaskedLM`. Any other `BERTModel` is a
-    `BertBackbone`: a warning names the heads that are lost.
-
     Args:
-        model: The model.
+        model: The model; `_task_object` says what it is in KerasHub.
         folder: A new folder, not yet visible to readers.
         vocab: The vocabulary, or `None`.
         tokenizer_options: The options of the tokenizer.
+        embedding: For a `BERTModel`, `Checkpoint.embedding`.
 
     Raises:
         ValueError: KerasHub cannot express the model or the tokenizer. The message names the field.
     """
-    task = checkpoint.task_fields(model)
-    kind = _CLASSIFIER if task else _MLM if _has_mlm(model) else _BACKBONE
-    preset = model._preset or {}
-    arguments = _arguments_of(task, preset) if task else {}
+    config, task = model.bert_config, checkpoint.task_fields(model)
+    fields = task if embedding is None else _fields_of_embedder(model, embedding)
+    rows = {"sequence_length": config.max_len, **(model._preset or {})}
+    kind, arguments = _task_object(model, fields, rows.pop("activation", "linear"))
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
-    values = weights.stored_weights(model, table(model.bert_config, task))
-    write_json(folder / CONFIG_FILE, backbone)
-    body = [name for name in values if name.startswith(_ROOT)]
-    write_hdf5(folder / WEIGHTS_FILE, {name.removeprefix(_ROOT): values[name] for name in body})
-    own = {name: value for name, value in (task or {}).items() if name in _OWN_FIELDS}
+    _write_weights(folder, kind, weights.stored_weights(model, table(config, task)), config)
+    own = {name: value for name, value in (fields or {}).items() if name in _OWN_FIELDS}
     preprocessor = None
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
-        tokenizer = _write_tokenizer(folder, vocab, tokenizer_options)
-        options = {"tokenizer": tokenizer, "sequence_length": model.bert_config.max_len, **preset}
-        options.pop("activation", None)  # of the head
-        preprocessor = _serialized(f"{kind}Preprocessor", options)
+        rows["sequence_length"] = own.get("max_len") or rows["sequence_length"]
+        rows["tokenizer"] = _write_tokenizer(folder, vocab, tokenizer_options)
+        preprocessor = _serialized(f"{kind}Preprocessor", rows)
+    write_json(folder / CONFIG_FILE, backbone)
     if kind != _BACKBONE:
-        head = {name: x for name, x in values.items() if name.startswith(_HEADS[kind])}
-        write_hdf5(folder / TASK_WEIGHTS_FILE, head)
         arguments |= {"backbone": backbone, "preprocessor": preprocessor}
         write_json(folder / TASK_FILE, _serialized(kind, arguments))
         if preprocessor is not None:
@@ -371,16 +367,54 @@ def write(
     write_json(folder / METADATA_FILE, {"keras_version": keras.__version__, _OWN: own})
 
 
-def _arguments_of(task: ConfigDict, preset: ConfigDict) -> ConfigDict:
-    """Return the arguments of a `BertTextClassifier`, also those of the preset it comes from."""
-    number = len(task.get("labels", ()))
-    kind = "SequenceRegressor" if number == 1 else "SequenceClassifier"
-    is_known = (task["kind"], task.get("pooling")) == (kind, "cls")
+def _fields_of_embedder(model: BERTModel | TaskModel, embedding: ConfigDict) -> ConfigDict | None:
+    """Return the task of the `TextEmbedder` that `Checkpoint.embedding` describes."""
+    expected, pooling = f"one of {POOLINGS} for a {_EMBEDDER}", embedding["pooling"]
+    advice = "To write its BERT alone, load it with `load_pretrained` and save that model."
+    checks.check_that(pooling in POOLINGS, "pooling", expected, pooling, advice)
+    return checkpoint.task_fields(TextEmbedder(model, **embedding))
+
+
+def _task_object(
+    model: BERTModel | TaskModel, fields: ConfigDict | None, activation: str
+) -> tuple[str, ConfigDict]:
+    """Return the class that a model is in KerasHub, and the arguments of a task.
+
+    A `SequenceClassifier` and a `SequenceRegressor` for one score are a `BertTextClassifier`, a
+    `TextEmbedder` is a `BertTextEmbedder`, and a `BERTModel` with KerasHub's MLM head is a
+    `BertMaskedLM`. Any other `BERTModel` is a `BertBackbone`.
+
+    Args:
+        model: The model.
+        fields: The fields of its task.
+        activation: The activation of a classifier in the preset that it comes from.
+    """
+    if fields is None:
+        return (_MLM if _has_mlm(model) else _BACKBONE), {}
+    if fields["kind"] == TextEmbedder.__name__:
+        return _EMBEDDER, {"pooling_mode": fields["pooling"], "normalize": fields["normalize"]}
+    number = len(fields.get("labels", ()))
     expected = 'a classifier with several labels or a regressor with one score, and pooling="cls"'
-    checks.check_that(is_known, "model", expected, checkpoint.describe_task(task))
-    activation = task.get("activation", preset.get("activation", "linear"))
-    activation = "sigmoid" if task.get("multi_label") else activation
-    return {"num_classes": number, "activation": activation, "dropout": task["dropout"]}
+    is_known = fields["kind"] == ("SequenceRegressor" if number == 1 else "SequenceClassifier")
+    is_known &= fields.get("pooling") == "cls"
+    checks.check_that(is_known, "model", expected, checkpoint.describe_task(fields))
+    activation = "sigmoid" if fields.get("multi_label") else fields.get("activation", activation)
+    arguments = {"num_classes": number, "activation": activation, "dropout": fields["dropout"]}
+    return _CLASSIFIER, arguments
+
+
+def _write_weights(
+    folder: pathlib.Path, kind: str, values: dict[str, np.ndarray], config: BERTConfig
+) -> None:
+    """Write the files of the weights. A backbone without a pooler gets one of zeros."""
+    width = config.num_hiddens
+    for name, shape in (("0", (width, width)), ("1", (width,))):
+        values.setdefault(f"{_POOLER}/vars/{name}", np.zeros(shape, np.float32))
+    parts = {_ROOT: (WEIGHTS_FILE, len(_ROOT)), _HEADS.get(kind): (TASK_WEIGHTS_FILE, 0)}
+    for start, (file, cut) in parts.items():
+        if start is not None:
+            of_file = {name[cut:]: x for name, x in values.items() if name.startswith(start)}
+            write_hdf5(folder / file, of_file)
 
 
 def _has_mlm(model: BERTModel | TaskModel) -> bool:
@@ -396,7 +430,7 @@ def _checked_fields(model: BERTModel | TaskModel, kind: str) -> ConfigDict:
     heads = model.usable_heads if isinstance(model, BERTModel) else {"pooler": model.hidden}
     fields = foreign_config.their_fields(model.bert_config, _FIELDS)
     ours = foreign_config.without_heads(model.bert_config)
-    ours = dataclasses.replace(ours, pooler="pooler" in heads)
+    ours = dataclasses.replace(ours, pooler="pooler" in heads or kind == _EMBEDDER)
     foreign_config.check_kept(ours, _config_of(fields, _BACKBONE), "KerasHub")
     lost = heads.keys() - {"pooler", "mlm" if kind == _MLM else ""}
     if lost:
