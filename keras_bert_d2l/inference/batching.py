@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.progress import parts, stage
-from keras_bert_d2l.text.tokenizer.framing import frame_tokens
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import Tensor
@@ -85,7 +85,9 @@ class TextRows:
     def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of some texts, the first of which has the index `first`."""
         ids = [self.tokenizer.tokenize(texts) for texts in sides]
-        lengths = sum(texts.row_lengths().numpy() + 1 for texts in ids) + 1
+        vocab = self.tokenizer.vocab
+        num_added = ADDED_TO_ONE if len(ids) == 1 else vocab.added_to_pair
+        lengths = sum(texts.row_lengths().numpy() for texts in ids) + num_added
         num_truncated = int((lengths > self.max_len).sum())
         if num_truncated and not self.truncate:
             longest = int(lengths.argmax())
@@ -97,7 +99,6 @@ class TextRows:
             )
         self.num_truncated += num_truncated
         max_len = min(self.max_len, padded_length(lengths))
-        vocab = self.tokenizer.vocab
         return frame_tokens(*ids, vocab=vocab, max_len=max_len, truncation=self.truncation)
 
     def warn(self) -> None:

@@ -76,8 +76,7 @@ def pseudo_log_likelihoods(
     if not counts.all():
         text = texts[int(first[counts.argmin()])]
         raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
-    continues = np.array([word_wise and token.startswith("##") for token in vocab.tokens])
-    ends = _ends_of_words(continues[tokens])  # (different texts, T)
+    ends = _ends_of_words(vocab.continues[tokens] & word_wise)  # (different texts, T)
     sums = np.zeros(len(tokens))
     is_tensorflow = keras.backend.backend() == "tensorflow"
     step = 1 if is_tensorflow else 8

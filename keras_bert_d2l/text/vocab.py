@@ -1,5 +1,6 @@
 """The vocabulary: a two-way map between tokens and ids, stored as `vocab.txt`."""
 
+import functools
 import hashlib
 import os
 import pathlib
@@ -50,6 +51,8 @@ class Vocab:
         cls_id: Id of the token that starts a sequence.
         sep_id: Id of the token that ends each text.
         mask_id: Id of the token that replaces masked tokens.
+        num_separators: Number of separators between the texts of a pair.
+        added_to_pair: Number of special tokens in the row of a pair.
         fingerprint: SHA-256 of the contents of `vocab.txt`, 64 hexadecimal digits.
 
     Raises:
@@ -85,7 +88,14 @@ class Vocab:
         self.special_tokens = _find_specials(self._ids)
         self.special_ids = tuple(self._ids[token] for token in self.special_tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
+        self.num_separators = 1
+        self.added_to_pair = 2 + self.num_separators
         self.fingerprint = hashlib.sha256(self._text().encode("utf-8")).hexdigest()
+
+    @functools.cached_property
+    def continues(self) -> np.ndarray:
+        """Whether each token continues a word, bool `(V,)`."""
+        return np.array([token.startswith("##") and token != "##" for token in self.tokens])
 
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":

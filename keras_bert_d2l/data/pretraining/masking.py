@@ -331,9 +331,9 @@ def _mask_rows(
     count = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
     count = tf.clip_by_value(tf.cast(count, tf.int32), 1, num_predictions)
     count = tf.minimum(count, tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32))
-    continues = np.array([token.startswith("##") and token != "##" for token in vocab.tokens])
+    is_piece = tf.gather(vocab.continues, tokens)
     positions, units = choose_positions(
-        is_candidate, tf.gather(continues, tokens), count, keys, masking.strategy, num_predictions
+        is_candidate, is_piece, count, keys, masking.strategy, num_predictions
     )
     is_real = positions < num_tokens  # T marks an unused slot
     positions = tf.where(is_real, positions, 0)  # (B, P)

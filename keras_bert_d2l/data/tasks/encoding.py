@@ -29,17 +29,18 @@ def encoded_texts(
 ) -> Fields:
     """Encode texts or pairs, one row each."""
     sides = [side for side in (examples.texts, examples.texts_b) if side is not None]
-    framing.check_max_len(options.max_len, len(sides))
+    vocab = tokenizer.vocab
+    framing.check_max_len(options.max_len, len(sides), vocab)
     names, ids = names_and_ids(examples, options.labels)
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = framing.frame_tokens(*texts, vocab=tokenizer.vocab, max_len=options.max_len)
+        batch = framing.frame_tokens(*texts, vocab=vocab, max_len=options.max_len)
         full_lengths = tf.add_n([side.row_lengths() for side in texts])
         return (*unpadded(batch), full_lengths)
 
     tokens, lengths, seconds, full_lengths = in_parts(in_part, len(examples), TEXTS_TOGETHER)
-    full_lengths += framing.ADDED_TO_PAIR if len(sides) == 2 else framing.ADDED_TO_ONE
+    full_lengths += vocab.added_to_pair if len(sides) == 2 else framing.ADDED_TO_ONE
     return {
         "label_names": names,
         "tokens": tokens,

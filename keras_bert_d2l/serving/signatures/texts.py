@@ -18,7 +18,7 @@ from keras_bert_d2l.serving.signatures.signature import (
     traced_once,
 )
 from keras_bert_d2l.text.normalization import encode
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, ADDED_TO_PAIR, frame_tokens, require
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab import Vocab
@@ -152,7 +152,7 @@ class TextBatches:
         text, text_b = checked_pairs(text, text_b)
         pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
         batch = frame_tokens(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
-        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + ADDED_TO_PAIR
+        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + self.vocab.added_to_pair
         return self.trim(batch), num_tokens > self.max_len
 
 

@@ -102,7 +102,7 @@ class QuestionAnswerer(TaskModel):
         texts = as_tensors(x)
         check_examples(texts, y)
         lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
-        check_questions(lengths.numpy(), *self.window_sizes)
+        check_questions(lengths.numpy(), *self.window_sizes, self.tokenizer.vocab.added_to_pair)
         return texts
 
     def text_batch(self, texts: Texts) -> Batch:
@@ -119,9 +119,6 @@ class QuestionAnswerer(TaskModel):
         spans = self.tokenizer.answer_spans(batch, starts, ends)
         labels = window_labels(spans, batch["rows"], starts)
         return labels, *(tf.gather(of_questions, batch["rows"]) for of_questions in weights)
-
-
-_ADDED = 3  # number of special tokens around a question and a context
 
 
 def answer_tensors(answers: object) -> Tensor:
@@ -211,24 +208,29 @@ def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
     return starts, tf.where(lengths > 0, starts + lengths, -1)
 
 
-def longest_question(max_len: int, overlap: int) -> int:
+def longest_question(max_len: int, overlap: int, num_added: int) -> int:
     """Return the maximum question length for which every window contains new context.
+
+    Args:
+        max_len: Number of tokens in a window.
+        overlap: Number of tokens that a window shares with the next one.
+        num_added: Number of special tokens in a window.
 
     Raises:
         ValueError: Even a one-token question does not fit.
     """
-    most = max_len - _ADDED - overlap - 1
-    if most < 1:
+    room = max_len - num_added - 1
+    if (most := room - overlap) < 1:
         raise ValueError(
             "`overlap` must leave space in each window for a question and new context: it must be "
-            f"below {max_len - _ADDED - 1} for max_len={max_len}. Received: overlap={overlap}."
+            f"below {room} for max_len={max_len}. Received: overlap={overlap}."
         )
     return most
 
 
-def check_questions(lengths: np.ndarray, max_len: int, overlap: int) -> None:
+def check_questions(lengths: np.ndarray, max_len: int, overlap: int, num_added: int) -> None:
     """Raise `ValueError` if a question has so many tokens that a window has no new context."""
-    most = longest_question(max_len, overlap)
+    most = longest_question(max_len, overlap, num_added)
     for number in np.flatnonzero(lengths > most)[:1]:
         raise ValueError(
             f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "

@@ -152,7 +152,8 @@ def answer(
         texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    check_questions(_num_tokens(tokenizer, asked), max_len, overlap)
+    num_added = tokenizer.vocab.added_to_pair
+    check_questions(_num_tokens(tokenizer, asked), max_len, overlap, num_added)
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
         tensors = tokenizer.windows(asked[some], texts[some], max_len, overlap)
@@ -229,7 +230,9 @@ def fitting_questions(
         overlap: As for `answer`.
     """
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    return _num_tokens(tokenizer_of(model), questions) <= longest_question(max_len, overlap)
+    tokenizer = tokenizer_of(model)
+    most = longest_question(max_len, overlap, tokenizer.vocab.added_to_pair)
+    return _num_tokens(tokenizer, questions) <= most
 
 
 def _window_sizes(

@@ -15,7 +15,6 @@ from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts,
 from keras_bert_d2l.tasks.answer import window_labels
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_PAIR
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
@@ -50,9 +49,10 @@ def encoded_questions(
     tokens, lengths, seconds, spans, owners = in_parts(in_part, len(fitting), _QUESTIONS_TOGETHER)
     num_rows = np.bincount(owners, minlength=len(examples))
     # The rows of one context overlap, and each repeats the question.
-    alone = lengths - question_lengths[owners] - ADDED_TO_PAIR - overlap
+    added = tokenizer.vocab.added_to_pair
+    alone = lengths - question_lengths[owners] - added - overlap
     full_lengths = np.bincount(owners, alone, len(examples)).astype(np.int32)
-    full_lengths += (num_rows > 0) * (question_lengths + ADDED_TO_PAIR + overlap)
+    full_lengths += (num_rows > 0) * (question_lengths + added + overlap)
     spans_of_rows = None
     if examples.answers is not None:
         spans_of_rows = spans
@@ -81,7 +81,7 @@ def _question_lengths(
         len(examples),
         TEXTS_TOGETHER,
     )
-    fitting = np.flatnonzero(max_len - ADDED_TO_PAIR - lengths > overlap)
+    fitting = np.flatnonzero(max_len - tokenizer.vocab.added_to_pair - lengths > overlap)
     if not len(fitting):
         raise ValueError(
             f"A question must leave more than overlap={overlap} tokens of max_len={max_len} for "

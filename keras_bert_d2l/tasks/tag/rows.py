@@ -21,7 +21,6 @@ from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
-_CONTINUED = "##"
 _NO_WORD = -1
 
 
@@ -39,13 +38,6 @@ class Window(NamedTuple):
     end: int
     begin: int
     stop: int
-
-
-def continues_word(vocab: Vocab) -> np.ndarray:
-    """Return which tokens of a vocabulary continue a word, bool `(V,)`."""
-    return np.array(
-        [token.startswith(_CONTINUED) and token != _CONTINUED for token in vocab.tokens]
-    )
 
 
 def windows(num_tokens: int, room: int) -> list[Window]:
@@ -97,7 +89,7 @@ def split_texts(
     tokens, starts, ends = (
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
-    is_first = ~continues_word(tokenizer.vocab)[tokens] | into_tokens
+    is_first = ~tokenizer.vocab.continues[tokens] | into_tokens
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
         first = np.flatnonzero(is_first[begin:end])
@@ -185,7 +177,7 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
 
     The first token of a word gets its label, in one of the rows.
     """
-    check_max_len(options.max_len, 1)
+    check_max_len(options.max_len, 1, tokenizer.vocab)
     names, ids = names_and_ids(examples, options.labels)
     split = split_words(examples.words, tokenizer)
     rows, vocab = TaggingRows(split, tokenizer.vocab, options.max_len), tokenizer.vocab

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import Answer, ServedModel, TextOptions
 from keras_bert_d2l.serving.signatures.texts import Characters, TextSignatures
-from keras_bert_d2l.tasks.tag.rows import continues_word
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,7 +27,7 @@ class TaggerSignatures(TextSignatures):
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._labels = np.array(run.model.labels, object)
-        self._is_continued = continues_word(tokenizer.vocab)
+        self._is_continued = tokenizer.vocab.continues
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the words of texts and their labels.

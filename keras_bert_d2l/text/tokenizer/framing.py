@@ -14,7 +14,7 @@ from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
 from keras_bert_d2l.types import Tensor
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
-ADDED_TO_ONE, ADDED_TO_PAIR = 2, 3  # start and separator; start and two separators
+ADDED_TO_ONE = 2  # start and separator
 _Function = TypeVar("_Function", bound=Callable)
 
 
@@ -33,6 +33,8 @@ def frame_tokens(
     truncation: str = "longest_first",
 ) -> dict[str, tf.Tensor]:
     """Build padded rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` from token ids.
+
+    A vocabulary such as RoBERTa's has two separators between the texts of a pair.
 
     `Tokenizer` does this with the ids of strings. Use this function for ids from elsewhere, such as
     a `tf.data` pipeline that pairs sentences by itself. It uses TensorFlow ops only.
@@ -64,14 +66,14 @@ def frame_tokens(
         ([[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]], [6, 5])
     """
     check_type("vocab", vocab, Vocab, "Pass `tokenizer.vocab`.")
-    max_len = check_max_len(max_len, 1 if tokens_b is None else 2)
+    max_len = check_max_len(max_len, 1 if tokens_b is None else 2, vocab)
     tokens_a = as_rows(tokens_a)
     if tokens_b is not None:
         tokens_b = as_rows(tokens_b)
         check_same_number(tokens_a, tokens_b)
-    tokens_a, tokens_b = truncate(tokens_a, tokens_b, max_len, truncation)
+    tokens_a, tokens_b = truncate(tokens_a, tokens_b, vocab, max_len, truncation)
     special = (vocab.cls_id, vocab.sep_id, vocab.pad_id)
-    tokens, first_lens, valid_lens = _framed(tokens_a, tokens_b, special, max_len)
+    tokens, first_lens, valid_lens = _framed(tokens_a, tokens_b, special, max_len, vocab)
     num_tokens = tf.shape(tokens)[1] if max_len is None else max_len
     in_first = tf.sequence_mask(first_lens, num_tokens, tf.int32)
     segments = tf.sequence_mask(valid_lens, num_tokens, tf.int32) - in_first
@@ -82,11 +84,11 @@ def sliding_windows(
     questions: Pieces, contexts: Pieces, *, vocab: Vocab, max_len: int, overlap: int
 ) -> dict[str, tf.Tensor]:
     """Return the rows of `Tokenizer.windows` for texts that are already split into pieces."""
-    check_integer("max_len", max_len, ADDED_TO_PAIR + 2)
+    check_integer("max_len", max_len, vocab.added_to_pair + 2)
     check_integer("overlap", overlap, 0)
     question_lengths = questions[0].row_lengths()
     context_lengths = contexts[0].row_lengths()
-    room = tf.constant(max_len - ADDED_TO_PAIR, tf.int64) - question_lengths
+    room = tf.constant(max_len - vocab.added_to_pair, tf.int64) - question_lengths
     message = (
         f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} for its "
         "context. Increase `max_len`, decrease `overlap`, or shorten the question."
@@ -107,8 +109,8 @@ def sliding_windows(
     )
     return {
         **frame_tokens(*tokens, vocab=vocab, max_len=max_len),
-        "starts": frame_values(*starts, 0, max_len),
-        "ends": frame_values(*ends, 0, max_len),
+        "starts": frame_values(*starts, 0, max_len, vocab),
+        "ends": frame_values(*ends, 0, max_len, vocab),
         "rows": tf.cast(rows, tf.int32),
     }
 
@@ -160,18 +162,23 @@ def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf
 
 
 def frame_values(
-    values_a: tf.RaggedTensor, values_b: tf.RaggedTensor | None, outside: int, max_len: int | None
+    values_a: tf.RaggedTensor,
+    values_b: tf.RaggedTensor | None,
+    outside: int,
+    max_len: int | None,
+    vocab: Vocab,
 ) -> tf.Tensor:
     """Arrange one value per token into rows `(B, T)` that match those of `frame_tokens`.
 
     `outside` fills the positions of special tokens and padding.
     """
-    return _framed(values_a, values_b, (outside,) * 3, max_len)[0]
+    return _framed(values_a, values_b, (outside,) * 3, max_len, vocab)[0]
 
 
 def truncate(
     tokens_a: tf.RaggedTensor,
     tokens_b: tf.RaggedTensor | None,
+    vocab: Vocab,
     max_len: int | None,
     truncation: str = "longest_first",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor | None]:
@@ -186,7 +193,7 @@ def truncate(
         return tokens_a if max_len is None else tokens_a[:, : max_len - ADDED_TO_ONE], None
     if max_len is None:
         return tokens_a, tokens_b
-    room = tf.constant(max_len - ADDED_TO_PAIR, tf.int64)
+    room = tf.constant(max_len - vocab.added_to_pair, tf.int64)
     lengths_a, lengths_b = tokens_a.row_lengths(), tokens_b.row_lengths()
     if truncation == "longest_first":
         kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
@@ -215,14 +222,14 @@ def as_rows(ids: Tensor) -> tf.RaggedTensor:
     return tf.cast(ids, tf.int32).with_row_splits_dtype(tf.int64)
 
 
-def check_max_len(max_len: int | None, num_texts: int) -> int | None:
+def check_max_len(max_len: int | None, num_texts: int, vocab: Vocab) -> int | None:
     """Return `max_len` as a plain integer or None.
 
     Raise a `ValueError` if it has no room for one token of each text.
     """
     if max_len is None:
         return None
-    num_added = num_texts + 1
+    num_added = ADDED_TO_ONE if num_texts == 1 else vocab.added_to_pair
     reason = f" ({num_added} special tokens and one token of each text), or None"
     check_integer("max_len", max_len, num_added + num_texts, reason)
     return int(max_len)
@@ -286,6 +293,7 @@ def _framed(
     values_b: tf.RaggedTensor | None,
     special: tuple[int, int, int],
     max_len: int | None,
+    vocab: Vocab,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Arrange values and the special start, end and padding value into padded rows.
 
@@ -293,16 +301,17 @@ def _framed(
     would need many times as many operations.
 
     Returns:
-        The rows `(B, T)`; the length of each row up to the end of its first text, int64 `(B,)`; and
-        its length without padding, int64 `(B,)`.
+        The rows `(B, T)`; the length of each row up to its second text, or its end, int64 `(B,)`;
+        and its length without padding, int64 `(B,)`.
     """
     special = tf.constant(special, values_a.dtype)
     texts = [values_a] if values_b is None else [values_a, values_b]
     flat = tf.concat([*(text.flat_values for text in texts), special], axis=0)
+    texts[1:1] = [None] * (vocab.num_separators - 1) * (len(texts) - 1)  # each adds a separator
     start, end, padding = (tf.size(flat, tf.int64) - n for n in (3, 2, 1))
     lengths = [1 + values_a.row_lengths() + 1]
-    if values_b is not None:
-        lengths.append(lengths[0] + values_b.row_lengths() + 1)
+    for text in texts[1:]:
+        lengths.append(lengths[-1] + (0 if text is None else text.row_lengths()) + 1)
     least = ADDED_TO_ONE  # a batch without rows is as wide as an empty text
     longest = tf.reduce_max(tf.concat([lengths[-1], [least]], 0)) if max_len is None else max_len
     positions = tf.range(tf.cast(longest, tf.int64))
@@ -310,12 +319,15 @@ def _framed(
     places = tf.where(positions == 0, start, padding)
     first, num_before = tf.ones_like(lengths[0]), tf.constant(0, tf.int64)
     for text, length in zip(texts, lengths, strict=True):
-        of_text = (num_before + text.row_starts() - first)[:, tf.newaxis] + positions
         last = length[:, tf.newaxis] - 1
-        is_text = (positions >= first[:, tf.newaxis]) & (positions < last)
-        places = tf.where(is_text, of_text, tf.where(positions == last, end, places))
-        first, num_before = length, num_before + tf.size(text.flat_values, tf.int64)
-    return tf.gather(flat, places), lengths[0], lengths[-1]
+        places = tf.where(positions == last, end, places)
+        if text is not None:
+            of_text = (num_before + text.row_starts() - first)[:, tf.newaxis] + positions
+            is_text = (positions >= first[:, tf.newaxis]) & (positions < last)
+            places = tf.where(is_text, of_text, places)
+            num_before += tf.size(text.flat_values, tf.int64)
+        first = length
+    return tf.gather(flat, places), lengths[-2:][0], lengths[-1]
 
 
 def get_tokens_and_segments(

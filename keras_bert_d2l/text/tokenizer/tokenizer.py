@@ -167,7 +167,7 @@ class Tokenizer(tf.Module):
         max_len: int | None = None,
         truncation: str = "longest_first",
     ) -> dict[str, tf.Tensor]:
-        check_max_len(max_len, 1 if texts_b is None else 2)
+        check_max_len(max_len, 1 if texts_b is None else 2, self.vocab)
         tokens_a = self.tokenize(texts)
         tokens_b = None if texts_b is None else self.tokenize(texts_b)
         return frame_tokens(
@@ -261,16 +261,16 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the words are not strings, or `max_len` has no room for one token.
         """
-        max_len = check_max_len(max_len, 1)
+        max_len = check_max_len(max_len, 1, self.vocab)
         words = _as_words(words)
         pieces = words.with_values(self.tokenize(words.values))
         positions = tf.ragged.range(words.row_lengths())
         word_ids = tf.repeat(tf.cast(positions.values, tf.int32), pieces.values.row_lengths())
         tokens = pieces.merge_dims(1, 2)
-        word_ids, _ = truncate(tokens.with_values(word_ids), None, max_len)
+        word_ids, _ = truncate(tokens.with_values(word_ids), None, self.vocab, max_len)
         return {
             **frame_tokens(tokens, vocab=self.vocab, max_len=max_len),
-            "word_ids": frame_values(word_ids, None, _NO_WORD, max_len),
+            "word_ids": frame_values(word_ids, None, _NO_WORD, max_len, self.vocab),
         }
 
     @not_converted

@@ -180,9 +180,9 @@ def test_invalid_questions_raise(untrained):
 
 
 def test_an_overlap_that_is_too_large_raises():
-    assert longest_question(16, 11) == 1
+    assert longest_question(16, 11, 3) == 1
     with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
-        longest_question(16, 12)
+        longest_question(16, 12, 3)
 
 
 def test_labels_of_a_dataset_that_are_only_strings_are_rejected(untrained):
