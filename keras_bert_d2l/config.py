@@ -23,6 +23,7 @@ from keras_bert_d2l.checks import (
     shown,
 )
 from keras_bert_d2l.files import write_json
+from keras_bert_d2l.presets import PRESETS
 from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
@@ -31,7 +32,7 @@ Initializer: TypeAlias = Literal["book", "truncated_normal"]
 LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
-Positions: TypeAlias = Literal["learned", "sinusoidal", "none"]
+Positions: TypeAlias = Literal["learned", "sinusoidal", "none", "rotary"]
 _Value = TypeVar("_Value", str, int, float)
 # The annotation of a field has its check, a function of the field's name and its value.
 Size: TypeAlias = Annotated[int, at_least(1)]
@@ -41,100 +42,8 @@ Epsilon: TypeAlias = Annotated[float, check_positive]
 Deviation: TypeAlias = Annotated[float, check_not_negative]
 
 
-_HEAD_WIDTH = 64
+_MOST_BUCKETS = 128  # in each direction, of relative positions
 _OF_LAYERS = ("activity_regularizer", "autocast")  # more arguments that every Keras layer takes
-
-
-def _size(num_blks: int, num_hiddens: int) -> dict[str, int]:
-    """Return sizes in Google's proportions: heads of width 64, feed-forward layers of width 4 D."""
-    return {
-        "num_hiddens": num_hiddens,
-        "ffn_num_hiddens": 4 * num_hiddens,
-        "num_heads": num_hiddens // _HEAD_WIDTH,
-        "num_blks": num_blks,
-    }
-
-
-# Names and the grid of "smaller BERTs" from the README of github.com/google-research/bert.
-_SIZES = {
-    "tiny": _size(2, 128),
-    "mini": _size(4, 256),
-    "small": _size(4, 512),
-    "medium": _size(8, 512),
-    "base": _size(12, 768),
-    "large": _size(24, 1024),
-} | {
-    f"L-{blocks}_H-{width}": _size(blocks, width)
-    for blocks in (2, 4, 6, 8, 10, 12)
-    for width in (128, 256, 512, 768)
-}
-
-# modeling.py of google-research/bert. Its "gelu" is the tanh approximation.
-_GOOGLE = {
-    "vocab_size": 30522,
-    "dropout": 0.1,
-    "max_len": 512,
-    "embedding_dropout": 0.1,
-    "embedding_norm": True,
-    "layer_norm_epsilon": 1e-12,
-    "activation": "gelu_tanh",
-    "tie_embeddings": True,
-    "initializer": "truncated_normal",
-}
-
-# d2l.ai, section 15.10: the small BERT that the book pretrains on WikiText-2.
-_D2L = {
-    "vocab_size": 20256,
-    "num_hiddens": 128,
-    "ffn_num_hiddens": 256,
-    "num_heads": 2,
-    "num_blks": 2,
-    "dropout": 0.2,
-}
-
-# For models that pad with token 0 and use the segments 1 and 2, with 0 for padding.
-_PADDED_BY_ZERO: ConfigDict = {
-    "num_segments": 3,
-    "first_segment_id": 1,
-    "mask_from": "tokens",
-    "pooler": False,
-    "mlm_head": "linear",
-}
-
-_PRESETS: dict[str, ConfigDict] = {
-    "d2l": _D2L,
-    "d2l-torch": {**_D2L, "layer_norm_epsilon": 1e-5},
-    # blog.iks-ran.com, 2023-07-26. It gives no sizes, so these are the sizes of BERT base.
-    "iksran": {
-        "vocab_size": 30522,
-        **_SIZES["base"],
-        "dropout": 0.1,
-        "max_len": 512,
-        **_PADDED_BY_ZERO,
-        "layer_norm_epsilon": 1e-5,
-        "activation": "gelu",
-    },
-    "google": {**_GOOGLE, **_SIZES["base"]},
-    # github.com/codertimo/BERT-pytorch, with the sizes of the notebook.
-    "codertimo": {
-        "vocab_size": 30000,
-        **_SIZES["base"],
-        "dropout": 0.1,
-        "max_len": 512,
-        **_PADDED_BY_ZERO,
-        "embedding_dropout": 0.1,
-        "ffn_dropout": 0.1,
-        "block_dropout": 0.1,
-        "positions": "sinusoidal",
-        "norm_first": True,
-        "layer_norm_epsilon": 1e-6,
-        "layer_norm": "unbiased",
-        "activation": "gelu_tanh",
-        "zero_padding": True,
-    },
-    "huggingface": {**_GOOGLE, **_SIZES["base"], "activation": "gelu"},
-    **{name: {**_GOOGLE, **size} for name, size in _SIZES.items()},
-}
 
 
 def check_field(name: str, value: _Value) -> _Value:
@@ -147,6 +56,14 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
     is_right = check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads) == 0
     expected = f"a multiple of `num_heads` (num_heads={num_heads}), the same width for each head"
     check_that(is_right, "num_hiddens", expected, num_hiddens)
+
+
+# The fields in which only the relatives of BERT differ. Older files lack them.
+OF_RELATIVES = frozenset(
+    "pad_id embedding_width shared_blocks first_position_id relative_buckets rope_theta "
+    "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
+    "pooler_activation pooler_norm".split()
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,6 +79,9 @@ class _BlockFields:
     activation: Activation = "relu"
     initializer: Initializer = "book"
     initializer_range: Deviation = 0.02
+    gated_ffn: bool = False
+    bias_free: bool = False
+    skip_first_norm: bool = False
 
     def __new__(cls, *values: object, **fields: object) -> Self:
         check_known("field", fields, cls.__dataclass_fields__)
@@ -174,6 +94,12 @@ class _BlockFields:
                 value = value.item()
                 object.__setattr__(self, field.name, value)
             check_annotated(field.name, value, field.type)
+        is_right = self.norm_first or not self.skip_first_norm
+        expected = "False with norm_first=False, in which no sublayer normalizes its input"
+        check_that(is_right, "skip_first_norm", expected, self.skip_first_norm)
+        is_right = self.layer_norm == "biased" or not self.bias_free
+        expected = "False with layer_norm='unbiased', which has a bias"
+        check_that(is_right, "bias_free", expected, self.bias_free)
 
     @classmethod
     def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
@@ -185,9 +111,15 @@ class _BlockFields:
         return make(*sizes, **own), cast(LayerOptions, options)
 
     def to_dict(self) -> ConfigDict:
-        """Return the fields as a plain dictionary, in the order of the constructor."""
+        """Return the fields as a plain dictionary, in the order of the constructor.
+
+        The fields of BERT's relatives are omitted where they have their defaults, so that the files
+        of a BERT stay as they are.
+        """
         fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
-        return {field.name: getattr(self, field.name) for field in fields}
+        values = {field.name: getattr(self, field.name) for field in fields}
+        omitted = [x.name for x in fields if x.name in OF_RELATIVES and values[x.name] == x.default]
+        return {name: value for name, value in values.items() if name not in omitted}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,12 +157,15 @@ class BERTConfig(_BlockFields):
             the notebook, none in the book).
         ffn_dropout: Dropout rate between the two feed-forward layers (0.1 in the notebook).
         block_dropout: Dropout rate at the end of each block (0.1 in the notebook).
-        num_segments: Number of rows of the segment embedding (3 in the blog and the notebook).
+        num_segments: Number of rows of the segment embedding (3 in the blog and the notebook). With
+            0, there is none (DistilBERT, MPNet, ModernBERT); with 1, every token gets the same row
+            (RoBERTa). With both, segment ids do not change the encoded tokens.
         first_segment_id: Row of the segment embedding for the first text (1 in the blog and the
             notebook, whose row 0 is for padding). In every batch, segments count from 0; the
             encoder adds this number, except to tokens that `mask_from="tokens"` counts as padding.
             The rows before it start at zero, and training does not change them.
-        positions: `"learned"`, `"sinusoidal"`, which is not trained (the notebook), or `"none"`.
+        positions: `"learned"`; `"sinusoidal"`, which is not trained (the notebook); `"none"`; or
+            `"rotary"`, which rotates queries and keys (ModernBERT).
         embedding_norm: Whether to layer-normalize the summed embeddings (google, Hugging Face).
         norm_first: Whether each sublayer normalizes its input (the notebook) instead of the sum
             of its input and output (all others).
@@ -244,8 +179,8 @@ class BERTConfig(_BlockFields):
             `"gelu"` (exact, with erf: Hugging Face and the blog), `"gelu_tanh"` (Google's
             approximation, also the notebook's), `"tanh"` or `"linear"` (options of google).
         mask_from: Which tokens count as padding. `"valid_lens"`: tokens past the valid length;
-            `"tokens"`: also every token with id 0 (the blog and the notebook).
-        pooler: Whether there is a tanh layer between `[CLS]` and the NSP head (not in the blog
+            `"tokens"`: also every token with the id `pad_id` (the blog and the notebook).
+        pooler: Whether there is a dense layer between `[CLS]` and the NSP head (not in the blog
             and the notebook).
         next_sentence: Whether the model has an NSP head.
         mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
@@ -265,6 +200,32 @@ class BERTConfig(_BlockFields):
             `"truncated_normal"`: the same standard deviation everywhere (google).
         initializer_range: Standard deviation of `"truncated_normal"` and of the last layers of the
             heads, before the truncation at two standard deviations.
+        pad_id: Id of the padding token (1 in RoBERTa and MPNet).
+        embedding_width: Width of the embeddings, E, if a dense layer projects them to D (ELECTRA
+            small, ALBERT). The hidden layer of the MLM head then has this width, too. `None`: D,
+            without a projection.
+        shared_blocks: Whether all L blocks are one block with the same weights (ALBERT).
+        first_position_id: Row of the position embedding for the first token (2 in RoBERTa and
+            MPNet). If it is not 0, the table has this many rows in addition to `max_len`, and
+            positions count only the tokens whose id is not `pad_id`.
+        relative_buckets: Number of rows of a bias of the attention scores that depends on the
+            distance between query and key, an even number (32 in MPNet). 0: there is none.
+        rope_theta: Base of the wavelengths of rotary positions.
+        local_rope_theta: The same for blocks with a window.
+        local_attention: Size of the window of attention, in tokens: a query attends to keys up to
+            half of it away (128 in ModernBERT). 0: queries attend to all keys.
+        global_attention_every: With a window, block i attends to all keys if i is a multiple of
+            this number (3 in ModernBERT).
+        gated_ffn: Whether the first feed-forward layer has twice the width, and the activation of
+            its first half multiplies the second half (ModernBERT).
+        bias_free: Whether the dense layers and normalizations of the encoder, of the pooler and of
+            the hidden layer of the MLM head have no bias (ModernBERT). The logits keep theirs.
+        skip_first_norm: With `norm_first`, whether the first block does not normalize the input of
+            its attention, which the embeddings have normalized already (ModernBERT).
+        pooler_activation: Activation of the pooler: `"tanh"`, `"relu"` (DistilBERT) or `"gelu"`
+            (ELECTRA, ModernBERT).
+        pooler_norm: Whether a layer normalization follows the pooler. Heads of tasks for tokens, or
+            for the mean of the tokens, then read its output, too (ModernBERT).
 
     Raises:
         ValueError: A field is out of range, or two fields contradict each other.
@@ -290,7 +251,7 @@ class BERTConfig(_BlockFields):
     max_len: Size = 1000
     _: dataclasses.KW_ONLY
     embedding_dropout: Rate = 0.0
-    num_segments: Size = 2
+    num_segments: Count = 2
     first_segment_id: Count = 0
     positions: Positions = "learned"
     embedding_norm: bool = False
@@ -304,15 +265,27 @@ class BERTConfig(_BlockFields):
     tie_embeddings: bool = False
     zero_padding: bool = False
     num_tokens: Size | None = None
+    pad_id: Count = 0
+    embedding_width: Size | None = None
+    shared_blocks: bool = False
+    first_position_id: Count = 0
+    relative_buckets: Count = 0
+    rope_theta: Epsilon = 160000.0
+    local_rope_theta: Epsilon = 10000.0
+    local_attention: Count = 0
+    global_attention_every: Size = 1
+    pooler_activation: Activation = "tanh"
+    pooler_norm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         BlockConfig(**self.of_block())
         expected, first = f"below num_segments={self.num_segments}", self.first_segment_id
-        check_that(first < self.num_segments, "first_segment_id", expected, first)
-        is_right = self.positions != "sinusoidal" or self.num_hiddens % 2 == 0
+        check_that(first < max(self.num_segments, 1), "first_segment_id", expected, first)
+        name = "num_hiddens" if self.embedding_width is None else "embedding_width"
+        is_right = self.positions != "sinusoidal" or self.width_of_embeddings % 2 == 0
         expected = "even with positions='sinusoidal', a sine and a cosine per frequency"
-        check_that(is_right, "num_hiddens", expected, self.num_hiddens)
+        check_that(is_right, name, expected, self.width_of_embeddings)
         is_right = (self.num_tokens or 1) <= self.vocab_size
         check_that(is_right, "num_tokens", f"at most {self.vocab_size}", self.num_tokens)
         is_right = self.norm_first or not self.final_norm
@@ -321,6 +294,54 @@ class BERTConfig(_BlockFields):
         is_right = not (self.zero_padding and self.tie_embeddings)
         expected = "False with tie_embeddings=True, which trains the embedding of every token"
         check_that(is_right, "zero_padding", expected, self.zero_padding)
+        self._check_relatives()
+
+    def _check_relatives(self) -> None:
+        """Raise a `ValueError` if a field of BERT's relatives contradicts another one."""
+        head = self.num_hiddens / self.num_heads
+        is_learned, window = self.positions == "learned", self.local_attention
+        buckets, is_mlp = self.relative_buckets, self.mlm_head == "mlp"
+        for name, is_right, expected in (
+            ("pad_id", self.pad_id < self.vocab_size, f"below vocab_size={self.vocab_size}"),
+            (
+                "zero_padding",
+                not (self.zero_padding and self.pad_id),
+                "False unless pad_id is 0, because it is about token 0",
+            ),
+            (
+                "num_hiddens",
+                self.positions != "rotary" or head % 2 == 0,
+                "an even multiple of `num_heads` with positions='rotary', which rotates pairs",
+            ),
+            (
+                "embedding_width",
+                is_mlp or self.width_of_embeddings == self.num_hiddens or not self.tie_embeddings,
+                "num_hiddens with mlm_head='linear' and tie_embeddings=True: no other layer of the "
+                "head has this width",
+            ),
+            (
+                "shared_blocks",
+                not (self.shared_blocks and self.skip_first_norm),
+                "False with skip_first_norm=True, by which the first block differs",
+            ),
+            (
+                "first_position_id",
+                is_learned or not self.first_position_id,
+                "0 unless positions='learned', which has a table of positions",
+            ),
+            (
+                "relative_buckets",
+                not buckets or (4 <= buckets <= 2 * _MOST_BUCKETS and buckets % 2 == 0),
+                f"0, or an even number from 4 to {2 * _MOST_BUCKETS}",
+            ),
+            ("local_attention", window != 1, "0, or at least 2"),
+        ):
+            check_that(is_right, name, expected, getattr(self, name))
+
+    @property
+    def width_of_embeddings(self) -> int:
+        """The width of the embeddings and of the hidden layer of the MLM head, D or E."""
+        return self.embedding_width or self.num_hiddens
 
     @classmethod
     def preset(cls, name: str, **overrides: object) -> Self:
@@ -331,14 +352,17 @@ class BERTConfig(_BlockFields):
                 `"d2l-torch"`, `"iksran"` (a blog), `"google"`, `"codertimo"` (a notebook),
                 `"huggingface"`; or a size of Google's architecture: `"tiny"`, `"mini"`,
                 `"small"`, `"medium"`, `"base"`, `"large"`, or `"L-2_H-128"` and so on, with
-                2, 4, 6, 8, 10 or 12 blocks of width 128, 256, 512 or 768.
+                2, 4, 6, 8, 10 or 12 blocks of width 128, 256, 512 or 768; or a relative of BERT:
+                `"distilbert"`, `"electra-small"`, `"electra-base"`, `"roberta-base"`,
+                `"xlm-roberta-base"`, `"albert-base"`, `"mpnet-base"`, `"modernbert-base"`,
+                `"ettin-17m"`.
             **overrides: Fields with other values, for example `vocab_size=8000`.
 
         Raises:
             ValueError: There is no such preset, or a field is unknown or out of range.
         """
-        check_choice("name", name, tuple(_PRESETS))
-        return cls.from_dict({**_PRESETS[name], **overrides})
+        check_choice("name", name, tuple(PRESETS))
+        return cls.from_dict({**PRESETS[name], **overrides})
 
     def with_dropout(self, rate: float) -> Self:
         """Return a copy with one dropout rate, as in BERT.

@@ -79,7 +79,7 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"first_segment_id": 2}, "below num_segments=2.*first_segment_id=2"),
         ({"activation": "swish"}, "'gelu_tanh'.*activation='swish'"),
         ({"initializer": "zeros"}, "initializer='zeros'"),
-        ({"positions": "rotary"}, "'sinusoidal'.*positions='rotary'"),
+        ({"positions": "alibi"}, "'sinusoidal'.*positions='alibi'"),
         ({"layer_norm": "rms"}, "layer_norm='rms'"),
         ({"mask_from": "zeros"}, "mask_from='zeros'"),
         ({"mlm_head": None}, "mlm_head=None"),
@@ -96,6 +96,23 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ),
         ({"initializer_range": -0.1}, "initializer_range=-0.1"),
         ({"initializer_range": None}, "initializer_range=None"),
+        ({"pad_id": 10}, "below vocab_size=10.*pad_id=10"),
+        ({"pad_id": 1, "zero_padding": True}, "False unless pad_id is 0.*zero_padding=True"),
+        ({"positions": "rotary", "num_heads": 8}, "even multiple of `num_heads`.*num_hiddens=8"),
+        (
+            {"embedding_width": 4, "mlm_head": "linear", "tie_embeddings": True},
+            "mlm_head='linear'.*embedding_width=4",
+        ),
+        (
+            {"shared_blocks": True, "norm_first": True, "skip_first_norm": True},
+            "skip_first_norm=True.*shared_blocks=True",
+        ),
+        ({"positions": "none", "first_position_id": 2}, "positions='learned'.*position_id=2"),
+        ({"relative_buckets": 5}, "even number from 4 to 256.*relative_buckets=5"),
+        ({"local_attention": 1}, "0, or at least 2.*local_attention=1"),
+        ({"skip_first_norm": True}, "norm_first=False.*skip_first_norm=True"),
+        ({"bias_free": True, "layer_norm": "unbiased"}, "layer_norm='unbiased'.*bias_free=True"),
+        ({"num_segments": 0, "first_segment_id": 1}, "below num_segments=0.*segment_id=1"),
     ],
 )
 def test_the_error_for_a_field_out_of_range_names_the_field(fields, message):
@@ -115,6 +132,14 @@ def test_numpy_numbers_become_plain_numbers():
     config = make_config(max_len=np.int64(6), dropout=np.float32(0.5), pooler=np.bool_(False))
     assert config == make_config(max_len=6, dropout=0.5, pooler=False)
     assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+
+
+def test_the_fields_of_relatives_are_written_only_where_they_differ_from_bert():
+    fields = {"pad_id": 1, "gated_ffn": True, "embedding_width": 4, "local_attention": 8}
+    plain, relative = make_config(), make_config(**fields)
+    assert relative.to_dict() == {**plain.to_dict(), **fields}
+    assert BERTConfig.from_dict(relative.to_dict()) == relative
+    assert relative.of_block() == {**plain.of_block(), "gated_ffn": True}
 
 
 def test_json_keeps_every_field(tmp_path):

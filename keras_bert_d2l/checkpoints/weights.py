@@ -165,22 +165,31 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
         config: The architecture.
         parts: The parts of the model, from `PARTS`.
     """
-    layers: dict[str, tuple[str, ...]] = {
-        "encoder/token_embedding": ("embeddings",),
-        "encoder/segment_embedding": ("embeddings",),
-    }
+    layers: dict[str, tuple[str, ...]] = {"encoder/token_embedding": ("embeddings",)}
+    if config.num_segments:
+        layers["encoder/segment_embedding"] = ("embeddings",)
     if config.positions == "learned":
         layers["encoder"] = ("pos_embedding",)
     if config.embedding_norm:
         layers["encoder/embedding_ln"] = _NORM
-    for index in range(config.num_blks):
+    if config.embedding_width:
+        layers["encoder/embedding_projection"] = _DENSE
+    if config.relative_buckets:
+        layers["encoder/relative_bias"] = ("embeddings",)
+    for index in range(min(config.num_blks, 1) if config.shared_blocks else config.num_blks):
         layers |= {f"encoder/blk_{index}/{name}": weights for name, weights in BLOCK.items()}
+    if config.skip_first_norm:
+        layers.pop("encoder/blk_0/addnorm1/ln", None)
     if config.final_norm:
         layers["encoder/final_ln"] = _NORM
     if config.pooler:
         layers["hidden"] = _DENSE
+        if config.pooler_norm:
+            layers["hidden/ln"] = _NORM
     if config.mlm_head == "mlp":
         layers |= {"mlm/mlp/dense": _DENSE, "mlm/mlp/ln": _NORM}
+    if config.bias_free:  # not so the layers below
+        layers = {name: tuple(set(weights) - {"bias", "beta"}) for name, weights in layers.items()}
     if config.tie_embeddings:
         layers["mlm"] = ("bias",)
     else:
@@ -243,7 +252,7 @@ def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
             f"{arrays.source!r} has {len(arrays.shapes)} arrays, too few for the configuration: "
             f"num_blks={config.num_blks}. One of the two files is damaged."
         )
-    num_positions = config.max_len * config.num_hiddens
+    num_positions = config.max_len * config.width_of_embeddings
     num_values = sum(math.prod(shape) for shape in arrays.shapes.values())
     if config.positions == "sinusoidal" and num_positions > max(num_values, _FEW_VALUES):
         raise ValueError(
@@ -254,12 +263,14 @@ def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
 
 def main_shapes(config: BERTConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights that determine the sizes of all others."""
-    width = config.num_hiddens
+    width, of_blocks = config.width_of_embeddings, config.num_hiddens
     return {
         "encoder/token_embedding/embeddings": (config.vocab_size, width),
         "encoder/segment_embedding/embeddings": (config.num_segments, width),
-        "encoder/pos_embedding": (1, config.max_len, width),
-        "encoder/blk_0/ffn/dense1/kernel": (width, config.ffn_num_hiddens),
+        "encoder/pos_embedding": (1, config.max_len + config.first_position_id, width),
+        "encoder/embedding_projection/kernel": (width, of_blocks),
+        "encoder/relative_bias/embeddings": (config.relative_buckets, config.num_heads),
+        "encoder/blk_0/ffn/dense1/kernel": (of_blocks, config.ffn_num_hiddens << config.gated_ffn),
     }
 
 

@@ -104,12 +104,17 @@ def make_task(bert: BERTModel, fields: ConfigDict) -> TaskModel:
     return task_kinds()[fields["kind"]](bert, **options)
 
 
-def parts_of(task: ConfigDict | None) -> tuple[str, ...]:
-    """Return the possible parts (from `PARTS`) of a task model, or of a `BERTModel` for `None`."""
+def parts_of(task: ConfigDict | None, config: BERTConfig | None = None) -> tuple[str, ...]:
+    """Return the possible parts (from `PARTS`) of a task model, or of a `BERTModel` for `None`.
+
+    `config` is needed where the format has models with `pooler_norm`.
+    """
     if task is None:
         return BERT_PARTS
     kind = task_kinds()[task["kind"]]
     reads_pooler = kind.pools and task["pooling"] == "cls"
+    if config is not None and config.pooler_norm:
+        reads_pooler = kind.has_head
     has = {"encoder": True, "hidden": reads_pooler, "head": kind.has_head}
     return tuple(part for part, is_there in has.items() if is_there)
 

@@ -173,7 +173,7 @@ def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:
 
 def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
     """Convert the fields of a `BERTConfig` to the fields of another program's file."""
-    ours = config.to_dict()
+    ours = dataclasses.asdict(config)
     if config.attention_dropout is None:
         ours["attention_dropout"] = config.dropout
     return {theirs: ours[name] for theirs, (name, _) in table.items()}
@@ -202,7 +202,7 @@ def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
         ValueError: The two differ in more than dropout and padding. If they differ only in these,
             which do not affect outputs, a warning is issued instead.
     """
-    ours, theirs = config.to_dict(), read_back.to_dict()
+    ours, theirs = map(dataclasses.asdict, (config, read_back))
     if config.attention_dropout == config.dropout:
         ours["attention_dropout"] = None
     lost = [n for n in ours if ours[n] != theirs[n] and n not in _NOT_STORED]

@@ -30,7 +30,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
 from keras_bert_d2l.checks import check_bool, check_that, check_type
-from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.config import OF_RELATIVES, BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -41,7 +41,7 @@ from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
 # Older files lack them.
-_LATER = set(
+_LATER = OF_RELATIVES.union(
     "initializer_range zero_padding num_tokens mlm_activation mlm_layer_norm_epsilon".split()
 )
 
@@ -128,7 +128,7 @@ def write(
 
 def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row for every weight of an architecture. Files use the same names as models."""
-    return [Row(name, name) for name in weight_names(config, parts_of(task))]
+    return [Row(name, name) for name in weight_names(config, parts_of(task, config))]
 
 
 def read_config(
