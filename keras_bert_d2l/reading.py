@@ -5,6 +5,11 @@ import hashlib
 import json
 import os
 import pathlib
+import struct
+import tarfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,17 +19,36 @@ from keras_bert_d2l.types import PathLike
 # SHA256SUMS of 100,000 files 10 MB, and a vocabulary of a million tokens 10 MB.
 MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**25
 
+# What Python's libraries raise when they read damaged files.
+DAMAGE = (
+    *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError, struct.error),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, tokenize.TokenError),
+)
+
 
 @contextlib.contextmanager
-def errors_naming(path: PathLike, problem: str = "") -> Iterator[None]:
-    """Begin the message of a `ValueError` with the path of a file.
+def errors_naming(
+    path: PathLike,
+    problem: str = "",
+    remedy: str = "",
+    errors: tuple[type[Exception], ...] = (ValueError,),
+) -> Iterator[None]:
+    """Begin the message of an error with the path of a file, and make it a `ValueError`.
 
-    `problem` follows the path directly, so it begins with a space.
+    Args:
+        path: The path of the file.
+        problem: What follows the path directly, so it begins with a space.
+        remedy: Sentences at the end. The message of the error has no period before them.
+        errors: The classes of errors.
     """
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)!r}{problem}: {error}") from error
+    except errors as error:
+        reason = str(error)
+        if remedy:
+            what = f"it lacks a part ({reason})" if isinstance(error, LookupError) else reason
+            reason = f"{what:.250}. {remedy}"
+        raise ValueError(f"{os.fspath(path)!r}{problem}: {reason}") from error
 
 
 def check_file(path: PathLike) -> pathlib.Path:

@@ -24,7 +24,7 @@ from typing import IO, BinaryIO, cast
 
 from keras_bert_d2l.checkpoints.array_files import check
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.reading import DAMAGE, check_file
 
 _TAR, _GZIP, _ZIP = (".tar.gz", ".tgz", ".tar"), b"\x1f\x8b", b"PK"
 _CHUNK = 2**20  # bytes
@@ -32,10 +32,6 @@ _MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros
 _MOST_FILES, _MOST_HEADER_BYTES = 500, 2**14  # a SavedModel has 10 files, each with up to 2 KB
 # Weights shrink by a tenth, the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
-_DAMAGE = (
-    *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError),
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error),
-)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 
 
@@ -64,12 +60,13 @@ class Unpacked:
     """Some files of an archive in a temporary folder, which is removed with this object.
 
     Args:
-        path: The archive, by its first bytes a zip archive or else a tar archive.
+        path: The archive, by its first bytes a zip archive or else a tar archive. Or a folder with
+            the files, which is used as it is.
         wanted: A regular expression for the names of the files. Its group is the name in the
             temporary folder.
 
     Attributes:
-        folder: The temporary folder.
+        folder: The folder.
 
     Raises:
         FileNotFoundError: The archive does not exist.
@@ -79,6 +76,9 @@ class Unpacked:
     """
 
     def __init__(self, path: pathlib.Path, wanted: str) -> None:
+        self.folder = path
+        if path.is_dir():
+            return
         check_file(path)
         self.folder = pathlib.Path(tempfile.mkdtemp())
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -149,7 +149,7 @@ def _safe(name: str) -> str:
 def _refusing(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except _DAMAGE as error:
+    except DAMAGE as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise OSError(
                 error.errno,

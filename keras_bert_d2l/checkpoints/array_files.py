@@ -7,17 +7,15 @@ only one array is in memory at a time; `torch_files.py`, `hdf5_files.py` and `te
 do the same.
 """
 
-import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
-import tokenize
 import weakref
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -25,7 +23,7 @@ import safetensors
 import safetensors.numpy
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.reading import check_file, read_json_object
+from keras_bert_d2l.reading import DAMAGE, check_file, errors_naming, read_json_object
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class NamedArrays:
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, str]
     read: Callable[[str], np.ndarray]
-    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def read_finite(self, name: str) -> np.ndarray:
         """Return an array, or raise a `ValueError` if one of its values is not finite."""
@@ -259,10 +257,6 @@ class _SafetensorsFile(ArrayFile):
         )
 
 
-_DAMAGE = (
-    *(ValueError, EOFError, RuntimeError, OSError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
-)
 _MAX_ARRAYS = 100_000  # BERT large has 400
 _LARGEST_RATIO = 1032  # of the size of data to its size after DEFLATE (zlib.net/zlib_tech.html)
 
@@ -275,17 +269,19 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
         ValueError: It is not a file, or is damaged.
     """
     check_file(file)
-    with _refusing_damage(file):
+    remedy = "Copy it again, or write it again with `numpy.savez(file, **arrays)`."
+    what = " is not a complete npz file of numeric arrays"
+    refusing = functools.partial(errors_naming, file, what, remedy, DAMAGE)
+    with refusing():
         archive = zipfile.ZipFile(file)
         entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-        if len(entries) > _MAX_ARRAYS:
-            raise ValueError(f"it has {len(entries):,} arrays")
-        if sum(entry.compress_size for entry in entries.values()) > file.stat().st_size:
-            raise ValueError("its arrays are larger than the file")
+        check(len(entries) <= _MAX_ARRAYS, f"it has {len(entries):,} arrays")
+        size = sum(entry.compress_size for entry in entries.values())
+        check(size <= file.stat().st_size, "its arrays are larger than the file")
         headers = {name: _header(archive, entry) for name, entry in entries.items()}
 
     def read_stored(name: str) -> np.ndarray:
-        with _refusing_damage(file), archive.open(entries[name]) as stream:
+        with refusing(), archive.open(entries[name]) as stream:
             # Python objects are rejected, because reading them may run code.
             return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -307,17 +303,6 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
         read=read,
         metadata={name: str(read_stored(name)) for name in scalars},
     )
-
-
-@contextlib.contextmanager
-def _refusing_damage(file: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{os.fspath(file)!r} is not a complete npz file of numeric arrays: {error}. Copy it "
-            "again, or write it again with `numpy.savez(file, **arrays)`."
-        ) from error
 
 
 def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:

@@ -7,17 +7,18 @@ link to another place and reads no values: they are read at their places, as in 
 Keras writes nothing else. Attributes are not looked at.
 """
 
-import contextlib
+import functools
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import h5py
 import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.reading import DAMAGE, errors_naming
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_OBJECTS = 10_000  # BERT large has 2,000
@@ -27,7 +28,7 @@ _DTYPES = {h5py.h5t.IEEE_F32LE: "F32", h5py.h5t.IEEE_F16LE: "F16", h5py.h5t.IEEE
 # Kinds of datasets that are not weights, such as a step count.
 _OTHERS = (h5py.h5t.FLOAT, h5py.h5t.INTEGER, h5py.h5t.STRING, h5py.h5t.ENUM)
 _ONLY_PLAIN = "Only plain datasets are read, as Keras writes them without compression."
-_DAMAGE = (ValueError, OSError, RuntimeError, LookupError, TypeError, OverflowError, MemoryError)
+_REMEDY = "Copy the file again, or save the weights again in the program that made them."
 
 
 def open_hdf5(files: Sequence[pathlib.Path]) -> NamedArrays:
@@ -60,11 +61,13 @@ class _HDF5File(ArrayFile):
         self._sum = 0  # of the bytes of all datasets
         self._seen: set[int] = set()
         self.places: dict[str, Place] = {}
-        with _refusing(path, "The file is damaged or of another kind."):
+        what, errors = " is not an HDF5 file of weights", (*DAMAGE, TypeError, MemoryError)
+        refusing = functools.partial(errors_naming, path, what, errors=errors)
+        with refusing(f"The file is damaged or of another kind. {_REMEDY}"):
             check(self._file.read(len(_SIGNATURE)) == _SIGNATURE, "it does not begin as HDF5 does")
             # The driver of Python files neither locks the file nor opens another one.
             file = h5py.File(self._file, "r")
-        with _refusing(path, _ONLY_PLAIN), file:
+        with refusing(f"{_ONLY_PLAIN} {_REMEDY}"), file:
             self._walk(file.id)
 
     def _walk(self, root: h5py.h5g.GroupID) -> None:
@@ -125,14 +128,3 @@ class _HDF5File(ArrayFile):
         self._sum += size
         check(self._sum <= self._size, "its datasets are larger than the file")
         return Place(dtype, shape, start)
-
-
-@contextlib.contextmanager
-def _refusing(path: pathlib.Path, reason: str) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} is not an HDF5 file of weights: {error!s:.200}. {reason} "
-            "Copy the file again, or save the weights again in the program that made them."
-        ) from error

@@ -8,13 +8,13 @@ Source: tensorflow/core/protobuf/tensor_bundle.proto; github.com/google/leveldb,
 doc/table_format.md.
 """
 
-import contextlib
 import errno
 import io
 import math
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -22,11 +22,12 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
-from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, check
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.reading import check_file, errors_naming
 
-_MOST_BYTES = 2**22  # of an index or a text; BERT large with its optimizer needs 500,000
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the name of a text, see `object_graphs.py`
+MOST_BYTES = 2**22  # of an index or that text; BERT large with its optimizer needs 500,000
 _MOST_NAME_BYTES = 2**24  # of all names together: each may begin like the one before
 _MAGIC = bytes.fromhex("57fb808b247547db")
 # Raised by TensorFlow's reader and by this one.
@@ -37,22 +38,25 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
     """Open a checkpoint of TensorFlow by its prefix, the path without `.index`.
 
     In a checkpoint of TensorFlow 1, the names are those of the variables. `object_graphs.py` finds
-    the names in those of TensorFlow 2.
+    the names in those of TensorFlow 2, whose object graph is in the metadata.
 
     Raises:
         FileNotFoundError: There is no index.
         ValueError: The index is damaged, or does not fit the data files.
     """
     source = os.fspath(prefix)
-    with _naming(prefix):
-        entries = _entries(prefix)
+    with _refusing(prefix):
+        table = _table(_index(prefix))
+        entries = _entries(table, prefix)
         reader = tf.train.load_checkpoint(source)
         numbers = [name for name, entry in entries.items() if entry.dtype.is_floating]
         if numbers:  # TensorFlow opens the data file when it reads the first variable: do it now
             reader.get_tensor(min(numbers, key=lambda name: entries[name].size))
+        has_graph = OBJECT_GRAPH in entries and _is_text(entries[OBJECT_GRAPH])
+        graph = {OBJECT_GRAPH: reader.get_tensor(OBJECT_GRAPH)} if has_graph else {}
 
     def read(name: str) -> np.ndarray:
-        with _naming(prefix, f", {shown(name)},"):
+        with _refusing(prefix, f", {shown(name)},"):
             return np.asarray(reader.get_tensor(name), dtype=np.float32)
 
     return NamedArrays(
@@ -60,37 +64,18 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
         {name: entry.shape for name, entry in entries.items()},
         {name: entry.dtype.name for name, entry in entries.items()},
         read,
+        graph,
     )
 
 
-@contextlib.contextmanager
-def _naming(prefix: pathlib.Path, part: str = "") -> Iterator[None]:
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise ValueError(
-            f"The checkpoint {os.fspath(prefix)!r}{part} cannot be read: {error}. It is damaged or "
-            "incomplete: copy it again."
-        ) from error
+def has_object_graph(prefix: pathlib.Path) -> bool:
+    """Return whether a checkpoint is one of TensorFlow 2, even if it is damaged."""
+    return OBJECT_GRAPH.encode() in _index(prefix)
 
 
-def read_text(prefix: pathlib.Path, name: str) -> bytes:
-    """Return a text of a checkpoint.
-
-    Raises:
-        ValueError: The checkpoint has no such text, or the text is damaged or large.
-    """
-    with _naming(prefix):
-        entry = _entries(prefix).get(name)
-        if entry is None or entry.dtype != tf.string or entry.shape or entry.size > _MOST_BYTES:
-            raise ValueError(f"it has no text {name!r} of at most {_MOST_BYTES:,} bytes")
-        with entry.file.open("rb") as data:  # the length, a checksum of 4 bytes, and the text
-            data.seek(entry.offset)
-            [length] = _integers(data, 1)
-            if data.tell() + 4 + length != entry.offset + entry.size:
-                raise ValueError(f"the text {name!r} does not have {length:,} bytes")
-        text: bytes = tf.train.load_checkpoint(os.fspath(prefix)).get_tensor(name)
-        return text
+def _refusing(prefix: pathlib.Path, part: str = "") -> AbstractContextManager[None]:
+    remedy = "It is damaged or incomplete: copy it again."
+    return errors_naming(prefix, f"{part} cannot be read", remedy, _UNREADABLE)
 
 
 class _Entry(NamedTuple):
@@ -101,29 +86,42 @@ class _Entry(NamedTuple):
     size: int
 
 
-def _entries(prefix: pathlib.Path) -> dict[str, _Entry]:
-    """Read the index of a checkpoint, and compare it with the sizes of the data files."""
-    path = check_file(f"{os.fspath(prefix)}.index")
-    with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
-    if content[-8:] != _MAGIC:
-        raise ValueError("it does not end like a table")
+def _is_text(entry: _Entry) -> bool:
+    if entry.dtype != tf.string or entry.shape or entry.size > MOST_BYTES:
+        return False
+    with entry.file.open("rb") as data:  # the length, a checksum of 4 bytes, and the text
+        data.seek(entry.offset)
+        [length] = _integers(data, 1)
+        is_right = data.tell() + 4 + length == entry.offset + entry.size
+    check(is_right, f"its object graph does not have {length:,} bytes")
+    return True
+
+
+def _index(prefix: pathlib.Path) -> bytes:
+    with check_file(f"{os.fspath(prefix)}.index").open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def _table(content: bytes) -> dict[bytes, bytes]:
+    """Return the keys and values of an index."""
+    check(len(content) <= MOST_BYTES, f"it has more than {MOST_BYTES:,} bytes")
+    check(content.endswith(_MAGIC), "it does not end like a table")
     *_, start, size = _integers(io.BytesIO(content[-48:]), 4)
-    found: dict[str, _Entry] = {}
-    last, name_bytes, num_files = None, 0, 1
+    found: dict[bytes, bytes] = {}
+    last, name_bytes = None, 0
     for _, handle in _block(content, start, size):
         for key, value in _block(content, *_integers(io.BytesIO(handle), 2)):
             name_bytes += len(key)
-            if (last is not None and key <= last) or name_bytes > _MOST_NAME_BYTES:
-                raise ValueError(f"its names are not in order, or have {name_bytes:,} bytes")
-            if key:
-                found[key.decode()] = _entry(prefix, num_files, value)
-            else:  # the first entry
-                num_files = BundleHeaderProto.FromString(value).num_shards
-            last = key
+            is_right = (last is None or key > last) and name_bytes <= _MOST_NAME_BYTES
+            check(is_right, f"its names are not in order, or have {name_bytes:,} bytes")
+            found[key], last = value, key
     return found
+
+
+def _entries(table: dict[bytes, bytes], prefix: pathlib.Path) -> dict[str, _Entry]:
+    """Return the entries of an index, compared with the sizes of the data files."""
+    num_files = BundleHeaderProto.FromString(table.pop(b"")).num_shards
+    return {name.decode(): _entry(prefix, num_files, value) for name, value in table.items()}
 
 
 def _entry(prefix: pathlib.Path, num_files: int, value: bytes) -> _Entry:
@@ -133,13 +131,12 @@ def _entry(prefix: pathlib.Path, num_files: int, value: bytes) -> _Entry:
     num_bytes = math.prod(shape) * (dtype.size if is_number else 1)
     is_right = num_bytes == proto.size if is_number else num_bytes <= proto.size
     is_usual = len(shape) < 9 and min(*shape, proto.offset, proto.size) >= 0
-    if not is_right or not is_usual or proto.dtype > 100 or proto.shape.unknown_rank:
-        raise ValueError(f"it has {shown(shape)} of {dtype.name} in {proto.size:,} bytes")
-    if proto.slices:
-        raise ValueError("a variable is split into slices")
+    is_plain = proto.dtype <= 100 and not proto.shape.unknown_rank and not proto.slices
+    problem = f"it has {shown(shape)} of {dtype.name} in {proto.size:,} bytes"
+    check(is_right and is_usual and is_plain, problem)
     file = pathlib.Path(f"{os.fspath(prefix)}.data-{proto.shard_id:05d}-of-{num_files:05d}")
-    if proto.offset + proto.size > check_file(file).stat().st_size:
-        raise ValueError(f"{file.name!r} has no {proto.size:,} bytes at {proto.offset:,}")
+    is_inside = proto.offset + proto.size <= check_file(file).stat().st_size
+    check(is_inside, f"{file.name!r} has no {proto.size:,} bytes at {proto.offset:,}")
     return _Entry(dtype, shape, file, proto.offset, proto.size)
 
 
@@ -151,8 +148,7 @@ def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes
     """
     block, kind = content[start : start + size], content[start + size]
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
-    if kind or not 0 <= end < size:
-        raise ValueError("it has a block of another program")
+    check(not kind and 0 <= end < size, "it has a block of another program")
     stream, key = io.BytesIO(block[:end]), b""
     while stream.tell() < end:
         shared, own, length = _integers(stream, 3)
@@ -169,8 +165,7 @@ def _integers(stream: BinaryIO, number: int) -> list[int]:
             [byte] = stream.read(1)
             value |= (byte & 127) << shift
             shift += 7
-            if shift > 70:
-                raise ValueError("it has an integer of more than 64 bits")
+            check(shift <= 70, "it has an integer of more than 64 bits")
         found.append(value)
     return found
 

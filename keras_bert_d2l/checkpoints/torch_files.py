@@ -5,14 +5,13 @@ describes each tensor as a part of a storage, an array of values that follows th
 `torch_pickles.py` interprets it. The entries of an archive are read in place, not extracted.
 """
 
-import contextlib
 import math
 import os
 import pathlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -21,14 +20,19 @@ from keras_bert_d2l.checkpoints.archives import Limited
 from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
 from keras_bert_d2l.checkpoints.torch_pickles import Pickles, Tensor, state_dict
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.reading import DAMAGE, errors_naming
 
 _MAGIC, _VERSION = 0x1950A86A20F9469CFC6C, 1001  # of the format before PyTorch 1.6
 _ZIP, _LOCAL_HEADER = b"PK\3\4", struct.Struct("<4s22xHH")
 _MOST_SHARING = 2  # bytes of all tensors per byte of the file; a tied MLM head shares its kernel
 _CHUNK = 2**20  # bytes
-_DAMAGE = (  # pickletools warns of wrong escapes, and Python may be told to raise warnings
-    *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError),
-    *(struct.error, zipfile.BadZipFile, DeprecationWarning),
+_REFUSAL = (
+    " is not a PyTorch file of weights",
+    "Pickles can run code, so only state dicts are read, without unpickling. Copy the file again, "
+    "or save the weights alone in the program that made the model: "
+    "`safetensors.torch.save_model(model, 'model.safetensors')`.",
+    # pickletools warns of wrong escapes, and Python may be told to raise warnings.
+    (*DAMAGE, DeprecationWarning),
 )
 
 
@@ -58,7 +62,7 @@ class _TorchFile(ArrayFile):
         super().__init__(path)
         self._size = os.fstat(self._file.fileno()).st_size
         self._storages: dict[str, _Entry] = {}
-        with _refusing(path):
+        with errors_naming(path, *_REFUSAL):
             is_zip = self._file.read(len(_ZIP)) == _ZIP
             self._file.seek(0)
             content = (self._read_zip if is_zip else self._read_old)(Pickles(), self._file)
@@ -70,7 +74,7 @@ class _TorchFile(ArrayFile):
 
     def read(self, name: str) -> np.ndarray:
         key = self._tensors[name].storage.key
-        with _refusing(self.path):
+        with errors_naming(self.path, *_REFUSAL):
             self._check_crc(self._storages[key])
         self._storages[key] = self._storages[key]._replace(crc=0)  # checked once
         return super().read(name)
@@ -120,20 +124,6 @@ class _TorchFile(ArrayFile):
             for done in range(0, entry.size, _CHUNK):
                 crc = zlib.crc32(self._file.read(min(_CHUNK, entry.size - done)), crc)
             check(crc == entry.crc, "its values do not match their checksum")
-
-
-@contextlib.contextmanager
-def _refusing(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        problem = f"it lacks a part ({error})" if isinstance(error, LookupError) else error
-        raise ValueError(
-            f"{os.fspath(path)!r} is not a PyTorch file of weights: {problem}. Pickles can run "
-            "code, so only state dicts are read, without unpickling. Copy the file again, or save "
-            "the weights alone in the program that made the model: "
-            "`safetensors.torch.save_model(model, 'model.safetensors')`."
-        ) from error
 
 
 def _entries(archive: zipfile.ZipFile, file: BinaryIO) -> dict[str, _Entry]:

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
+from keras_bert_d2l.checkpoints.object_graphs import variables_of
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -48,7 +49,7 @@ def test_variables_have_their_names_and_those_of_optimizers_are_left_out(tmp_pat
     counters = {"step": tf.Variable(3), "rate": tf.Variable(0.1), "ids": tf.Variable([1, 2])}
     saved = tf.train.Checkpoint(model=model, other=other, optimizer=optimizer, **counters)
     saved.write(str(tmp_path / "ckpt"))
-    arrays = open_object_graph(tmp_path / "ckpt")
+    arrays = variables_of(open_tf(tmp_path / "ckpt"))
     assert arrays.dtypes["half"] == "bfloat16"
     expected = {"dense/kernel": A, "half": A, "model/one": A + 1, "other/two": A + 2}
     assert arrays.shapes == dict.fromkeys(expected, (2, 3))
@@ -63,12 +64,12 @@ def test_edges_of_the_graph_are_not_followed(tmp_path):
         node.children.add(node_id=2**31 - 1, local_name="b")
         node.slot_variables.add(original_variable_node_id=-7, slot_variable_node_id=number)
     write(tmp_path / "ckpt", circular.SerializeToString())
-    assert open_object_graph(tmp_path / "ckpt").shapes == {"dense/a": (2, 3), "dense/b": (2, 3)}
+    assert variables_of(open_tf(tmp_path / "ckpt")).shapes == {"dense/a": (2, 3), "dense/b": (2, 3)}
 
 
 def test_variables_without_names_have_paths(tmp_path):
     write(tmp_path / "ckpt", graph(dict.fromkeys(KEYS, "")))
-    assert open_object_graph(tmp_path / "ckpt").shapes.keys() == {"layer/a", "layer/b"}
+    assert variables_of(open_tf(tmp_path / "ckpt")).shapes.keys() == {"layer/a", "layer/b"}
 
 
 def change(old, new, ending="index"):
@@ -143,6 +144,6 @@ def test_a_hostile_checkpoint_is_refused(kind, tmp_path):
     make, match = HOSTILE[kind]
     make(tmp_path / "ckpt")
     with pytest.raises((ValueError, FileNotFoundError), match=match) as error:
-        open_object_graph(tmp_path / "ckpt")
+        variables_of(open_tf(tmp_path / "ckpt"))
     assert str(tmp_path / "ckpt") in str(error.value)
     assert len(str(error.value)) < 700

@@ -9,15 +9,21 @@ TensorFlow Hub official/nlp/tools/tf1_bert_checkpoint_converter_lib.py.
 
 import re
 
+from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.weights import POSITIONS, Names
+from keras_bert_d2l.checkpoints.formats.checkpoint import parts_of
+from keras_bert_d2l.checkpoints.weights import Names, Row
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.types import ConfigDict
+
+PRETRAINING, SENTENCE, TOKENS = "next_sentence", "sentence_prediction", "predictions/transform"
 
 _BLOCK = "transformer/layer_{}"
-NAMES: Names = {
+_NAMES: Names = {
     "encoder/token_embedding": "word_embeddings/embeddings",
     "encoder/segment_embedding": "type_embeddings/embeddings",
-    "encoder/pos_embedding": ("position_embedding/embeddings", POSITIONS),
+    "encoder/pos_embedding": ("position_embedding/embeddings", weights.POSITIONS),
     "encoder/embedding_ln": "embeddings/layer_norm",
     "encoder/blk_{}/attention/W_q": f"{_BLOCK}/self_attention/query",
     "encoder/blk_{}/attention/W_k": f"{_BLOCK}/self_attention/key",
@@ -31,6 +37,9 @@ NAMES: Names = {
     "mlm/mlp/dense": "cls/predictions/transform/dense",
     "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
     "mlm/bias": "cls/predictions/output_bias/bias",
+    # The labels of the sentence pairs are Google's: column 0 means "is next".
+    "nsp/dense/kernel": (f"{PRETRAINING}/logits/kernel", weights.SWAPPED),
+    "nsp/dense/bias": (f"{PRETRAINING}/logits/bias", weights.SWAPPED),
 }
 _OLD_NAMES = {  # of the first versions on TensorFlow Hub
     "embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
@@ -47,8 +56,16 @@ _OF_BERT = re.compile(
 _QUERY = "transformer/layer_0/self_attention/query/kernel"
 
 
+def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
+    """Return a row with the Model Garden's name for every weight."""
+    head = SENTENCE if "hidden" in parts_of(task) else TOKENS
+    names = {**_NAMES, "head": f"{head}/logits"}
+    rows = weights.expand(config, names, weights.TENSORFLOW_ENDINGS, parts_of(task))
+    return weights.split_heads(rows, config.num_heads)
+
+
 def bert_names(arrays: NamedArrays, heads: str = "(?!)") -> dict[str, str]:
-    """Map the names in `NAMES` to the names in a file, for each variable of a BERT.
+    """Map the names of `table` to the names in a file, for each variable of a BERT.
 
     Args:
         arrays: The variables of the file.
@@ -76,7 +93,7 @@ def bert_sizes(arrays: NamedArrays) -> dict[str, int]:
     """Return the sizes of a BERT, as fields of a `BERTConfig`, from the shapes of its variables.
 
     Args:
-        arrays: The variables, by their names in `NAMES`.
+        arrays: The variables, by their names of `table`.
 
     Raises:
         ValueError: A variable is missing or has the wrong number of axes.

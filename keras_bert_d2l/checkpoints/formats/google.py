@@ -20,34 +20,12 @@ import pathlib
 import warnings
 from collections.abc import Mapping
 
-from keras_bert_d2l.checkpoints.formats import foreign_config
+from keras_bert_d2l.checkpoints import weights
+from keras_bert_d2l.checkpoints.formats import foreign_config, tensorflow_folder
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
-    CONFIG_FILE,
-    PREFIX,
-    VOCAB_FILE,
-    find_config,
-    find_prefix,
-    is_lowercase,
-    prefixes,
-    read_vocab,
-    sentence_task,
-)
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE, PREFIX, VOCAB_FILE
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
-from keras_bert_d2l.checkpoints.weights import (
-    POSITIONS,
-    SWAPPED,
-    SWAPPED_TRANSPOSED,
-    TENSORFLOW_ENDINGS,
-    TRANSPOSED,
-    Names,
-    Row,
-    check_extent,
-    expand,
-    stored_weights,
-    without_prefix,
-    wrapper_prefix,
-)
+from keras_bert_d2l.checkpoints.weights import Names, Row
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json, write_text
 from keras_bert_d2l.models.bert import BERTModel
@@ -60,7 +38,7 @@ from keras_bert_d2l.types import ConfigDict
 _NAMES: Names = {
     "encoder/token_embedding": "bert/embeddings/word_embeddings",
     "encoder/segment_embedding": "bert/embeddings/token_type_embeddings",
-    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", POSITIONS),
+    "encoder/pos_embedding": ("bert/embeddings/position_embeddings", weights.POSITIONS),
     "encoder/embedding_ln": "bert/embeddings/LayerNorm",
     "encoder/blk_{}/attention/W_q": "bert/encoder/layer_{}/attention/self/query",
     "encoder/blk_{}/attention/W_k": "bert/encoder/layer_{}/attention/self/key",
@@ -74,8 +52,8 @@ _NAMES: Names = {
     "mlm/mlp/dense": "cls/predictions/transform/dense",
     "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
     "mlm/bias": "cls/predictions/output_bias",
-    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls/seq_relationship/output_bias", SWAPPED),
+    "nsp/dense/kernel": ("cls/seq_relationship/output_weights", weights.SWAPPED_TRANSPOSED),
+    "nsp/dense/bias": ("cls/seq_relationship/output_bias", weights.SWAPPED),
 }
 
 _SIGNATURE = "bert/embeddings/word_embeddings"
@@ -89,12 +67,12 @@ _STEPS = ("global_step", "beta1_power", "beta2_power")
 
 def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row with Google's name and layout for every weight."""
-    weights = _SQUAD if task and task["kind"] == "QuestionAnswerer" else _CLASSIFIER
+    kernel = _SQUAD if task and task["kind"] == "QuestionAnswerer" else _CLASSIFIER
     head: Names = {
-        "head/kernel": (weights, TRANSPOSED),
-        "head/bias": weights.replace("weights", "bias"),
+        "head/kernel": (kernel, weights.TRANSPOSED),
+        "head/bias": kernel.replace("weights", "bias"),
     }
-    return expand(config, {**_NAMES, **head}, TENSORFLOW_ENDINGS, parts_of(task))
+    return weights.expand(config, {**_NAMES, **head}, weights.TENSORFLOW_ENDINGS, parts_of(task))
 
 
 def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
@@ -103,7 +81,7 @@ def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
         return {"kind": "QuestionAnswerer"}
     if _CLASSIFIER not in shapes:
         return None
-    return sentence_task(shapes[_CLASSIFIER][0])
+    return tensorflow_folder.sentence_task(shapes[_CLASSIFIER][0])
 
 
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
@@ -127,9 +105,9 @@ def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
-        return os.path.lexists(path / CONFIG_FILE) or bool(prefixes(path))
+        return os.path.lexists(path / CONFIG_FILE) or bool(tensorflow_folder.prefixes(path))
     data_files = (file.name for file in path.parent.glob("*.data-*"))
-    return path in prefixes(path.parent) or any(
+    return path in tensorflow_folder.prefixes(path.parent) or any(
         name.startswith(f"{path.name}.data-") for name in data_files
     )
 
@@ -152,22 +130,22 @@ def describe(
         FileNotFoundError: The checkpoint or `bert_config.json` is missing.
         ValueError: A file is damaged.
     """
-    prefix = find_prefix(path)
-    config_file = find_config(prefix, CONFIG_FILE)
+    prefix = tensorflow_folder.find_prefix(path)
+    config_file = tensorflow_folder.find_config(prefix, CONFIG_FILE)
     config = foreign_config.read_bert_config(config_file)
-    vocab, options = read_vocab(config_file.parent) if tokenizer else (None, {})
+    vocab, options = tensorflow_folder.read_vocab(config_file.parent) if tokenizer else (None, {})
     arrays = open_tf(prefix)
-    check_extent(config, arrays)
-    weights = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
-    wrapper = wrapper_prefix(arrays, _SIGNATURE)
-    arrays = arrays.select({name.removeprefix(wrapper): name for name in weights})
+    weights.check_extent(config, arrays)
+    names = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
+    wrapper = weights.wrapper_prefix(arrays, _SIGNATURE)
+    arrays = arrays.select({name.removeprefix(wrapper): name for name in names})
     task = _task(arrays.shapes)
     if task and "hidden" not in parts_of(task):  # run_squad.py does not use it
         used = [name for name in arrays.shapes if not name.startswith(_POOLER)]
         arrays = arrays.select({name: name for name in used})
         config = dataclasses.replace(config, pooler=False, next_sentence=False)
     return Checkpoint(
-        description=f"google-research/bert, TF1 checkpoint{without_prefix(wrapper)}",
+        description=f"google-research/bert, TF1 checkpoint{weights.without_prefix(wrapper)}",
         config=config,
         table=table(config, task),
         arrays=arrays,
@@ -192,13 +170,13 @@ def write(
         ValueError: The format cannot express the model.
     """
     config_to_json(model.bert_config, folder / CONFIG_FILE)
-    write_tf1(folder / PREFIX, stored_weights(model, table(model.bert_config)))
+    write_tf1(folder / PREFIX, weights.stored_weights(model, table(model.bert_config)))
     state = f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n'
     write_text(folder / "checkpoint", state)
     if vocab is not None:
         vocab.to_file(folder / VOCAB_FILE)
         lowercase = tokenizer_options.get("lowercase", True)
-        if lowercase != is_lowercase(vocab):
+        if lowercase != tensorflow_folder.is_lowercase(vocab):
             warnings.warn(
                 f"The tokenizer has lowercase={lowercase}, which this format does not record and "
                 "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "

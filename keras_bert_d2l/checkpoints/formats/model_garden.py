@@ -26,54 +26,27 @@ import re
 from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.formats import foreign_config
+from keras_bert_d2l.checkpoints.formats import foreign_config, tensorflow_folder
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.formats.garden_names import NAMES, bert_names
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import (
-    CONFIG_FILE,
-    find_config,
-    find_prefix,
-    labels_of,
-    read_vocab,
-    sentence_task,
+from keras_bert_d2l.checkpoints.formats.garden_names import (
+    PRETRAINING,
+    SENTENCE,
+    TOKENS,
+    bert_names,
+    table,
 )
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, attributes_of, open_object_graph
-from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
-from keras_bert_d2l.checkpoints.weights import (
-    SWAPPED,
-    TENSORFLOW_ENDINGS,
-    Names,
-    Row,
-    check_extent,
-    expand,
-    split_heads,
-)
+from keras_bert_d2l.checkpoints.object_graphs import variables_of
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, has_object_graph, open_tf
+from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import check_bool, check_choice, check_that, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import errors_naming, read_yaml
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.types import ConfigDict
 
-_PRETRAINING, _SENTENCE, _TOKENS = "next_sentence", "sentence_prediction", "predictions/transform"
 _POOLER, _MLM = "pooler_transform", "cls/predictions/"
-_HEAD = rf"(?:{_PRETRAINING}|{_SENTENCE}|{_TOKENS})/(?:pooler_dense|logits)/\w+"
+_HEAD = rf"(?:{PRETRAINING}|{SENTENCE}|{TOKENS})/(?:pooler_dense|logits)/\w+"
 _NESTED = re.compile(r"(.*/)?layer_with_weights-\d+/layer_with_weights-\d+/kernel")
-
-# The labels of the sentence pairs are Google's: column 0 means "is next".
-_NSP: Names = {
-    f"nsp/dense/{weight}": (f"{_PRETRAINING}/logits/{weight}", SWAPPED)
-    for weight in ("kernel", "bias")
-}
-
-
-def table(config: BERTConfig, task: ConfigDict | None) -> list[Row]:
-    """Return a row with the Model Garden's name for every weight."""
-    head = _SENTENCE if "hidden" in parts_of(task) else _TOKENS
-    names = {**NAMES, **_NSP, "head": f"{head}/logits"}
-    rows = expand(config, names, TENSORFLOW_ENDINGS, parts_of(task))
-    return split_heads(rows, config.num_heads)
-
-
 _YAML_FILES = ("params.yaml", "bert_config.yaml")
 _BERT_FIELDS = {  # by their names in bert_config.json
     "num_layers": "num_hidden_layers",
@@ -114,10 +87,12 @@ def _inner(fields: ConfigDict, name: str) -> ConfigDict:
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a prefix has a checkpoint of TensorFlow 2."""
     with contextlib.suppress(OSError, ValueError):
-        prefix = find_prefix(path)
-        with contextlib.suppress(OSError, ValueError):
-            return OBJECT_GRAPH in open_tf(prefix).shapes
-        return bool(find_config(prefix, *_YAML_FILES))  # the checkpoint is damaged
+        prefix = tensorflow_folder.find_prefix(path)
+        files = tensorflow_folder.CONFIG_FILE, *_YAML_FILES
+        return (
+            has_object_graph(prefix)
+            or tensorflow_folder.find_config(prefix, *files).suffix == ".yaml"
+        )
     return False
 
 
@@ -139,10 +114,10 @@ def describe(
         FileNotFoundError: The checkpoint or its configuration is missing.
         ValueError: A file is damaged, or the model is not one of the BERTs above.
     """
-    prefix = find_prefix(path)
-    config_file = find_config(prefix, *_YAML_FILES, CONFIG_FILE)
+    prefix = tensorflow_folder.find_prefix(path)
+    config_file = tensorflow_folder.find_config(prefix, *_YAML_FILES, tensorflow_folder.CONFIG_FILE)
     config, params = _read_config(config_file)
-    stored = open_object_graph(prefix)
+    stored = variables_of(open_tf(prefix))
     names = bert_names(stored, _HEAD)
     if not names:
         raise ValueError(
@@ -157,7 +132,7 @@ def describe(
     arrays = stored.select(names)
     check_extent(config, arrays)
     unread = sorted(stored.shapes.keys() - {*names.values()})
-    vocab, options = read_vocab(config_file.parent) if tokenizer else (None, {})
+    vocab, options = tensorflow_folder.read_vocab(config_file.parent) if tokenizer else (None, {})
     return Checkpoint(
         description="Model Garden" + (f" (not read: {shown_names(unread)})" if unread else ""),
         config=config,
@@ -172,21 +147,21 @@ def describe(
 def _task(stored: NamedArrays, names: Mapping[str, str], params: ConfigDict) -> ConfigDict | None:
     """Return the task of a checkpoint, or `None`."""
     logits = {name: full for name, full in names.items() if name.endswith("/logits/kernel")}
-    logits.pop(f"{_PRETRAINING}/logits/kernel", None)
+    logits.pop(f"{PRETRAINING}/logits/kernel", None)
     if not logits:
         return None
     check_that(len(logits) == 1, "task", "that of one head", [*logits])
     [(name, full_name)] = logits.items()
     num_labels = stored.shapes[full_name][-1]
-    if name.startswith(_SENTENCE):
-        return sentence_task(num_labels)
-    attributes = attributes_of(pathlib.Path(stored.source))
+    if name.startswith(SENTENCE):
+        return tensorflow_folder.sentence_task(num_labels)
+    attributes = stored.metadata[OBJECT_GRAPH]
     if "span_labeling" in attributes:
         return {"kind": "QuestionAnswerer"}
     is_nested = "classifier" not in attributes or _NESTED.fullmatch(stored.metadata[full_name])
     if is_nested and "class_names" not in params:
         return None  # before version 2.4, heads of all tasks looked the same
-    labels = params.get("class_names", labels_of(num_labels))
+    labels = params.get("class_names", tensorflow_folder.labels_of(num_labels))
     is_right = isinstance(labels, list) and len(labels) == num_labels
     check_that(is_right, "class_names", f"a list of {num_labels} labels", labels)
     dropout = _inner(params, "model").get("head_dropout", 0.1)
@@ -228,12 +203,12 @@ def _casing(params: ConfigDict) -> TokenizerOptions:
 
 def _used(names: Mapping[str, str], task: ConfigDict | None) -> dict[str, str]:
     """Return the variables that a model uses, with the pooler of its head as the only one."""
-    own = f"{_SENTENCE if task else _PRETRAINING}/pooler_dense/"
+    own = f"{SENTENCE if task else PRETRAINING}/pooler_dense/"
     has_own = any(name.startswith(own) for name in names)
     unused = {
         _MLM: task is not None,
-        _PRETRAINING: task is not None or not has_own,  # it reads no other pooler than its own
-        f"{_TOKENS}/": task is None,
+        PRETRAINING: task is not None or not has_own,  # it reads no other pooler than its own
+        f"{TOKENS}/": task is None,
         _POOLER: has_own or "hidden" not in parts_of(task),
     }
     dropped = tuple(name for name, is_unused in unused.items() if is_unused)

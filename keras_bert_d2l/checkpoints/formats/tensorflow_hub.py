@@ -27,15 +27,9 @@ from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH, open_object_graph
-from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
-from keras_bert_d2l.checkpoints.weights import (
-    TENSORFLOW_ENDINGS,
-    Row,
-    check_extent,
-    expand,
-    split_heads,
-)
+from keras_bert_d2l.checkpoints.object_graphs import variables_of
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf
+from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import check_file, check_size, errors_naming, read_json_object
@@ -85,7 +79,7 @@ def describe(
         FileNotFoundError: The variables are missing.
         ValueError: A file is damaged, or the model is not a BERT.
     """
-    stored, folder = _open(path)
+    stored, model = _open(path)
     names = garden_names.bert_names(stored)
     if not names:
         raise ValueError(
@@ -97,18 +91,18 @@ def describe(
     arrays = stored.select(names)
     sizes = garden_names.bert_sizes(arrays)
     with errors_naming(path):
-        activation = _activation(folder) if folder else _USUAL
+        activation = model.activation() if model else _USUAL
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
-        vocab, options = _vocabulary(folder) if folder and tokenizer else (None, {})
+        vocab, options = model.vocabulary() if model and tokenizer else (None, {})
     check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
     layers = {found[1] for name in others if (found := _LAYER.match(name))}
-    kind = "SavedModel" if folder else f"{path.suffix} file, assuming the activation {_USUAL!r}"
+    kind = "SavedModel" if model else f"{path.suffix} file, assuming the activation {_USUAL!r}"
     unread = f" (not read: the layers {shown_names(sorted(layers))})" if layers else ""
     return Checkpoint(
         description=f"TensorFlow Hub, {kind}{unread}",
         config=config,
-        table=_table(config),
+        table=garden_names.table(config),
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options,
@@ -125,42 +119,30 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
     if not path.is_dir() and not is_tar(path):
         return None, {}
     with errors_naming(path):
-        unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
-        return _vocabulary(unpacked.folder if unpacked else path)
+        return _SavedModel(Unpacked(path, _WANTED)).vocabulary()
 
 
-def _table(config: BERTConfig) -> list[Row]:
-    return split_heads(expand(config, garden_names.NAMES, TENSORFLOW_ENDINGS), config.num_heads)
-
-
-def _open(path: pathlib.Path) -> tuple[NamedArrays, pathlib.Path | None]:
-    """Return the variables, by their names in the program, and the folder of a SavedModel."""
+def _open(path: pathlib.Path) -> tuple[NamedArrays, "_SavedModel | None"]:
+    """Return the variables, by their names in the program, and the SavedModel that has them."""
     if path.suffix in _HDF5:
         return _of_layers(open_hdf5([path])), None
-    unpacked = None if path.is_dir() else Unpacked(path, _WANTED)
-    folder = unpacked.folder if unpacked else path
+    unpacked, model = Unpacked(path, _WANTED), None
     try:
         with errors_naming(path):
-            check_file(folder / (_WEIGHTS_FILE if path.suffix == _KERAS else GRAPH_FILE))
             if path.suffix == _KERAS:
-                arrays = _of_layers(open_hdf5([folder / _WEIGHTS_FILE]))
-            elif OBJECT_GRAPH in open_tf(folder / _PREFIX).shapes:
-                arrays = open_object_graph(folder / _PREFIX)
+                arrays = _of_layers(open_hdf5([unpacked.folder / _WEIGHTS_FILE]))
             else:
-                raise ValueError(
-                    "it is a module of TensorFlow Hub for TensorFlow 1. Download the model for "
-                    "TensorFlow 2, or its checkpoint from github.com/google-research/bert."
-                )
+                model = _SavedModel(unpacked)
+                arrays = model.variables()
     except FileNotFoundError as error:
-        problem = str(error).replace(os.fspath(folder / "_")[:-1], "")  # it may be temporary
+        problem = str(error).replace(f"{unpacked.folder}{os.sep}", "")  # it may be temporary
         raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {problem}") from error
 
-    def read(name: str, kept: Unpacked | None = unpacked) -> np.ndarray:
+    def read(name: str, kept: Unpacked = unpacked) -> np.ndarray:
         with errors_naming(path):
             return arrays.read(name)
 
-    named = dataclasses.replace(arrays, source=os.fspath(path), read=read)
-    return named, None if path.suffix == _KERAS else folder
+    return dataclasses.replace(arrays, source=os.fspath(path), read=read), model
 
 
 def _of_layers(arrays: NamedArrays) -> NamedArrays:
@@ -185,52 +167,69 @@ def _of_layers(arrays: NamedArrays) -> NamedArrays:
         num_blks, rest = divmod(len(stored) - _NUM_AROUND, _NUM_IN_BLOCK)
         if num_blks > 0 and not rest:
             config = BERTConfig.preset("google", vocab_size=1, num_blks=num_blks)
-            ordered = [f"{layer}/{row.theirs}" for row in _table(config)][: len(stored)]
+            ordered = [f"{layer}/{row.theirs}" for row in garden_names.table(config)][: len(stored)]
             # The positions, which are more than the segments, come first in most versions.
             stored[1:3] = sorted(stored[2:0:-1], key=lambda name: arrays.shapes[name])
         names |= zip(ordered, stored, strict=True)
     return arrays.select(names)
 
 
-def _graph(folder: pathlib.Path) -> bytes:
-    file = check_file(folder / GRAPH_FILE)
-    check_size(file, _MOST_BYTES)
-    return file.read_bytes()
+class _SavedModel:
+    """The files of a SavedModel.
 
-
-def _activation(folder: pathlib.Path) -> str:
-    """Return the activation of the blocks of an encoder.
-
-    The layers around it, and its MLM head, may have other ones. Operations of a block have its name
-    in their own. A name follows its number of bytes and the tag of its field, `NodeDef.name`,
-    `NodeDef.op` or, in the list of all operations, `OpDef.name`.
+    Args:
+        unpacked: Its archive or folder.
     """
-    graph, names = _graph(folder), "|".join(_ACTIVATIONS).encode()
-    found = re.findall(rb"r/layer_0/[\w./-]{1,200}\x12[\3-\6](%b)\x1a" % names, graph)
-    found = found or re.findall(rb"[\n\x12][\3-\6](%b)(?!\w)" % names, graph)
-    activations = {_ACTIVATIONS[operation.decode()] for operation in found}
-    if len(activations) != 1:
-        raise ValueError(
-            f"{GRAPH_FILE!r} is damaged, or its blocks do not have the activation of a BERT: it "
-            f"computes {shown_names(sorted(activations)) or 'neither GELU nor ReLU'}. "
-            "Copy it again, or load the model that it was fine-tuned from."
-        )
-    return activations.pop()
 
+    def __init__(self, unpacked: Unpacked) -> None:
+        self._unpacked = unpacked
+        file = check_file(unpacked.folder / GRAPH_FILE)
+        check_size(file, _MOST_BYTES)
+        self._graph = file.read_bytes()
+        self._stored = open_tf(unpacked.folder / _PREFIX)
 
-def _vocabulary(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
-    """Return the vocabulary of a SavedModel, if it has one, and the options of the tokenizer."""
-    vocabs = {Vocab.from_file(x) for x in folder.glob("assets/[!.]*.txt") if "vocab" in x.name}
-    if len(vocabs) > 1:
-        raise ValueError(
-            f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
-        )
-    graph = _graph(folder)
-    if _WORDPIECE in graph and _FAST not in graph:  # a model with its preprocessing
-        flags = {_LOWERCASE in graph}
-    else:  # the variable `do_lower_case` of an encoder
-        stored = open_tf(folder / _PREFIX)
-        flags = {bool(stored.read(x)) for x, dtype in stored.dtypes.items() if dtype == "bool"}
-    if not vocabs or len(flags) != 1:
-        return None, {}
-    return vocabs.pop(), {"lowercase": flags.pop()}
+    def variables(self) -> NamedArrays:
+        """Return the variables by their names in the program."""
+        if OBJECT_GRAPH not in self._stored.shapes:
+            raise ValueError(
+                "it is a module of TensorFlow Hub for TensorFlow 1. Download the model for "
+                "TensorFlow 2, or its checkpoint from github.com/google-research/bert."
+            )
+        return variables_of(self._stored)
+
+    def activation(self) -> str:
+        """Return the activation of the blocks of an encoder.
+
+        The layers around it, and its MLM head, may have other ones. Operations of a block have its
+        name in their own. A name follows its number of bytes and the tag of its field,
+        `NodeDef.name`, `NodeDef.op` or, in the list of all operations, `OpDef.name`.
+        """
+        names = "|".join(_ACTIVATIONS).encode()
+        of_block = rb"r/layer_0/[\w./-]{1,200}\x12[\3-\6](%b)\x1a" % names
+        found = re.findall(of_block, self._graph)
+        found = found or re.findall(rb"[\n\x12][\3-\6](%b)(?!\w)" % names, self._graph)
+        activations = {_ACTIVATIONS[operation.decode()] for operation in found}
+        if len(activations) != 1:
+            raise ValueError(
+                f"{GRAPH_FILE!r} is damaged, or its blocks do not have the activation of a BERT: "
+                f"it computes {shown_names(sorted(activations)) or 'neither GELU nor ReLU'}. "
+                "Copy it again, or load the model that it was fine-tuned from."
+            )
+        return activations.pop()
+
+    def vocabulary(self) -> tuple[Vocab | None, TokenizerOptions]:
+        """Return the vocabulary, if there is one, and the options of the tokenizer."""
+        files = self._unpacked.folder.glob("assets/[!.]*.txt")
+        vocabs = {Vocab.from_file(file) for file in files if "vocab" in file.name}
+        if len(vocabs) > 1:
+            raise ValueError(
+                f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
+            )
+        stored = self._stored
+        if _WORDPIECE in self._graph and _FAST not in self._graph:  # it has its preprocessing
+            flags = {_LOWERCASE in self._graph}
+        else:  # the variable `do_lower_case` of an encoder
+            flags = {bool(stored.read(x)) for x, dtype in stored.dtypes.items() if dtype == "bool"}
+        if not vocabs or len(flags) != 1:
+            return None, {}
+        return vocabs.pop(), {"lowercase": flags.pop()}

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats import google, model_garden
-from keras_bert_d2l.checkpoints.object_graphs import OBJECT_GRAPH
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH
 
 FOLDER = Path(__file__).parent / "originals/model_garden"
 # The other models are variants of the first ones.

@@ -19,8 +19,8 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats.garden_names import bert_names
 from keras_bert_d2l.checkpoints.formats.tensorflow_hub import describe
-from keras_bert_d2l.checkpoints.object_graphs import open_object_graph
-from keras_bert_d2l.checkpoints.tensorflow_files import write_tf1
+from keras_bert_d2l.checkpoints.object_graphs import variables_of
+from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
 
 FILES = Path(__file__).parent / "originals/tensorflow_hub"
 GRAPH, VARIABLES, BLOCK = "saved_model.pb", "variables/variables", "transformer/layer_0/"
@@ -165,7 +165,7 @@ def variables(name, value):
     """Return a function that adds, changes or, for `None`, removes a variable."""
 
     def edit(path):
-        stored = open_object_graph(path / VARIABLES)
+        stored = variables_of(open_tf(path / VARIABLES))
         values = {x: stored.read(x) for x in stored.shapes} | {name: value}
         shutil.rmtree(path / "variables")
         items = [tf.Variable(x, name=name) for name, x in values.items() if x is not None]
