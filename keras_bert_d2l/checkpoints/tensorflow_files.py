@@ -42,11 +42,19 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
 
     Raises:
         FileNotFoundError: There is no index.
-        ValueError: The index is damaged, or does not fit the data files.
+        ValueError: The index is damaged, or does not fit the data files, or the variables are
+            partitioned.
     """
     source = os.fspath(prefix)
     with _refusing(prefix):
         table = _table(_index(prefix))
+    # TensorFlow encodes the names of the parts of a variable, unless they are saved one by one.
+    if any(name.startswith(b"\0") or name.endswith(b"/part_0") for name in table):
+        raise ValueError(
+            f"{source!r} has partitioned variables. Restore it in the program that made it without "
+            "a partitioner, which `tf.train.Saver` can do, and save it again."
+        )
+    with _refusing(prefix):
         entries = _entries(table, prefix)
         reader = tf.train.load_checkpoint(source)
         numbers = [name for name, entry in entries.items() if entry.dtype.is_floating]

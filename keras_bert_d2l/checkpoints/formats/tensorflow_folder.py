@@ -14,7 +14,8 @@ from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE, VOCAB_FILE, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 
-# A remedy for models of Keras 2 around a BERT of transformers.
+# Remedies for a checkpoint of Google without `bert_config.json`, and for models of Keras 2.
+RENAME_CONFIG = f"If it is one of google-research/bert, rename its config.json to {CONFIG_FILE}."
 SAVE_AS_HDF5 = (
     "If it is a BERT of transformers in Keras 2, call `model.save_weights('tf_model.h5')` and "
     "`bert.config.save_pretrained(folder)` there, and pass the folder with both files."
@@ -77,7 +78,7 @@ def find_config(prefix: pathlib.Path, *names: str) -> pathlib.Path:
     raise FileNotFoundError(
         f"There is no {' or '.join(names)} next to the checkpoint {os.fspath(prefix)!r} or in its "
         "parent folder. It describes the architecture: copy it from the source of the weights. "
-        f"{SAVE_AS_HDF5}"
+        f"{RENAME_CONFIG} {SAVE_AS_HDF5}"
     )
 
 

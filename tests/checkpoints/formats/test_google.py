@@ -397,6 +397,27 @@ def test_a_missing_file_is_named(folder, missing, error, message):
             google.describe(folder / "bert_model.ckpt")
 
 
+def test_a_configuration_of_another_name_is_named_with_the_remedy(folder):
+    (folder / "bert_config.json").rename(folder / "config.json")
+    for path in (folder, folder / "bert_model.ckpt"):
+        with pytest.raises((ValueError, OSError), match="rename its config.json to bert_config."):
+            load_pretrained(path)
+
+
+@pytest.mark.parametrize("shape_and_slice", ["5 8 0,2:-", ""])
+def test_partitioned_variables_are_refused_with_the_remedy(folder, shape_and_slice):
+    """`tf.train.Saver` writes slices, or the parts by their own names if it gets a dictionary."""
+    name = WORDS + ("" if shape_and_slice else "/part_0")
+    tf.raw_ops.SaveV2(
+        prefix=str(folder / "bert_model.ckpt"),
+        tensor_names=[name],
+        shape_and_slices=[shape_and_slice],
+        tensors=[np.ones((2, 8), "float32")],
+    )
+    with pytest.raises(ValueError, match="ckpt' has partitioned variables. .*save it again"):
+        load_pretrained(folder)
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 @pytest.mark.parametrize("name", [DATA, INDEX])
 def test_a_damaged_file_is_reported(folder, name, damage):

@@ -56,7 +56,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE as BERT_CONFIG_FILE
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import RENAME_CONFIG, SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
@@ -92,7 +92,8 @@ _OTHER_NAMES = {  # files of other names, by their endings
 }
 _REMEDIES = {  # for the weights of other programs, by the ending of their files
     **dict.fromkeys((".crdownload", ".part", ".incomplete"), "Download the file again completely."),
-    **dict.fromkeys(("saved_model.pb", ".keras", ".index"), SAVE_AS_HDF5),
+    **dict.fromkeys(("saved_model.pb", ".keras"), SAVE_AS_HDF5),
+    ".index": f"{RENAME_CONFIG} {SAVE_AS_HDF5}",
     ".msgpack": (
         "Convert them with transformers 4, with the class that has the same heads: "
         '`BertForPreTraining.from_pretrained("{}", from_flax=True).save_pretrained(folder)`.'
