@@ -1,7 +1,11 @@
-"""The vocabulary: a two-way map between tokens and ids, stored as `vocab.txt`."""
+"""The vocabulary: a two-way map between tokens and ids, and what else defines a tokenizer.
+
+It is stored as `vocab.txt`, or as `tokenizer.json` if its tokenizer is not WordPiece.
+"""
 
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -13,18 +17,25 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_path, is_integer, shown
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, check_file, check_size
+from keras_bert_d2l.reading import (
+    MOST_VOCAB_BYTES,
+    check_file,
+    check_size,
+    errors_naming,
+    read_json_object,
+)
+from keras_bert_d2l.text import definition as definitions
+from keras_bert_d2l.text.definition import SpecialTokensError
 from keras_bert_d2l.text.text_files import read_text
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
 # Padding, unknown, start, separator and mask token, as spelled by google and by the book.
 GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class SpecialTokensError(ValueError):
-    """A vocabulary lacks special tokens, but may be valid for another program."""
+# How a token continues a word, and otherwise starts one: "##", or no "Ġ" or "▁" at its start.
+_SUFFIX, _WORD_STARTS = "##", {"bpe": "Ġ", "unigram": "▁"}
 
 
 class Vocab:
@@ -39,11 +50,15 @@ class Vocab:
     iteration (in the order of the ids) and `==` work as expected.
 
     Args:
-        tokens: V distinct, non-empty strings without control characters. The position of a token is
-            its id.
+        tokens: V distinct, non-empty strings. The position of a token is its id. Those of WordPiece
+            have no control characters.
+        definition: None for WordPiece. For other tokenizers, the fields of Hugging Face's
+            `tokenizer.json` without the vocabulary; `from_file` reads them.
 
     Attributes:
         tokens: The V tokens in the order of their ids.
+        definition: As given.
+        kind: `"wordpiece"`, `"bpe"` (byte-level BPE) or `"unigram"` (SentencePiece).
         special_tokens: The padding, unknown, start, separator and mask token.
         special_ids: Their ids, in this order.
         pad_id: Id of the padding token.
@@ -51,13 +66,15 @@ class Vocab:
         cls_id: Id of the token that starts a sequence.
         sep_id: Id of the token that ends each text.
         mask_id: Id of the token that replaces masked tokens.
-        num_separators: Number of separators between the texts of a pair.
+        num_separators: Number of separators between the two texts of a pair: 1, or 2 as in RoBERTa.
         added_to_pair: Number of special tokens in the row of a pair.
-        fingerprint: SHA-256 of the contents of `vocab.txt`, 64 hexadecimal digits.
+        continues: Whether each token continues a word, bool `(V,)`. Special tokens do not.
+        file_name: Name of the file that holds the vocabulary: `vocab.txt` or `tokenizer.json`.
+        fingerprint: SHA-256 of the contents of that file, 64 hexadecimal digits.
 
     Raises:
         ValueError: If a token is not a string, is empty, contains a control character or occurs
-            twice, or if a special token is missing.
+            twice, if a special token is missing, or if `definition` is not a definition.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -68,7 +85,7 @@ class Vocab:
         ['cat', '##s']
     """
 
-    def __init__(self, tokens: Sequence[str]) -> None:
+    def __init__(self, tokens: Sequence[str], definition: ConfigDict | None = None) -> None:
         if isinstance(tokens, str) or not isinstance(tokens, Iterable):
             raise ValueError(
                 f"`tokens` must be a sequence of strings. Received one {type(tokens).__name__}: "
@@ -77,7 +94,7 @@ class Vocab:
         self.tokens = tuple(tokens)
         self._ids: dict[str, int] = {}
         for position, token in enumerate(self.tokens):
-            _check_token(token, position)
+            _check_token(token, position, is_wordpiece=definition is None)
             first = self._ids.setdefault(token, position)
             if first != position:
                 raise ValueError(
@@ -85,23 +102,27 @@ class Vocab:
                     f"ids {first} and {position} (lines {first + 1} and {position + 1} of the "
                     "file). Rename one of them."
                 )
-        self.special_tokens = _find_specials(self._ids)
+        self.definition = definition
+        self.num_separators, self.kind = 1, "wordpiece"
+        if definition is None:
+            self.special_tokens = _find_specials(self._ids)
+        else:
+            definitions.check(self.tokens, definition)
+            self.special_tokens = tuple(definition["special_tokens"])
+            self.kind = definitions.KINDS[definition["model"]["type"]]
+            *_, self.num_separators = definitions.frame(definition) or (1,)
+        self.file_name = VOCAB_FILE if definition is None else JSON_FILE
         self.special_ids = tuple(self._ids[token] for token in self.special_tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
-        self.num_separators = 1
         self.added_to_pair = 2 + self.num_separators
-        self.fingerprint = hashlib.sha256(self._text().encode("utf-8")).hexdigest()
-
-    @functools.cached_property
-    def continues(self) -> np.ndarray:
-        """Whether each token continues a word, bool `(V,)`."""
-        return np.array([token.startswith("##") and token != "##" for token in self.tokens])
+        self.fingerprint = hashlib.sha256(self.to_text().encode("utf-8")).hexdigest()
 
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":
-        """Read a `vocab.txt`: UTF-8, one token per line; the first line has the id 0.
+        """Read a `vocab.txt`, or a `tokenizer.json` of byte-level BPE or Unigram.
 
-        As in transformers, of equal lines the last one is the token, and every line counts. With a
+        A `vocab.txt` is UTF-8 with one token per line; the first line has the id 0. As in
+        transformers, of equal lines the last one is the token, and every line counts. With a
         warning, the others, empty lines and those with control characters, which no text has, are
         renamed to `[line 7]` and so on. Empty lines at the end do not count.
 
@@ -111,6 +132,9 @@ class Vocab:
         """
         check_path("path", path)
         name = os.fspath(path)
+        if name.endswith(".json"):
+            with errors_naming(path):
+                return cls(*definitions.from_json(read_json_object(path, MOST_VOCAB_BYTES)))
         check_size(check_file(path), MOST_VOCAB_BYTES)
         text = "".join(read_text(pathlib.Path(path))).removesuffix("\n")
         tokens = [line.removesuffix("\r") for line in text.split("\n")]
@@ -124,16 +148,26 @@ class Vocab:
             raise type(error)(f"{name!r}: {error}") from error
 
     def to_file(self, path: PathLike) -> None:
-        """Write a `vocab.txt`: UTF-8, one token per line. The file is written atomically."""
-        write_text(path, self._text())
+        """Write a `vocab.txt` or, if the tokenizer is not WordPiece, a `tokenizer.json`.
 
-    def with_tokens(self, tokens: Iterable[str]) -> "Vocab":
+        A `vocab.txt` is UTF-8 with one token per line. The library tokenizers reads a
+        `tokenizer.json`. The file is written atomically.
+        """
+        write_text(path, self.to_text())
+
+    def with_tokens(self, tokens: Iterable[str], special: bool = False) -> "Vocab":
         """Return a vocabulary with more tokens, whose ids start at V.
+
+        Tokenizers other than WordPiece keep the new tokens whole in a text; in their files, those
+        that are `special` are marked so.
 
         Raises:
             ValueError: If a token is invalid, is already in the vocabulary, or occurs twice.
         """
-        return Vocab([*self.tokens, *_as_list(tokens)])
+        new, definition = _as_list(tokens), self.definition
+        if definition is not None:
+            definition = definitions.with_added(definition, new, special)
+        return Vocab([*self.tokens, *new], definition)
 
     def without_tokens(self, tokens: Iterable[str], kept: Sequence[str] = ()) -> "Vocab":
         """Return a vocabulary without the given tokens. The others keep their order.
@@ -151,10 +185,28 @@ class Vocab:
                 "is not in it."
             )
         dropped -= {*self.special_tokens, *kept}
-        return Vocab([token for token in self.tokens if token not in dropped])
+        definition = self.definition
+        if definition is not None:
+            definition = definitions.without(definition, self.tokens, dropped)
+        return Vocab([token for token in self.tokens if token not in dropped], definition)
 
-    def _text(self) -> str:
-        return "".join(f"{token}\n" for token in self.tokens)
+    def to_text(self) -> str:
+        """Return the text that `to_file` writes."""
+        if self.definition is None:
+            return "".join(f"{token}\n" for token in self.tokens)
+        fields = definitions.to_json(self.tokens, self.definition)
+        return json.dumps(fields, ensure_ascii=False) + "\n"
+
+    @functools.cached_property
+    def continues(self) -> np.ndarray:
+        """Whether each token continues a word, bool `(V,)`."""
+        if self.definition is None:
+            found = [token.startswith(_SUFFIX) and token != _SUFFIX for token in self.tokens]
+        else:
+            start = _WORD_STARTS[self.kind]
+            whole = {*self.special_tokens, *definitions.added_tokens(self.definition)}
+            found = [not token.startswith(start) and token not in whole for token in self.tokens]
+        return np.array(found)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -166,7 +218,11 @@ class Vocab:
         return token in self._ids
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocab) and self.tokens == other.tokens
+        return (
+            isinstance(other, Vocab)
+            and self.tokens == other.tokens
+            and self.definition == other.definition
+        )
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -241,7 +297,7 @@ def _as_list(tokens: Iterable[str]) -> list[str]:
     return list(tokens)
 
 
-def _check_token(token: object, position: int) -> None:
+def _check_token(token: object, position: int, is_wordpiece: bool) -> None:
     where = f"as id {position} (line {position + 1} of the file)"
     if not isinstance(token, str):
         raise ValueError(f"Tokens must be strings. Received: {shown(token)} {where}.")
@@ -250,7 +306,7 @@ def _check_token(token: object, position: int) -> None:
             f"Tokens must not be empty. Received: an empty token {where}. Replace it with a name "
             "that no text contains, such as [unused1], so that the other ids stay the same."
         )
-    if _CONTROL.search(token):
+    if is_wordpiece and _CONTROL.search(token):
         raise ValueError(
             f"Tokens must not contain control characters, such as line breaks. Received: "
             f"{shown(token)} {where}. Restore the vocabulary from a copy."

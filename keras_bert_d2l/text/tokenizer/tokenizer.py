@@ -3,12 +3,14 @@
 B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
-from collections.abc import Sequence
-from typing import Self, TypeAlias
+import json
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self, TypeAlias
 
 import tensorflow as tf
 
 from keras_bert_d2l.checks import checks_names, shown
+from keras_bert_d2l.text.definition import from_json, unsupported_parts
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
@@ -21,22 +23,34 @@ from keras_bert_d2l.text.tokenizer.framing import (
     sliding_windows,
     truncate,
 )
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieces, pieces_with_offsets
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
+from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, Tensor
 
 Texts: TypeAlias = str | Sequence[str] | Tensor
 """A string, a list of strings, or a string tensor `(B,)`."""
 
-# Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
-_SPACING = (
-    (r" ##", ""),
-    (r" ([.,:;!?%)\]}])", r"\1"),
-    (r"([(\[{$]) ", r"\1"),
-    (r"(\pL) (['’]) (s|t|d|m|ll|re|ve)\b", r"\1\2\3"),
-)
 _NO_WORD = -1
+
+
+class Splitter(Protocol):
+    """What a kind of tokenizer must provide. `Tokenizer` has the same methods, with checks."""
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of texts, ragged int32 `(B, None)`."""
+
+    def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
+
+    def with_offsets(self, texts: tf.Tensor) -> Pieces:
+        """Return the ids of texts, and the characters at which each token starts and ends."""
+
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Return the texts of ids, strings `(B,)`."""
+
+
+_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {}  # by `Vocab.kind`
 
 
 class Tokenizer(tf.Module):
@@ -123,7 +137,7 @@ class Tokenizer(tf.Module):
                 "To read one, use `Vocab.from_file(path)`."
             )
         self.vocab = vocab
-        self._normalize = Normalization(
+        normalization = Normalization(
             vocab.special_tokens,
             lowercase,
             compat,
@@ -132,30 +146,41 @@ class Tokenizer(tf.Module):
             tokenize_chinese_chars,
             special_tokens,
         )
+        self._splitter: Splitter
+        if vocab.kind != "wordpiece":
+            _check_defaults(normalization.options(), vocab.kind)
+            self._splitter = _splitter_of(vocab)
+            return
         missing = [token for token in special_tokens if token not in vocab]
         if missing:
             raise ValueError(
                 f"`special_tokens` must be in the vocabulary. Received: {shown(missing[0])}, which "
                 "is not in it. `add_tokens(..., special=True)` adds it to a model and a tokenizer."
             )
-        self._word_pieces = WordPieces(vocab, self._normalize)
+        self._splitter = WordPieceSplitter(vocab, normalization)
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"Tokenizer({self.vocab!r}, {options})"
+        options = (f"{name}={value!r}" for name, value in self.options.items())
+        return f"Tokenizer({', '.join([repr(self.vocab), *options])})"
 
     @property
     def options(self) -> TokenizerOptions:
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
-        return self._normalize.options()
+        if isinstance(self._splitter, WordPieceSplitter):
+            return self._splitter.normalization.options()
+        return TokenizerOptions()
 
     def get_config(self) -> ConfigDict:
         """Return the vocabulary, as one string, and the options as plain JSON values."""
+        if self.vocab.kind != "wordpiece":
+            return {JSON_FILE: self.vocab.to_text()}
         return {"vocab": "\n".join(self.vocab), **self.options}
 
     @classmethod
     def from_config(cls, config: ConfigDict) -> Self:
         """Create a tokenizer from the result of `get_config`."""
+        if JSON_FILE in config:
+            return cls(Vocab(*from_json(json.loads(config[JSON_FILE]))))
         return cls(**{**config, "vocab": Vocab(config["vocab"].split("\n"))})
 
     @not_converted
@@ -184,7 +209,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the texts are not strings or have more than one dimension.
         """
-        return self._word_pieces(self._normalize(_as_texts(texts)))[0]
+        return self._splitter.tokenize(_as_texts(texts))
 
     @not_converted
     def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
@@ -263,7 +288,7 @@ class Tokenizer(tf.Module):
         """
         max_len = check_max_len(max_len, 1, self.vocab)
         words = _as_words(words)
-        pieces = words.with_values(self.tokenize(words.values))
+        pieces = words.with_values(self._splitter.tokenize_words(words))
         positions = tf.ragged.range(words.row_lengths())
         word_ids = tf.repeat(tf.cast(positions.values, tf.int32), pieces.values.row_lengths())
         tokens = pieces.merge_dims(1, 2)
@@ -297,14 +322,33 @@ class Tokenizer(tf.Module):
         framing = (self.vocab.pad_id, self.vocab.cls_id, self.vocab.sep_id)
         is_text = tf.reduce_all(values[:, tf.newaxis] != tf.constant(framing, values.dtype), axis=1)
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
-        pieces = ids.with_flat_values(tf.gather(tf.constant(self.vocab.tokens), ids.flat_values))
-        texts = tf.strings.reduce_join(pieces, axis=1, separator=" ")
-        for pattern, replacement in _SPACING:
-            texts = tf.strings.regex_replace(texts, pattern, replacement)
-        return texts
+        return self._splitter.detokenize(ids)
 
     def _with_offsets(self, texts: Texts) -> Pieces:
-        return pieces_with_offsets(_as_texts(texts), self._normalize, self._word_pieces)
+        return self._splitter.with_offsets(_as_texts(texts))
+
+
+def _check_defaults(options: TokenizerOptions, kind: str) -> None:
+    """Raise a `ValueError` if an option of WordPiece is given to another kind of tokenizer."""
+    defaults = Normalization(()).options()
+    for name, value in options.items():
+        if value != defaults.get(name):
+            raise ValueError(
+                f"`{name}` is an option of WordPiece. Received: {name}={shown(value)} with a "
+                f"vocabulary of the kind {kind!r}, whose {JSON_FILE} defines everything else. "
+                f"Leave out `{name}`."
+            )
+
+
+def _splitter_of(vocab: Vocab) -> Splitter:
+    """Return what splits texts as the definition of a vocabulary says."""
+    unsupported = ", ".join(unsupported_parts(vocab.definition or {}))
+    if unsupported or vocab.kind not in _SPLITTERS:
+        raise ValueError(
+            f"The tokenizer of this vocabulary is not supported: {unsupported or vocab.kind}. Use "
+            "the tokenizer it comes from, and pass token ids."
+        )
+    return _SPLITTERS[vocab.kind](vocab)
 
 
 def _as_texts(texts: Texts) -> tf.Tensor:

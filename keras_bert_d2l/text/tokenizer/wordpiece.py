@@ -26,6 +26,48 @@ Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
 _MAX_BYTES_PER_CHARACTER = 4
 _SUFFIX = "##"
+# Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
+_SPACING = (
+    (r" ##", ""),
+    (r" ([.,:;!?%)\]}])", r"\1"),
+    (r"([(\[{$]) ", r"\1"),
+    (r"(\pL) (['’]) (s|t|d|m|ll|re|ve)\b", r"\1\2\3"),
+)
+
+
+class WordPieceSplitter(tf.Module):
+    """Splits texts into WordPiece tokens, and joins them.
+
+    Args:
+        vocab: The `Vocab`.
+        normalization: The `Normalization` of the texts.
+    """
+
+    def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
+        super().__init__(name="splitter")
+        self.normalization = normalization
+        self._tokens = vocab.tokens
+        self._word_pieces = WordPieces(vocab, normalization)
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of texts, ragged int32 `(B, None)`."""
+        return self._word_pieces(self.normalization(texts))[0]
+
+    def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the ids of each word of texts, ragged int32 `(number of words, None)`."""
+        return self.tokenize(words.values)
+
+    def with_offsets(self, texts: tf.Tensor) -> Pieces:
+        """Return the ids of texts, and the characters at which each token starts and ends."""
+        return pieces_with_offsets(texts, self.normalization, self._word_pieces)
+
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Return the texts of ids, strings `(B,)`."""
+        pieces = ids.with_flat_values(tf.gather(tf.constant(self._tokens), ids.flat_values))
+        texts = tf.strings.reduce_join(pieces, axis=1, separator=" ")
+        for pattern, replacement in _SPACING:
+            texts = tf.strings.regex_replace(texts, pattern, replacement)
+        return texts
 
 
 class WordPieces(tf.Module):

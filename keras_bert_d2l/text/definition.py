@@ -1,0 +1,269 @@
+"""Definitions of tokenizers other than WordPiece: the fields of Hugging Face's `tokenizer.json`.
+
+A definition has the fields of the file without the vocabulary:
+
+- `model`: `type` is "BPE" or "Unigram"; `num_tokens` is the number of tokens of the model, which
+  have the first ids. BPE has `merges`, pairs of tokens; Unigram has `scores` in the order of the
+  ids, and `unk_id`.
+- `normalizer`, `pre_tokenizer`, `post_processor`, `decoder`: as in the file, or None.
+- `added_tokens`: tokens that stay whole in a text, without their ids.
+- `special_tokens`: the padding, unknown, start, separator and mask token. In the file, `role` of an
+  added token says the same; other programs ignore it.
+
+Source: github.com/huggingface/tokenizers.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.types import ConfigDict
+
+ROLES = ("pad", "unk", "cls", "sep", "mask")  # in the order of `Vocab.special_tokens`
+TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+KINDS = {"BPE": "bpe", "Unigram": "unigram"}
+_PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_SPELLINGS = {
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("<s>", "[CLS]"),
+    "sep": ("</s>", "[SEP]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+
+
+class SpecialTokensError(ValueError):
+    """A vocabulary lacks special tokens, but may be valid for another program."""
+
+
+def from_json(
+    fields: ConfigDict, special_tokens: Sequence[str | None] = (None,) * 5
+) -> tuple[list[str], ConfigDict]:
+    """Return the tokens and the definition of the fields of a `tokenizer.json`.
+
+    Args:
+        fields: The fields of the file. Its model must not be WordPiece.
+        special_tokens: The special tokens that other files name, in the order of `ROLES`.
+
+    Raises:
+        SpecialTokensError: A special token is missing.
+        ValueError: The fields are not those of a tokenizer.
+    """
+    try:
+        model = dict(fields["model"])
+        vocab = model.pop("vocab")
+        if model["type"] == "Unigram":
+            model["scores"] = [float(score) for _, score in vocab]
+            tokens = [token for token, _ in vocab]
+        else:
+            tokens = sorted(vocab, key=vocab.__getitem__)
+            merges = [m.split(" ") if isinstance(m, str) else list(m) for m in model["merges"]]
+            model["merges"] = merges
+            if [vocab[token] for token in tokens] != [*range(len(vocab))]:
+                raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
+        model["num_tokens"] = len(tokens)
+        ids = {token: number for number, token in enumerate(tokens)}
+        added = []
+        for entry in sorted(fields["added_tokens"] or (), key=lambda entry: entry["id"]):
+            entry, number = dict(entry), entry["id"]
+            del entry["id"]
+            if ids.setdefault(entry["content"], len(ids)) != number:
+                raise ValueError(f"the token {shown(entry['content'])} must not have id {number}")
+            added.append(entry)
+        definition = {"model": model, **{part: fields.get(part) for part in _PARTS}}
+        definition["added_tokens"] = added
+        definition["special_tokens"] = _special_tokens(definition, ids, special_tokens)
+        for entry in added:
+            entry.pop("role", None)
+    except SpecialTokensError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"these are not the fields of a tokenizer: {error!r:.200}") from error
+    return [*ids], definition
+
+
+def to_json(tokens: Sequence[str], definition: ConfigDict) -> ConfigDict:
+    """Return the fields of a `tokenizer.json`, for `from_json` and for the library tokenizers."""
+    ids = {token: number for number, token in enumerate(tokens)}
+    model = dict(definition["model"])
+    own = tokens[: model.pop("num_tokens")]
+    if model["type"] == "Unigram":
+        scores = model.pop("scores")
+        model["vocab"] = [[token, score] for token, score in zip(own, scores, strict=True)]
+    else:
+        model["vocab"] = {token: ids[token] for token in own}
+        model["merges"] = model.pop("merges")  # after the vocabulary, where programs expect it
+    roles = dict(zip(definition["special_tokens"], ROLES, strict=True))
+    added = [
+        {"id": ids[entry["content"]], **entry}
+        | ({"role": roles[entry["content"]]} if entry["content"] in roles else {})
+        for entry in definition["added_tokens"]
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added, key=lambda entry: entry["id"]),
+        **{part: definition[part] for part in _PARTS},
+        "model": model,
+    }
+
+
+def check(tokens: Sequence[str], definition: ConfigDict) -> None:
+    """Raise a `ValueError` if a definition is damaged or does not fit the tokens."""
+    try:
+        model, special, ids = definition["model"], definition["special_tokens"], {*tokens}
+        own = {*tokens[: model["num_tokens"]]}
+        if model["type"] not in KINDS:
+            problem = f"model.type is one of {[*KINDS]}, not {shown(model['type'])}"
+        elif len(special) != len({*special}) or len(special) != len(ROLES):
+            problem = f"it has {len(ROLES)} different special tokens, not {shown(special)}"
+        elif not ids.issuperset([*special, *added_tokens(definition)]):
+            problem = "its special and added tokens are in the vocabulary"
+        elif model["type"] == "BPE" and any(
+            not own.issuperset((a, b, a + b)) for a, b in model["merges"]
+        ):
+            problem = "its merges join tokens of the vocabulary to another one"
+        elif model["type"] == "Unigram" and not (
+            len(model["scores"]) == len(own) > model["unk_id"] >= 0
+        ):
+            problem = "it has a score for each token and an `unk_id`"
+        else:
+            frame(definition)
+            return
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        problem = f"it has all fields ({error!r:.200})"
+    raise ValueError(
+        f"A tokenizer.json is only readable if {problem}. Copy the tokenizer's files again."
+    )
+
+
+def added_tokens(definition: ConfigDict) -> list[str]:
+    """Return the tokens that stay whole in a text."""
+    return [entry["content"] for entry in definition["added_tokens"]]
+
+
+def with_added(definition: ConfigDict, tokens: Sequence[str], special: bool) -> ConfigDict:
+    """Return a definition with more added tokens."""
+    flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": special}
+    added = [{"content": token, **flags} for token in tokens]
+    return {**definition, "added_tokens": [*definition["added_tokens"], *added]}
+
+
+def without(definition: ConfigDict, tokens: Sequence[str], dropped: set[str]) -> ConfigDict:
+    """Return a definition without some tokens of a vocabulary, and without merges that use them."""
+    model = dict(definition["model"])
+    own = tokens[: model["num_tokens"]]
+    model["num_tokens"] = sum(token not in dropped for token in own)
+    if model["type"] == "Unigram":
+        unk = own[model["unk_id"]]
+        pairs = zip(own, model["scores"], strict=True)
+        model["scores"] = [score for token, score in pairs if token not in dropped]
+        model["unk_id"] = [token for token in own if token not in dropped].index(unk)
+    else:
+        model["merges"] = [[a, b] for a, b in model["merges"] if dropped.isdisjoint((a, b, a + b))]
+    kept = [entry for entry in definition["added_tokens"] if entry["content"] not in dropped]
+    return {**definition, "model": model, "added_tokens": kept}
+
+
+def steps(part: ConfigDict | None, name: str) -> list[ConfigDict]:
+    """Return the steps of a part of a definition, which may be a sequence of them (`name`)."""
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        return [step for inner in part[name] for step in steps(inner, name)]
+    return [part]
+
+
+def trims_offsets(definition: ConfigDict) -> bool:
+    """Return whether the offsets of tokens exclude the spaces around them."""
+    processors = steps(definition["post_processor"], "processors")
+    with_option = ("RobertaProcessing", "ByteLevel")
+    return any(p["type"] in with_option and p.get("trim_offsets", True) for p in processors)
+
+
+def frame(definition: ConfigDict) -> tuple[str, str, int] | None:
+    """Return the start and end token and the number of separators between the texts of a pair.
+
+    None stands for frames other than `[CLS] a [SEP]` and `[CLS] a [SEP] b [SEP]`, with one or two
+    separators between the texts.
+    """
+    processors = steps(definition["post_processor"], "processors")
+    framing = [processor for processor in processors if processor["type"] != "ByteLevel"]
+    if len(framing) != 1:
+        return None
+    (processor,) = framing
+    if processor["type"] in ("RobertaProcessing", "BertProcessing"):
+        number = 2 if processor["type"] == "RobertaProcessing" else 1
+        return processor["cls"][0], processor["sep"][0], number
+    if processor["type"] != "TemplateProcessing":
+        return None
+    single, pair = (
+        [part["id"] for item in processor[name] for part in item.values()]
+        for name in ("single", "pair")
+    )
+    for number in (1, 2):
+        if len(single) == 3 and pair == [*single[:2], *single[2:] * number, "B", single[2]]:
+            return (single[0], single[2], number) if single[1] == "A" else None
+    return None
+
+
+def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
+    """Yield the parts of a definition for which our tokenizer would give different ids."""
+    if frame(definition) is None:
+        yield f"post_processor={shown(definition['post_processor'])}"
+    else:
+        cls, sep, _ = frame(definition) or ("", "", 1)
+        if [cls, sep] != definition["special_tokens"][2:4]:
+            yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
+    if definition["model"]["type"] == "BPE":
+        yield from _unsupported_byte_pairs(definition)
+
+
+def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
+    model = definition["model"]
+    allowed: dict[str, tuple[object, ...]] = {
+        "dropout": (None, 0),
+        "continuing_subword_prefix": (None, ""),
+        "end_of_word_suffix": (None, ""),
+        "byte_fallback": (False,),
+        "fuse_unk": (False,),
+    }
+    for name, values in allowed.items():
+        if model.get(name, values[0]) not in values:
+            yield f"model.{name}={shown(model[name])}"
+    normalizers = steps(definition["normalizer"], "normalizers")
+    for step in normalizers:
+        if step["type"] not in ("NFC", "NFD", "NFKC", "NFKD"):
+            yield f"normalizer={shown(step)}"
+    for part, name in (("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
+        found = steps(definition[part], name)
+        if [step["type"] for step in found] != ["ByteLevel"]:
+            yield f"{part}={shown(definition[part])}"
+
+
+def _special_tokens(
+    definition: ConfigDict, ids: dict[str, int], named: Sequence[str | None]
+) -> list[str]:
+    """Return the special tokens by role: as named, by their role, or by place or spelling."""
+    found = {
+        entry["role"]: entry["content"] for entry in definition["added_tokens"] if "role" in entry
+    }
+    model = definition["model"]
+    unk = model.get("unk_token")
+    if model["type"] == "Unigram" and model.get("unk_id") is not None:
+        unk = [*ids][model["unk_id"]]
+    cls, sep, _ = frame(definition) or (None, None, 1)
+    by_place = {"unk": unk, "cls": cls, "sep": sep}
+    tokens, missing = [], []
+    for role, name in zip(ROLES, named, strict=True):
+        candidates = (name, found.get(role), by_place.get(role), *_SPELLINGS[role])
+        token = next((token for token in candidates if token is not None and token in ids), None)
+        if token is None or token in tokens:
+            missing.append(role)
+        else:
+            tokens.append(token)
+    if missing:
+        raise SpecialTokensError(
+            f"A vocabulary must have five special tokens. Missing: the token for {missing[0]}."
+        )
+    return tokens
