@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.types import Tensor
 
 MAX_LEN, SHORT_LEN = 128, 32

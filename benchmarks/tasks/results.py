@@ -36,7 +36,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
-from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.rows import TaskRows

@@ -1,8 +1,8 @@
-"""Change the vocabulary, the number of positions or the blocks of an existing model.
+"""Change the vocabulary, the positions, the blocks or the heads of an existing model.
 
-Each function returns a new model of a different size. Unless the number of blocks changes, the
-encodings and logits are the same for the token ids and positions that both models have. The given
-model and tokenizer are not changed, and the optimizer state is not carried over.
+Each public function returns a new model of a different size. Unless the number of blocks changes,
+the encodings and logits are the same for the token ids and positions that both models have. The
+given model and tokenizer are not changed, and the optimizer state is not carried over.
 
 V: vocabulary size, D: hidden width.
 """
@@ -272,6 +272,20 @@ def _with_vocabulary(
     new = _rebuilt(model, config, changes)
     new.tokenizer = tokenizer
     return new
+
+
+def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
+    """Return a model with other heads or dropout rates, and the weights that both have.
+
+    The other weights, such as those of a new pooler, are random.
+    """
+    changed = BERTModel.from_bert_config(config)
+    changed.tokenizer, changed.missing_heads = model.tokenizer, model.missing_heads
+    weights = named_weights(model)
+    for name, weight in named_weights(changed).items():
+        if name in weights:
+            weight.assign(weights[name])
+    return changed
 
 
 def _rebuilt(

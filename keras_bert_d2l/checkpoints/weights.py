@@ -50,11 +50,7 @@ class Layout(NamedTuple):
     shape: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
 
 
-def _same(x: np.ndarray) -> np.ndarray:
-    return x
-
-
-SAME = Layout(_same, _same)
+SAME = Layout(np.asarray, np.asarray)
 TRANSPOSED = Layout(np.transpose, np.transpose)  # dense kernels of shape (out, in)
 # Position embeddings without the leading axis of length 1 that they have in the book and here.
 POSITIONS = Layout(lambda x: x[None], lambda x: x[0])
@@ -98,18 +94,13 @@ class Row(NamedTuple):
 Endings = Mapping[str, tuple[str, Layout]]
 
 TENSORFLOW_ENDINGS: Endings = {
-    "kernel": ("/kernel", SAME),
-    "bias": ("/bias", SAME),
-    "gamma": ("/gamma", SAME),
-    "beta": ("/beta", SAME),
+    **{weight: (f"/{weight}", SAME) for weight in (*_DENSE, *_NORM)},
     "embeddings": ("", SAME),
 }
 TORCH_ENDINGS: Endings = {
     "kernel": (".weight", TRANSPOSED),
-    "bias": (".bias", SAME),
-    "gamma": (".weight", SAME),
-    "beta": (".bias", SAME),
-    "embeddings": (".weight", SAME),
+    **dict.fromkeys(("gamma", "embeddings"), (".weight", SAME)),
+    **dict.fromkeys(("bias", "beta"), (".bias", SAME)),
 }
 
 # Maps our layers or single weights to those of another program. A single weight may have a layout.
@@ -151,10 +142,9 @@ def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
         (f"W_{x}/{end}" for x in "qkv" for end in _DENSE), _by_head(num_heads, -1)
     )
     layouts["W_o/kernel"] = _by_head(num_heads, 0)
-    ends = [row.ours.partition("/attention/")[2] for row in rows]
     return [
-        row._replace(layout=layouts.get(end, row.layout))
-        for row, end in zip(rows, ends, strict=True)
+        row._replace(layout=layouts.get(row.ours.partition("/attention/")[2], row.layout))
+        for row in rows
     ]
 
 
@@ -294,39 +284,28 @@ def check_contents(
     Raises:
         ValueError: Arrays are missing or unused, or a shape differs.
     """
-    missing = _missing_parts(table, arrays, may_lack)
-    left_over = arrays.shapes.keys() - {row.theirs for row in table}
-    if left_over:
+    stored = {part_of(row.ours) for row in table if row.theirs in arrays.shapes}
+    missing = ({part_of(row.ours) for row in table} - stored).intersection(may_lack)
+    needed = {row.theirs for row in table if part_of(row.ours) not in missing}
+    if absent := needed - arrays.shapes.keys():
+        raise ValueError(
+            f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
+            "belongs to a different model or is incomplete. Copy it again."
+        )
+    if left_over := arrays.shapes.keys() - needed:
         raise ValueError(
             f"{arrays.source!r} contains weights that the configured model does not have: "
             f"{first_few(left_over)}. The file or the configuration belongs to a different model."
         )
     wrong = []
     for row in table:
-        if row.ours in shapes and part_of(row.ours) not in missing:
+        if row.theirs in needed and row.ours in shapes:
             expected, found = their_shape(row, shapes[row.ours]), arrays.shapes[row.theirs]
             if found != expected:
                 wrong.append(f"{row.theirs} is {found} instead of {expected}")
     if wrong:
         raise ValueError(f"{arrays.source!r} does not match its configuration: {first_few(wrong)}.")
-    return missing
-
-
-def _missing_parts(
-    table: Sequence[Row], arrays: NamedArrays, may_lack: Collection[str]
-) -> list[str]:
-    missing = []
-    for part in PARTS:
-        names = [row.theirs for row in table if part_of(row.ours) == part]
-        absent = [name for name in names if name not in arrays.shapes]
-        if absent and absent == names and part in may_lack:
-            missing.append(part)
-        elif absent:
-            raise ValueError(
-                f"{arrays.source!r} lacks weights of the model: {first_few(absent)}. The file "
-                "belongs to a different model or is incomplete. Copy it again."
-            )
-    return missing
+    return sorted(missing)
 
 
 def their_shape(row: Row, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -364,20 +343,6 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
         for part, path in paths.items()
         if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel")
     }
-
-
-def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
-    """Return a model with other heads or dropout rates, and the weights that both have.
-
-    The other weights, such as those of a new pooler, are random.
-    """
-    changed = BERTModel.from_bert_config(config)
-    changed.tokenizer, changed.missing_heads = model.tokenizer, model.missing_heads
-    weights = named_weights(model)
-    for name, weight in named_weights(changed).items():
-        if name in weights:
-            weight.assign(weights[name])
-    return changed
 
 
 def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: NamedArrays) -> None:

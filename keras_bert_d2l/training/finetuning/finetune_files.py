@@ -15,7 +15,7 @@ from keras_bert_d2l.checkpoints.loading import (
     load_task,
     without_head,
 )
-from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_bert
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checkpoints.weights import with_config
+from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
