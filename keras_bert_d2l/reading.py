@@ -18,9 +18,11 @@ from keras_bert_d2l.types import PathLike
 # Largest files that are read as a whole, in bytes. A configuration of 50,000 labels has 5 MB, a
 # SHA256SUMS of 100,000 files 10 MB, and a vocabulary of a million tokens 10 MB.
 MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**25
+_RESTORE = "Restore it from a copy."
 
+_Errors = tuple[type[Exception], ...]
 # What Python's libraries raise when they read damaged files.
-DAMAGE = (
+DAMAGE: _Errors = (
     *(ValueError, EOFError, RuntimeError, OSError, OverflowError, LookupError, struct.error),
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, tokenize.TokenError),
 )
@@ -28,10 +30,7 @@ DAMAGE = (
 
 @contextlib.contextmanager
 def errors_naming(
-    path: PathLike,
-    problem: str = "",
-    remedy: str = "",
-    errors: tuple[type[Exception], ...] = (ValueError,),
+    path: PathLike, problem: str = "", remedy: str = "", errors: _Errors = (ValueError,)
 ) -> Iterator[None]:
     """Begin the message of an error with the path of a file, and make it a `ValueError`.
 
@@ -97,7 +96,7 @@ def check_size(path: PathLike, most_bytes: int) -> None:
     if size > most_bytes:
         raise ValueError(
             f"{os.fspath(path)!r} is damaged: it has {size:,} bytes, more than {most_bytes:,}. "
-            "Restore it from a copy."
+            f"{_RESTORE}"
         )
 
 
@@ -110,13 +109,8 @@ def read_small_text(path: PathLike, most_bytes: int = MOST_BYTES) -> str:
     """
     file = check_file(path)
     check_size(file, most_bytes)
-    try:
+    with errors_naming(path, " is damaged: it is not UTF-8 text", _RESTORE, (UnicodeDecodeError,)):
         return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} is damaged: it is not UTF-8 text ({error}). Restore it "
-            "from a copy."
-        ) from error
 
 
 def sha256_of(path: pathlib.Path) -> str:

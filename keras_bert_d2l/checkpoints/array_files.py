@@ -67,7 +67,7 @@ class NamedArrays:
 
 _LENGTH_BYTES = 8  # size of the integer before the header
 _MAX_HEADER_BYTES = 10_000_000  # BERT large needs 50,000
-_STORED_AS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
+FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has no bfloat16
 
 
 def open_safetensors(files: Sequence[pathlib.Path]) -> NamedArrays:
@@ -167,18 +167,18 @@ class ArrayFile:
         if self._file.read(100).startswith(b"version https://git-lfs"):
             raise ValueError(f"{os.fspath(path)!r} is a pointer of Git LFS. Run `git lfs pull`.")
         self._file.seek(0)
-        self._version = self._size_and_time()
+        self._size, _ = self._version = self._size_and_time()
 
     def read(self, name: str) -> np.ndarray:
         """Return an array in float32."""
         dtype, shape, start, strides = self.places[name]
-        if dtype not in _STORED_AS:
+        if dtype not in FLOATS:
             raise ValueError(
                 f"{os.fspath(self.path)!r}: weights must be F32, F16 or BF16. Received: {name!r} "
                 f"in {dtype}. Convert the file with the program that wrote it."
             )
         self._file.seek(start)
-        stored = np.fromfile(self._file, _STORED_AS[dtype], num_values(shape, strides))
+        stored = np.fromfile(self._file, FLOATS[dtype], num_values(shape, strides))
         if self._size_and_time() != self._version:
             raise ValueError(
                 f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
@@ -235,13 +235,15 @@ class _SafetensorsFile(ArrayFile):
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__(path)
         length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
-        if length > _MAX_HEADER_BYTES:
-            raise self._damaged(f"its header has {length:,} bytes")
-        try:
+        remedy = "The file is damaged: copy it again, or save the model again."
+        what, errors = (
+            " is not a complete safetensors file",
+            (ValueError, safetensors.SafetensorError),
+        )
+        with errors_naming(path, what, remedy, errors):
+            check(length <= _MAX_HEADER_BYTES, f"its header has {length:,} bytes")
             with safetensors.safe_open(path, framework="numpy"):
                 pass
-        except safetensors.SafetensorError as error:
-            raise self._damaged(f"{error!s:.200}") from error
         header: dict[str, Any] = json.loads(self._file.read(length))
         self.metadata = header.pop("__metadata__", {})
         start = _LENGTH_BYTES + length
@@ -249,12 +251,6 @@ class _SafetensorsFile(ArrayFile):
             name: Place(x["dtype"], tuple(x["shape"]), start + x["data_offsets"][0])
             for name, x in header.items()
         }
-
-    def _damaged(self, problem: str) -> ValueError:
-        return ValueError(
-            f"{os.fspath(self.path)!r} is not a complete safetensors file: {problem}. The file is "
-            "damaged: copy it again, or save the model again."
-        )
 
 
 _MAX_ARRAYS = 100_000  # BERT large has 400
@@ -295,13 +291,12 @@ def open_npz(file: pathlib.Path) -> NamedArrays:
             )
         return read_stored(name).astype(np.float32, copy=False)
 
-    scalars = [name for name, (shape, _) in headers.items() if not shape]
     return NamedArrays(
         source=os.fspath(file),
         shapes={name: shape for name, (shape, _) in headers.items()},
         dtypes={name: dtype.name for name, (_, dtype) in headers.items()},
         read=read,
-        metadata={name: str(read_stored(name)) for name in scalars},
+        metadata={x: str(read_stored(x)) for x, (shape, _) in headers.items() if not shape},
     )
 
 
@@ -317,10 +312,7 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int
         )
         shape, _, dtype = read(file)
         size = file.tell() + math.prod(shape) * dtype.itemsize
-    if not dtype.hasobject and entry.file_size != size:
-        raise ValueError(
-            f"{shown(entry.filename)} has {entry.file_size:,} bytes instead of {size:,}"
-        )
-    if entry.file_size > _LARGEST_RATIO * entry.compress_size:
-        raise ValueError(f"{shown(entry.filename)} cannot have {entry.file_size:,} bytes")
+    name, found = shown(entry.filename), entry.file_size
+    check(dtype.hasobject or found == size, f"{name} has {found:,} bytes instead of {size:,}")
+    check(found <= _LARGEST_RATIO * entry.compress_size, f"{name} cannot have {found:,} bytes")
     return shape, dtype

@@ -7,9 +7,7 @@ link to another place and reads no values: they are read at their places, as in 
 Keras writes nothing else. Attributes are not looked at.
 """
 
-import functools
 import math
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -27,8 +25,10 @@ _BFLOAT16_BYTES = 2  # Keras writes bfloat16 as an opaque type of this size
 _DTYPES = {h5py.h5t.IEEE_F32LE: "F32", h5py.h5t.IEEE_F16LE: "F16", h5py.h5t.IEEE_F64LE: "F64"}
 # Kinds of datasets that are not weights, such as a step count.
 _OTHERS = (h5py.h5t.FLOAT, h5py.h5t.INTEGER, h5py.h5t.STRING, h5py.h5t.ENUM)
-_ONLY_PLAIN = "Only plain datasets are read, as Keras writes them without compression."
-_REMEDY = "Copy the file again, or save the weights again in the program that made them."
+_REMEDY = (
+    "Only plain datasets are read, as Keras writes them without compression. If the file is "
+    "damaged, copy it again. Otherwise save the weights again in the program that made them."
+)
 
 
 def open_hdf5(files: Sequence[pathlib.Path]) -> NamedArrays:
@@ -57,18 +57,15 @@ def write_hdf5(file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
 class _HDF5File(ArrayFile):
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__(path)
-        self._size = os.fstat(self._file.fileno()).st_size
         self._sum = 0  # of the bytes of all datasets
         self._seen: set[int] = set()
         self.places: dict[str, Place] = {}
         what, errors = " is not an HDF5 file of weights", (*DAMAGE, TypeError, MemoryError)
-        refusing = functools.partial(errors_naming, path, what, errors=errors)
-        with refusing(f"The file is damaged or of another kind. {_REMEDY}"):
+        with errors_naming(path, what, _REMEDY, errors):
             check(self._file.read(len(_SIGNATURE)) == _SIGNATURE, "it does not begin as HDF5 does")
             # The driver of Python files neither locks the file nor opens another one.
-            file = h5py.File(self._file, "r")
-        with refusing(f"{_ONLY_PLAIN} {_REMEDY}"), file:
-            self._walk(file.id)
+            with h5py.File(self._file, "r") as file:
+                self._walk(file.id)
 
     def _walk(self, root: h5py.h5g.GroupID) -> None:
         """Find the datasets of all groups."""

@@ -60,7 +60,8 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
         numbers = [name for name, entry in entries.items() if entry.dtype.is_floating]
         if numbers:  # TensorFlow opens the data file when it reads the first variable: do it now
             reader.get_tensor(min(numbers, key=lambda name: entries[name].size))
-        has_graph = OBJECT_GRAPH in entries and _is_text(entries[OBJECT_GRAPH])
+        dtype, shape, size = entries.get(OBJECT_GRAPH, (None, None, 0))
+        has_graph = dtype == tf.string and shape == () and size <= MOST_BYTES
         graph = {OBJECT_GRAPH: reader.get_tensor(OBJECT_GRAPH)} if has_graph else {}
 
     def read(name: str) -> np.ndarray:
@@ -89,20 +90,7 @@ def _refusing(prefix: pathlib.Path, part: str = "") -> AbstractContextManager[No
 class _Entry(NamedTuple):
     dtype: tf.DType
     shape: tuple[int, ...]
-    file: pathlib.Path
-    offset: int
     size: int
-
-
-def _is_text(entry: _Entry) -> bool:
-    if entry.dtype != tf.string or entry.shape or entry.size > MOST_BYTES:
-        return False
-    with entry.file.open("rb") as data:  # the length, a checksum of 4 bytes, and the text
-        data.seek(entry.offset)
-        [length] = _integers(data, 1)
-        is_right = data.tell() + 4 + length == entry.offset + entry.size
-    check(is_right, f"its object graph does not have {length:,} bytes")
-    return True
 
 
 def _index(prefix: pathlib.Path) -> bytes:
@@ -145,7 +133,13 @@ def _entry(prefix: pathlib.Path, num_files: int, value: bytes) -> _Entry:
     file = pathlib.Path(f"{os.fspath(prefix)}.data-{proto.shard_id:05d}-of-{num_files:05d}")
     is_inside = proto.offset + proto.size <= check_file(file).stat().st_size
     check(is_inside, f"{file.name!r} has no {proto.size:,} bytes at {proto.offset:,}")
-    return _Entry(dtype, shape, file, proto.offset, proto.size)
+    if dtype == tf.string and not shape:
+        with file.open("rb") as data:  # the length, a checksum of 4 bytes, and the text
+            data.seek(proto.offset)
+            [length] = _integers(data, 1)
+            is_right = data.tell() + 4 + length == proto.offset + proto.size
+        check(is_right, f"a text does not have {length:,} bytes")
+    return _Entry(dtype, shape, proto.size)
 
 
 def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:

@@ -60,7 +60,6 @@ class _Entry(NamedTuple):
 class _TorchFile(ArrayFile):
     def __init__(self, path: pathlib.Path) -> None:
         super().__init__(path)
-        self._size = os.fstat(self._file.fileno()).st_size
         self._storages: dict[str, _Entry] = {}
         with errors_naming(path, *_REFUSAL):
             is_zip = self._file.read(len(_ZIP)) == _ZIP

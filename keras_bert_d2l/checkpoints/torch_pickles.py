@@ -34,7 +34,7 @@ _MOST_AXES = 8
 _VALUES = "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE".split()
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
-# How many values an opcode takes from the stack. `None`: all that follow the last mark.
+# How many values an opcode takes from the stack. The last ones take all that follow the last mark.
 _TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "STACK_GLOBAL": 2}
 _TAKEN |= {"REDUCE": 2, "BUILD": 1, "BINPERSID": 1}
 _TAKEN_TO_MARK = ("TUPLE", "APPENDS", "SETITEMS")

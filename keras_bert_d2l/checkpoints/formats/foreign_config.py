@@ -25,7 +25,7 @@ _OF_RELATIVES = re.compile(
     |classifier_(act|pool)|conv_|cross_att|decoder|(?<!sentence_)embedding_size|emb_pool|encoder_width|expert|ffn_type
     |feed_forward_type|fusion|glu(?!e)|^num_.*group|^[kqv]_groups|inner_group|head_(dim|ratio)
     |hidden_activation|key_value|layer_types|local_att|logits_scal|lora|moe|multiplier|norm_before
-    |normalize_(before|embed)|(embed|hidden|qk|final)_norm|norm_(bias|eps|type)
+    |normalize_(before|embed)|(embed|hidden|qk|final)_norm|norm_(bias|eps|first|type)
     |normalization|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
     |(^|_)rope_|rotary|scale_(att|emb)|sliding|softcap|spars|token_dropout
     |_2d_|position|projection_dim|qkv|share_|task_(id|type_)|trigram|true_hidden|use_bias

@@ -79,9 +79,8 @@ def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
     """Return the task of a checkpoint, whose labels have no names, or `None`."""
     if _SQUAD in shapes:
         return {"kind": "QuestionAnswerer"}
-    if _CLASSIFIER not in shapes:
-        return None
-    return tensorflow_folder.sentence_task(shapes[_CLASSIFIER][0])
+    is_sentence = _CLASSIFIER in shapes
+    return tensorflow_folder.sentence_task(shapes[_CLASSIFIER][0]) if is_sentence else None
 
 
 def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
@@ -106,10 +105,9 @@ def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
         return os.path.lexists(path / CONFIG_FILE) or bool(tensorflow_folder.prefixes(path))
-    data_files = (file.name for file in path.parent.glob("*.data-*"))
-    return path in tensorflow_folder.prefixes(path.parent) or any(
-        name.startswith(f"{path.name}.data-") for name in data_files
-    )
+    names = [file.name for file in path.parent.glob("*.*")]
+    start = f"{path.name}.data-"
+    return f"{path.name}.index" in names or any(name.startswith(start) for name in names)
 
 
 def describe(
@@ -141,8 +139,7 @@ def describe(
     arrays = arrays.select({name.removeprefix(wrapper): name for name in names})
     task = _task(arrays.shapes)
     if task and "hidden" not in parts_of(task):  # run_squad.py does not use it
-        used = [name for name in arrays.shapes if not name.startswith(_POOLER)]
-        arrays = arrays.select({name: name for name in used})
+        arrays = arrays.select({x: x for x in arrays.shapes if not x.startswith(_POOLER)})
         config = dataclasses.replace(config, pooler=False, next_sentence=False)
     return Checkpoint(
         description=f"google-research/bert, TF1 checkpoint{weights.without_prefix(wrapper)}",

@@ -26,15 +26,10 @@ import re
 from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.formats import foreign_config, tensorflow_folder
+from keras_bert_d2l.checkpoints.formats import foreign_config, garden_names, tensorflow_folder
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.formats.garden_names import (
-    PRETRAINING,
-    SENTENCE,
-    TOKENS,
-    bert_names,
-    table,
-)
+from keras_bert_d2l.checkpoints.formats.garden_names import PRETRAINING, SENTENCE, TOKENS
+from keras_bert_d2l.checkpoints.formats.tensorflow_folder import find_config, find_prefix
 from keras_bert_d2l.checkpoints.object_graphs import variables_of
 from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, has_object_graph, open_tf
 from keras_bert_d2l.checkpoints.weights import check_extent
@@ -70,7 +65,6 @@ def _read_config(path: pathlib.Path) -> tuple[BERTConfig, ConfigDict]:
         fields.pop("type", None)
         for name, value in fields.items():
             check_that(not isinstance(value, dict | list), str(name), "a single value", value)
-        check_that(not fields.get("norm_first"), "norm_first", "false", True)
         if fields.get("embedding_size") == fields.get("hidden_size", 768):
             del fields["embedding_size"]  # another size is rejected
     fields = {_BERT_FIELDS.get(name, str(name)): value for name, value in fields.items()}
@@ -87,12 +81,9 @@ def _inner(fields: ConfigDict, name: str) -> ConfigDict:
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a prefix has a checkpoint of TensorFlow 2."""
     with contextlib.suppress(OSError, ValueError):
-        prefix = tensorflow_folder.find_prefix(path)
+        prefix = find_prefix(path)
         files = tensorflow_folder.CONFIG_FILE, *_YAML_FILES
-        return (
-            has_object_graph(prefix)
-            or tensorflow_folder.find_config(prefix, *files).suffix == ".yaml"
-        )
+        return has_object_graph(prefix) or find_config(prefix, *files).suffix == ".yaml"
     return False
 
 
@@ -114,11 +105,11 @@ def describe(
         FileNotFoundError: The checkpoint or its configuration is missing.
         ValueError: A file is damaged, or the model is not one of the BERTs above.
     """
-    prefix = tensorflow_folder.find_prefix(path)
-    config_file = tensorflow_folder.find_config(prefix, *_YAML_FILES, tensorflow_folder.CONFIG_FILE)
+    prefix = find_prefix(path)
+    config_file = find_config(prefix, *_YAML_FILES, tensorflow_folder.CONFIG_FILE)
     config, params = _read_config(config_file)
     stored = variables_of(open_tf(prefix))
-    names = bert_names(stored, _HEAD)
+    names = garden_names.bert_names(stored, _HEAD)
     if not names:
         raise ValueError(
             f"{stored.source!r} has no BERT of the Model Garden. It contains "
@@ -136,7 +127,7 @@ def describe(
     return Checkpoint(
         description="Model Garden" + (f" (not read: {shown_names(unread)})" if unread else ""),
         config=config,
-        table=table(config, task),
+        table=garden_names.table(config, task),
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options if vocab is None else {**options, **casing},

@@ -32,8 +32,7 @@ def find_prefix(path: pathlib.Path) -> pathlib.Path:
     if not path.is_dir():
         if path not in prefixes(path.parent):
             raise FileNotFoundError(
-                f"There is no checkpoint {os.fspath(path)!r}: the file {path.name + '.index'!r} is "
-                "missing."
+                f"There is no checkpoint {os.fspath(path)!r}: {path.name + '.index'!r} is missing."
             )
         return path
     found = prefixes(path)
@@ -45,9 +44,7 @@ def find_prefix(path: pathlib.Path) -> pathlib.Path:
     if latest in [prefix.name for prefix in found]:
         return path / latest
     if not found:
-        others = [
-            os.fspath(file) for ending in ("h5", "keras") for file in path.glob(f"*.{ending}")
-        ]
+        others = [x for x in map(os.fspath, path.iterdir()) if x.endswith((".h5", ".keras"))]
         raise FileNotFoundError(
             f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
             f"{PREFIX}.data-00000-of-00001 are missing."
@@ -71,10 +68,10 @@ def find_config(prefix: pathlib.Path, *names: str) -> pathlib.Path:
     Raises:
         FileNotFoundError: There is none.
     """
-    for folder in (prefix.parent, prefix.parent.parent):
-        for name in names:
-            if has_file(folder / name):
-                return folder / name
+    folders = prefix.parent, prefix.parent.parent
+    for file in (folder / name for folder in folders for name in names):
+        if has_file(file):
+            return file
     raise FileNotFoundError(
         f"There is no {' or '.join(names)} next to the checkpoint {os.fspath(prefix)!r} or in its "
         "parent folder. It describes the architecture: copy it from the source of the weights. "

@@ -22,7 +22,7 @@ import re
 import numpy as np
 
 from keras_bert_d2l.checkpoints.archives import Unpacked, is_tar
-from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.array_files import FLOATS, NamedArrays
 from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
@@ -46,7 +46,6 @@ _USUAL = "gelu_tanh"  # of all BERTs of TensorFlow Hub
 _ACTIVATIONS = {"Pow": _USUAL, "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
 # The data of the operation `FastBertNormalize`, which are not read, say whether it lowercases.
 _WORDPIECE, _LOWERCASE, _FAST = b"WordpieceTokenizeWithOffsets", b"CaseFoldUTF8", b"FastBertNorm"
-_FLOATS = ("F32", "F16", "BF16")
 _LAYER = re.compile(r"(?:model_weights/|layers/)?([^/]+)")
 _NUMBERED = re.compile(r"(layers/.+)/vars/(\d+)")
 _NUM_AROUND, _NUM_IN_BLOCK = 7, 16  # variables of an encoder
@@ -54,10 +53,9 @@ _NUM_AROUND, _NUM_IN_BLOCK = 7, 16  # variables of an encoder
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a path looks like a SavedModel, or a file of Keras 2 with a Hub layer."""
-    if path.is_dir():
-        return os.path.lexists(path / GRAPH_FILE)
-    if path.suffix != _KERAS:
-        return path.is_file() and (path.suffix in _HDF5 or is_tar(path))
+    if path.is_dir() or path.suffix != _KERAS:
+        is_other = path.is_file() and (path.suffix in _HDF5 or is_tar(path))
+        return is_other or os.path.lexists(path / GRAPH_FILE)
     try:
         unpacked = Unpacked(path, r"(config\.json)")
         return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
@@ -153,15 +151,13 @@ def _of_layers(arrays: NamedArrays) -> NamedArrays:
     official/nlp/bert_modeling.py (2019), modeling/layers/transformer.py (2020), and today's
     transformer_encoder_block.py.
     """
+    floats = (name for name, dtype in arrays.dtypes.items() if dtype in FLOATS)
+    weights = [name for name in floats if not name.startswith(("optimizer", "metrics"))]
     layers: dict[str, dict[int, str]] = {}
-    names: dict[str, str] = {}
-    for name, dtype in arrays.dtypes.items():
-        if dtype not in _FLOATS or name.startswith(("optimizer", "metrics")):
-            continue
+    for name in weights:
         if found := _NUMBERED.fullmatch(name):
             layers.setdefault(found[1], {})[int(found[2])] = name
-        else:
-            names[name.removesuffix(":0")] = name
+    names = {x.removesuffix(":0"): x for x in weights if not _NUMBERED.fullmatch(x)}
     for layer, variables in layers.items():
         ordered = stored = [variables[number] for number in sorted(variables)]
         num_blks, rest = divmod(len(stored) - _NUM_AROUND, _NUM_IN_BLOCK)

@@ -16,6 +16,7 @@ Source: github.com/huggingface/transformers, version 4, `modeling_tf_utils.py` a
 `modeling_tf_pytorch_utils.py`.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -94,13 +95,8 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
 
     if match := _CLASS.fullmatch(scopes):
         metadata[CLASS] = f"BertFor{match[1].title().replace('_', '')}"
-    return NamedArrays(
-        stored.source,
-        {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()},
-        {name: stored.dtypes[path] for name, path in firsts.items()},
-        read,
-        metadata,
-    )
+    ours = {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()}
+    return dataclasses.replace(stored.select(firsts), shapes=ours, read=read, metadata=metadata)
 
 
 def _one_model(stored: NamedArrays, named: Mapping[str, str]) -> tuple[str, dict[str, list[str]]]:
