@@ -42,7 +42,6 @@ _LARGEST_IN_LARGE_TABLE = 31
 _LARGE_TABLE = 4_000_000  # weights
 NUM_CANDIDATES = 10
 _NO_WORD = -1  # of special tokens
-_PIECE = "##"
 
 
 def playground(
@@ -242,7 +241,7 @@ def stored_answers(
         batch = {name: x.numpy() for name, x in tokenizer(text, max_len=page_length(model)).items()}
         ids = batch["tokens"][0, : int(batch["valid_lens"][0])]  # (T,)
         tokens = tokenizer.vocab.to_tokens(ids)
-        words = _word_numbers(tokens)
+        words = _word_numbers(tokenizer.vocab.continues[ids])
         # Row 0 has no mask, and row r has masks in place of the word r - 1.
         is_masked = words == np.arange(_NO_WORD, words.max() + 1)[:, None]  # (R, T)
         is_masked[0] = False
@@ -263,9 +262,10 @@ def stored_answers(
         yield answer
 
 
-def _word_numbers(tokens: Sequence[str]) -> np.ndarray:
+def _word_numbers(continues: np.ndarray) -> np.ndarray:
     """Return the number of the word of each token, int `(T,)`; -1 for the first and the last."""
-    is_first = [not token.startswith(_PIECE) or token == _PIECE for token in tokens]
+    is_first = ~continues
+    is_first[:2] = True
     words = np.cumsum(is_first) - 2
     words[-1] = _NO_WORD
     return words

@@ -117,6 +117,11 @@ class Vocab:
         self.added_to_pair = 2 + self.num_separators
         self.fingerprint = hashlib.sha256(self.to_text().encode("utf-8")).hexdigest()
 
+    def as_text(self, number: int) -> str:
+        """Return a token without the mark of its place in a word, such as `##`."""
+        token = self.tokens[number]
+        return token.removeprefix("##") or token
+
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":
         """Read a `vocab.txt`, or a `tokenizer.json` of byte-level BPE or Unigram.

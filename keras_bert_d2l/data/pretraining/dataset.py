@@ -171,7 +171,9 @@ def pretraining_dataset(
     reader = Reader(
         store=store,
         vocab=tokenizer.vocab,
-        options=dataclasses.replace(options, documents=documents),
+        options=dataclasses.replace(
+            options, documents=documents, num_separators=tokenizer.vocab.num_separators
+        ),
         rows=rows,
         max_examples=max_examples if rows == "packed" else 1,
         batch_size=batch_size,

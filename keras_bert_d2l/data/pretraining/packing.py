@@ -231,12 +231,14 @@ def _join(stored: np.ndarray, examples: Examples, order: np.ndarray, vocab: Voca
     nth = np.arange(len(example)) - first_text[example]
     start, end = examples.texts[examples.splits[order][example] + nth].T
     is_first = nth == 0
-    sizes = end - start + 1 + is_first
+    has_more = is_first & examples.are_pairs & (examples.num_separators > 1)  # two separators
+    sizes = end - start + 1 + is_first + has_more
     stop = np.cumsum(sizes)
     text_begin = stop - sizes
     source = np.arange(stop[-1]) + np.repeat(start - text_begin - is_first, sizes)
     ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may be out of range
     ids[stop - 1] = vocab.sep_id
+    ids[stop[has_more] - 2] = vocab.sep_id
     begin = text_begin[first_text]
     ids[begin] = vocab.cls_id
     return _Joined(ids, begin, end[last_text] > start[last_text], example, nth, sizes)

@@ -41,10 +41,11 @@ class ExampleOptions:
     documents: np.ndarray | None = None  # int (n,), the documents to use; None: all
     short_seq_prob: float = 0.0
     cross_documents: bool = False
+    num_separators: int = 1  # between the texts of a pair, as in the vocabulary
 
     def __post_init__(self) -> None:
         check_choice("objective", self.objective, OBJECTIVES)
-        least = MIN_LEN if self.are_pairs else MIN_LEN - 2
+        least = self.num_added + 2 if self.are_pairs else MIN_LEN - 2
         reason = ": the special tokens and one token of each text"
         check_integer("max_len", self.max_len, least, reason)
         check_integer("seed", self.seed, 0)
@@ -60,6 +61,11 @@ class ExampleOptions:
         """Whether an example has two texts."""
         return self.objective != "none"
 
+    @property
+    def num_added(self) -> int:
+        """Number of special tokens in the row of a pair."""
+        return NUM_SPECIALS + self.num_separators - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
@@ -71,12 +77,14 @@ class Examples:
         labels: int64 `(N,)`, 1 if B follows A (`"nsp"`) or the texts are in order (`"sop"`); all 0
             for single texts.
         are_pairs: Whether an example is a pair of texts.
+        num_separators: Number of separators between the texts of a pair.
     """
 
     texts: np.ndarray
     splits: np.ndarray
     labels: np.ndarray
     are_pairs: bool = True
+    num_separators: int = 1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -84,7 +92,8 @@ class Examples:
     def lengths(self) -> np.ndarray:
         """Return the tokens per example, including `[CLS]` and the `[SEP]` after each text."""
         stops = np.concatenate([[0], np.cumsum(self.texts[:, 1] - self.texts[:, 0] + 1)])
-        return stops[self.splits[1:]] - stops[self.splits[:-1]] + 1
+        num_more = 1 + (self.num_separators - 1) * self.are_pairs
+        return stops[self.splits[1:]] - stops[self.splits[:-1]] + num_more
 
     def with_empty(self) -> "Examples":
         """Return a copy with one more example, without text, to fill up the last batch with."""
@@ -94,6 +103,7 @@ class Examples:
             np.append(self.splits, self.splits[-1] + num_texts),
             np.append(self.labels, 0),
             self.are_pairs,
+            self.num_separators,
         )
 
 
@@ -159,7 +169,8 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
     while (block := np.fromiter(itertools.islice(values, _BLOCK * width), np.int64)).size:
         numbers.frombytes(to_pairs(block.reshape(-1, width)).tobytes())
     pairs = np.frombuffer(numbers, np.int64).reshape(-1, 5)
-    return Examples(pairs[:, :4].reshape(-1, 2), np.arange(0, 2 * len(pairs) + 1, 2), pairs[:, 4])
+    texts, splits = pairs[:, :4].reshape(-1, 2), np.arange(0, 2 * len(pairs) + 1, 2)
+    return Examples(texts, splits, pairs[:, 4], num_separators=options.num_separators)
 
 
 class _Cutter:
@@ -178,7 +189,7 @@ class _Cutter:
         self._draw = _uniforms(self._random).__next__
         self._short_seq_prob = options.short_seq_prob
         # Tokens available for both texts of a pair, or for single texts including their [SEP].
-        self._room = options.max_len - (NUM_SPECIALS if options.are_pairs else 1)
+        self._room = options.max_len - (options.num_added if options.are_pairs else 1)
 
     def _target(self) -> int:
         """Return the target length of the next example in tokens: the full room, or less."""

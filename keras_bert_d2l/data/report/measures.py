@@ -138,8 +138,8 @@ class Word:
     """A token of an example, as text.
 
     Attributes:
-        seen: The token that the model sees, without `##`.
-        original: The token before masking, without `##`.
+        seen: The token that the model sees, without the mark of its place in a word, such as `##`.
+        original: The token before masking, without the mark of its place in a word, such as `##`.
         kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
         starts_word: Whether a space precedes it.
     """
@@ -229,8 +229,9 @@ def _words(
 ) -> tuple[Word, ...]:
     words = []
     for n in range(layout.valid_lens[row]):
-        before, after = vocab.tokens[layout.tokens[row, n]], vocab.tokens[seen[row, n]]
-        starts_word = not before.startswith("##") or before == "##"
-        before, after = (token.removeprefix("##") or token for token in (before, after))
-        words.append(Word(after, before, str(kinds[row, n]), starts_word))
+        before, after = layout.tokens[row, n], seen[row, n]
+        starts_word = not vocab.continues[before]
+        words.append(
+            Word(vocab.as_text(after), vocab.as_text(before), str(kinds[row, n]), starts_word)
+        )
     return tuple(words)

@@ -187,6 +187,7 @@ def data_report(
         seed=seed,
         documents=np.arange(0, store.num_documents, every),
         short_seq_prob=short_seq_prob,
+        num_separators=tokenizer.vocab.num_separators,
     )
     examples = make_examples(store, options, epoch=0)
     if not len(examples):

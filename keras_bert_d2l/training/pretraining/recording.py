@@ -77,7 +77,7 @@ class MaskedWords:
                 continue
             sentences.add(sentence)
             ids = store.sentence(sentence).tolist()
-            words = _words([vocab.tokens[n] for n in ids])
+            words = self._words(ids)
             if places := [place for place in words if place < limit]:
                 self._sentences.append((ids[:limit], int(random.choice(places))))
 
@@ -89,14 +89,13 @@ class MaskedWords:
         scores = ops.convert_to_numpy(ops.softmax(ops.cast(logits[:, 0], "float32")))  # (S, V)
         samples = []
         for (ids, place), row in zip(self._sentences, scores, strict=True):
-            tokens = [self._vocab.tokens[n] for n in ids]
             best = np.argsort(-row, kind="stable")[:_NUM_ANSWERS].tolist()
             samples.append(
                 {
-                    "text": _joined(tokens[:place]),
-                    "gold": tokens[place],
-                    "after": _joined(tokens[place + 1 :]),
-                    "answers": [[self._vocab.tokens[n], round(float(row[n]), 4)] for n in best],
+                    "text": self._joined(ids[:place]),
+                    "gold": self._vocab.as_text(ids[place]),
+                    "after": self._joined(ids[place + 1 :]),
+                    "answers": [[self._vocab.as_text(n), round(float(row[n]), 4)] for n in best],
                     "is_right": best[0] == ids[place],
                 }
             )
@@ -115,20 +114,21 @@ class MaskedWords:
             "pred_positions": np.array([[place + 1] for _, place in self._sentences], "int32"),
         }
 
+    def _words(self, ids: list[int]) -> list[int]:
+        """Return the places of words that are a single token: the longer ones, if there are any."""
+        tokens = [self._vocab.as_text(n) for n in ids]
+        is_start = [*~self._vocab.continues[ids], True]
+        is_start[0] = True
+        places = [
+            n for n, token in enumerate(tokens) if token.isalnum() and all(is_start[n : n + 2])
+        ]
+        return [n for n in places if len(tokens[n]) >= _MIN_LETTERS] or places
+
+    def _joined(self, ids: list[int]) -> str:
+        spaces = np.where(self._vocab.continues[ids], "", " ").tolist()
+        words = map(self._vocab.as_text, ids)
+        return "".join(map(str.__add__, spaces, words)).strip()
+
 
 def _held_out(store: TokenStore, options: PretrainingOptions) -> np.ndarray:
     return split_documents(store.document_hashes, "held_out", options.held_out)
-
-
-def _words(tokens: list[str]) -> list[int]:
-    """Return the places of the words that are a single token: the longer ones, if there are any."""
-    words = [
-        place
-        for place, (token, following) in enumerate(zip(tokens, [*tokens[1:], ""], strict=True))
-        if token.isalnum() and not following.startswith("##")
-    ]
-    return [place for place in words if len(tokens[place]) >= _MIN_LETTERS] or words
-
-
-def _joined(tokens: list[str]) -> str:
-    return " ".join(tokens).replace(" ##", "")
