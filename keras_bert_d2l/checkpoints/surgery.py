@@ -57,7 +57,8 @@ def add_tokens(
         tokens: Tokens to add: complete words, or `##` followed by a part of a word that is not at
             its start.
         special: Whether the tokens stay whole in a text, whatever they contain, like `"[MASK]"`.
-            They are added to the tokenizer's `special_tokens`.
+            They are added to the tokenizer's `special_tokens`. Tokenizers other than WordPiece
+            keep all added tokens whole.
         tokenizer: The tokenizer of the model. Defaults to `model.tokenizer`.
 
     Returns:
@@ -83,11 +84,11 @@ def add_tokens(
     """
     check_bert(model)
     tokenizer = tokenizer_of(model, tokenizer)
-    vocab = tokenizer.vocab.with_tokens(tokens)
+    vocab = tokenizer.vocab.with_tokens(tokens, special)
     new = vocab.tokens[len(tokenizer.vocab) :]
     pieces = [_pieces(token, tokenizer) for token in new]
     options = tokenizer.options
-    if check_bool("special", special):
+    if check_bool("special", special) and vocab.kind == "wordpiece":
         options["special_tokens"] = [*options.get("special_tokens", ()), *new]
     larger = Tokenizer(vocab, **options)
     _warn_of_unreachable(larger, new)
@@ -169,7 +170,8 @@ def resize_positions(model: BERTModel, max_len: int) -> BERTModel:
     """
     check_bert(model)
     config = dataclasses.replace(model.bert_config, max_len=max_len)
-    rows = np.arange(max_len) % model.bert_config.max_len
+    first = model.bert_config.first_position_id
+    rows = np.append(np.arange(first), first + np.arange(max_len) % model.bert_config.max_len)
     return _rebuilt(model, config, {_POSITIONS: lambda weight: weight[:, rows]})
 
 
@@ -249,6 +251,13 @@ def stack_blocks(model: Model, times: int = 2) -> Model:
 def _with_blocks(model: Model, blocks: Sequence[int]) -> Model:
     """Return a model with copies of the given blocks, numbered from 1, in this order."""
     config = dataclasses.replace(model.bert_config, num_blks=len(blocks))
+    if config.shared_blocks:
+        return _rebuilt(model, config, {})
+    every = config.global_attention_every if config.local_attention else 1
+    is_right = all((block - 1 - place) % every == 0 for place, block in enumerate(blocks))
+    is_right &= not config.skip_first_norm or [n for n, x in enumerate(blocks) if x == 1] == [0]
+    expected = f"such that every place keeps its kind of block: {[*range(1, len(blocks) + 1)]}"
+    check_that(is_right, "blocks", expected, blocks)
 
     def old_name(name: str) -> str:
         return _BLOCK.sub(lambda match: str(blocks[int(match[0])] - 1), name)
@@ -265,8 +274,12 @@ def _with_vocabulary(
         return lambda weight: np.moveaxis(change(np.moveaxis(weight, axis, 0)[:used]), 0, axis)
 
     used = model.bert_config.num_tokens  # the other rows are dropped
+    vocab, pad_id = tokenizer.vocab, model.bert_config.pad_id
     config = dataclasses.replace(
-        model.bert_config, vocab_size=len(tokenizer.vocab), num_tokens=None
+        model.bert_config,
+        vocab_size=len(vocab),
+        num_tokens=None,
+        pad_id=vocab.pad_id if pad_id else 0,
     )
     changes = {name: along(axis) for name, axis in _VOCABULARY_AXES.items()}
     new = _rebuilt(model, config, changes)
@@ -323,7 +336,7 @@ def _rebuilt(
 def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
     """Split a new token greedily into the longest old pieces, and return their ids."""
     vocab = tokenizer.vocab
-    if not token.startswith(_INSIDE_A_WORD):
+    if vocab.kind != "wordpiece" or not token.startswith(_INSIDE_A_WORD):
         return tokenizer.tokenize([token]).to_list()[0] or [vocab.unk_id]
     ids, rest = [], token.removeprefix(_INSIDE_A_WORD)
     while rest:

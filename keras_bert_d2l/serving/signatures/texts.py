@@ -23,7 +23,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab import Vocab
 
-_ACCENT = r"\p{Mn}"
+_ACCENT, _SPACE = r"\p{Mn}", r"[\s\p{Z}]"
 _STEP = 8  # the shortest length, and the distance between the lengths up to 64
 
 Batch = dict[str, tf.Tensor]
@@ -60,14 +60,22 @@ class Characters:
 
     def ends_with_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Extend the ends `(N,)` of spans past the combining accents that follow."""
+        return self._past(_ACCENT, rows, ends)
+
+    def starts_after_spaces(self, rows: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Move the starts `(N,)` of spans past the spaces there."""
+        return self._past(_SPACE, rows, starts)
+
+    def _past(self, pattern: str, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        """Move places in texts, int32 `(N,)`, past the following characters of a pattern."""
         distinct, place = tf.unique(self._codes.values)
-        is_accent = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), _ACCENT)
-        no_accents = tf.cast(tf.where(~tf.gather(is_accent, place))[:, 0], tf.int32)
+        matches = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), pattern)
+        others = tf.cast(tf.where(~tf.gather(matches, place))[:, 0], tf.int32)
         text_ends = tf.cast(tf.gather(self._codes.row_limits(), rows), tf.int32)
         offset = self._num_before(rows)
-        number = tf.searchsorted(no_accents, offset + ends)
-        # If only accents follow, the span ends where the last text ends.
-        following = tf.concat([no_accents, [tf.size(self._codes.values)]], axis=0)
+        number = tf.searchsorted(others, offset + places)
+        # If only such characters follow, the place is where the last text ends.
+        following = tf.concat([others, [tf.size(self._codes.values)]], axis=0)
         return tf.minimum(tf.gather(following, number), text_ends) - offset
 
     def _num_before(self, rows: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
+from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from keras_bert_d2l.text_arguments import check_filled, text_list
 from keras_bert_d2l.types import PathLike, Tensor
 
@@ -189,8 +189,10 @@ class _Candidates:
         columns = (values.numpy().tolist() for values in found)
         for logit, window, first, last in zip(*columns, strict=True):
             row = rows[window]
-            end = behind_accents(self._contexts[row], int(windows["ends"][window, last]))
-            place = (int(windows["starts"][window, first]), end)
+            start, end = windows["starts"][window, first], windows["ends"][window, last]
+            place = whole_characters(self._contexts[row], int(start), int(end))
+            if place[0] == place[1]:  # nothing but a space
+                continue
             self._spans[row][place] = max(logit, self._spans[row].get(place, -np.inf))
 
     def answers(self, row: int, top_k: int, null_threshold: float | None) -> list[FoundAnswer]:

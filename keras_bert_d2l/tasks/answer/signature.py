@@ -151,6 +151,10 @@ class AnswererSignatures(TextSignatures):
         )
         row = tf.gather(windows["rows"], window)
         end = characters.ends_with_accents(row, end)
+        if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
+            start = characters.starts_after_spaces(row, start)
+            is_text = start < end
+            spans, row, start, end = (tf.boolean_mask(x, is_text) for x in (spans, row, start, end))
         # Windows share tokens and tokens share characters, so a span may be found more than once.
         row, start, end = (tf.cast(x, tf.int64) for x in (row, start, end))
         size = tf.reduce_max(tf.concat([end, [0]], axis=0)) + 1

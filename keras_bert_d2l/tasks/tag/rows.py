@@ -17,7 +17,7 @@ from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import behind_accents
+from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
 
@@ -95,8 +95,10 @@ def split_texts(
         first = np.flatnonzero(is_first[begin:end])
         last = np.append(first, end - begin)[1:] - 1
         places = zip(starts[begin:end][first].tolist(), ends[begin:end][last].tolist(), strict=True)
-        words.append([_word(text, *place) for place in places])
-        firsts.append(first)
+        of_text = [_word(text, *place) for place in places]
+        is_word = [bool(word.text) for word in of_text]  # a token may be a space alone
+        words.append(list(itertools.compress(of_text, is_word)))
+        firsts.append(first[is_word])
     return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
 
 
@@ -168,7 +170,7 @@ class TaggingRows:
 
 
 def _word(text: str, start: int, end: int) -> Word:
-    end = behind_accents(text, end)
+    start, end = whole_characters(text, start, end)
     return Word(text[start:end], start, end)
 
 

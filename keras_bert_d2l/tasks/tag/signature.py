@@ -53,6 +53,11 @@ class TaggerSignatures(TextSignatures):
         ends = tf.gather(ends.values, row_starts + last.values)
         characters = Characters(*texts)
         ends = characters.ends_with_accents(rows, ends)
+        if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
+            starts = characters.starts_after_spaces(rows, starts)
+            is_word = starts < ends
+            first = tf.ragged.boolean_mask(first, first.with_values(is_word))
+            rows, starts, ends = (tf.boolean_mask(x, is_word) for x in (rows, starts, ends))
 
         # The start token comes before the tokens of the text.
         places = tf.stack([rows, first.values + 1], axis=1)

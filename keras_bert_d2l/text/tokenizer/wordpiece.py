@@ -195,18 +195,22 @@ def pieces_with_offsets(
     )
 
 
-def behind_accents(text: str, end: int) -> int:
-    """Extend the end of a character range past the combining accents that follow.
+def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
+    """Move the start of a character range past spaces, and its end past combining accents.
 
-    Normalization may remove accents, so no token contains them. They belong to the letter before.
+    Tokens of some tokenizers begin with the space before a word. Normalization may remove accents,
+    so no token contains them. They belong to the letter before.
 
     Args:
         text: The text.
+        start: First character of the range.
         end: Last character of the range plus one.
     """
+    while start < end and text[start].isspace():
+        start += 1
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
-    return end
+    return start, end
 
 
 def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:
