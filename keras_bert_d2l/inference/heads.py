@@ -17,6 +17,7 @@ from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
 
@@ -26,7 +27,8 @@ class Prediction(Result):
     """A token predicted for a mask.
 
     Attributes:
-        token: The token as spelled in the vocabulary: a word, or `##` and a part of a word.
+        token: The token as spelled in the vocabulary: a word, or `##` and a part of a word. For
+            tokenizers other than WordPiece, its text, with a space before it if it starts a word.
         id: The id of the token.
         score: The probability of the token among all V tokens, including special tokens.
 
@@ -150,8 +152,9 @@ def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     if not words:
         raise ValueError("`targets` must have at least one word. Received: none.")
     ids: list[int] = []
-    for word, pieces in zip(words, tokenizer.tokenize(words).to_list(), strict=True):
-        found = [vocab[word]] if word in vocab else pieces  # such as "##s", which would be split
+    for word, pieces in zip(words, _in_texts(words, tokenizer), strict=True):
+        is_piece = word in vocab and (vocab.kind == "wordpiece" or len(pieces) != 1)
+        found = [vocab[word]] if is_piece else pieces  # such as "##s", which would be split
         if len(found) != 1 or (found == [vocab.unk_id] and word not in vocab):
             spelled = " ".join(vocab.to_tokens(found)) or "no token"
             raise ValueError(
@@ -161,6 +164,21 @@ def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
             )
         ids += found
     return list(dict.fromkeys(ids))
+
+
+def _in_texts(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the ids of words as they stand in a text, where a space may belong to a word."""
+    space = "" if tokenizer.vocab.kind == "wordpiece" else " "
+    ids: list[list[int]] = tokenizer.tokenize([space + word.lstrip() for word in words]).to_list()
+    return ids
+
+
+def spelled(number: int, vocab: Vocab) -> str:
+    """Return a token as `Prediction.token`."""
+    if vocab.kind == "wordpiece":
+        return vocab.to_tokens(number)
+    starts_word = not vocab.continues[number] and number not in vocab.special_ids
+    return (" " if starts_word else "") + vocab.as_text(number)
 
 
 def _fill_batch(
@@ -191,7 +209,7 @@ def _fill_batch(
     return [
         [
             [
-                Prediction(tokenizer.vocab.to_tokens(int(id_)), int(id_), float(score))
+                Prediction(spelled(int(id_), tokenizer.vocab), int(id_), float(score))
                 for id_, score in zip(ids, scores, strict=True)
             ]
             for ids, scores in zip(all_ids[row, :count], all_scores[row, :count], strict=True)

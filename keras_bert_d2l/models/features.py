@@ -68,7 +68,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         raise ValueError(
             "Strings need a tokenizer. Received: a model without one. Set `model.tokenizer = "
             "Tokenizer(Vocab.from_file(path))`. A checkpoint has a tokenizer if its folder "
-            "contains the vocabulary of the model, vocab.txt."
+            "contains the vocabulary of the model, such as vocab.txt."
         )
     check_tokenizer(tokenizer)
     expected, received = config.num_tokens or config.vocab_size, len(tokenizer.vocab)
@@ -76,6 +76,12 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         raise ValueError(
             f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
             f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
+        )
+    if config.first_position_id and tokenizer.vocab.pad_id != config.pad_id:
+        raise ValueError(
+            f"The padding token of the vocabulary must have the id {config.pad_id}, the model's "
+            f"`pad_id`, because positions skip it. Received: {tokenizer.vocab.pad_id}; use the "
+            "model's own vocabulary, or a configuration with its `pad_id`."
         )
 
 

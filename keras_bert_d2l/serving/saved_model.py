@@ -23,7 +23,6 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 from keras_bert_d2l.types import PathLike
 
-_VOCAB_FILE = pathlib.PurePath("assets", "vocab.txt")
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -78,10 +77,10 @@ def export_saved_model(
     too long. Without a tokenizer, `tokens` is the only signature, and `serving_default` is an alias
     of it. docs/serving_signatures.md lists the dtypes and shapes.
 
-    Besides the graph and the weights, the folder contains `model_card.json`, `assets/vocab.txt`
-    if there is a tokenizer, and warm-up requests for the server if tensorflow-serving-api is
-    installed. The graph is audited (see `audit_saved_model`). The folder is created atomically,
-    so a server that watches `path` never sees an incomplete version.
+    Besides the graph and the weights, the folder contains `model_card.json`, `assets/vocab.txt` or
+    `assets/tokenizer.json` if there is a tokenizer, and warm-up requests for the server if
+    tensorflow-serving-api is installed. The graph is audited (see `audit_saved_model`). The folder
+    is created atomically, so a server that watches `path` never sees an incomplete version.
 
     Args:
         model: The model.
@@ -146,7 +145,7 @@ def export_saved_model(
         _save(signatures, [x for x in (tokenizer, *tables) if x is not None], temporary)
         check_saved_model(temporary)
         if tokenizer is not None:
-            tokenizer.vocab.to_file(temporary / _VOCAB_FILE)
+            tokenizer.vocab.to_file(temporary / "assets" / tokenizer.vocab.file_name)
         write_warmup(temporary, name, signatures)
         write_model_card(
             temporary,

@@ -21,6 +21,11 @@ from keras_bert_d2l.types import ConfigDict
 ROLES = ("pad", "unk", "cls", "sep", "mask")  # in the order of `Vocab.special_tokens`
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 KINDS = {"BPE": "bpe", "Unigram": "unigram"}
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+# The bytes that the characters of byte-level tokens stand for.
+BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))
+}
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _SPELLINGS = {
     "pad": ("<pad>", "[PAD]"),
@@ -139,7 +144,7 @@ def check(tokens: Sequence[str], definition: ConfigDict) -> None:
 
 def added_tokens(definition: ConfigDict) -> list[str]:
     """Return the tokens that stay whole in a text."""
-    return [entry["content"] for entry in definition["added_tokens"]]
+    return [entry["content"] for entry in definition.get("added_tokens", ())]
 
 
 def with_added(definition: ConfigDict, tokens: Sequence[str], special: bool) -> ConfigDict:
@@ -172,6 +177,13 @@ def steps(part: ConfigDict | None, name: str) -> list[ConfigDict]:
     if part["type"] == "Sequence":
         return [step for inner in part[name] for step in steps(inner, name)]
     return [part]
+
+
+def token_text(token: str, kind: str) -> str:
+    """Return the text of a token of a model, without spaces around it."""
+    if kind == "unigram":
+        return token.replace("▁", " ").strip()
+    return bytes(BYTES[character] for character in token).decode("utf-8", "replace").strip()
 
 
 def trims_offsets(definition: ConfigDict) -> bool:

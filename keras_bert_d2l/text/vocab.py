@@ -34,8 +34,8 @@ GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# How a token continues a word, and otherwise starts one: "##", or no "Ġ" or "▁" at its start.
-_SUFFIX, _WORD_STARTS = "##", {"bpe": "Ġ", "unigram": "▁"}
+# How a token continues a word, and otherwise starts one: "##", or no white space at its start.
+_SUFFIX, _WORD_STARTS = "##", {"bpe": tuple("ĠĊĉč"), "unigram": ("▁",)}
 
 
 class Vocab:
@@ -120,7 +120,9 @@ class Vocab:
     def as_text(self, number: int) -> str:
         """Return a token without the mark of its place in a word, such as `##`."""
         token = self.tokens[number]
-        return token.removeprefix("##") or token
+        if self.definition is None:
+            return token.removeprefix(_SUFFIX) or token
+        return (token not in self._whole and definitions.token_text(token, self.kind)) or token
 
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":
@@ -208,10 +210,14 @@ class Vocab:
         if self.definition is None:
             found = [token.startswith(_SUFFIX) and token != _SUFFIX for token in self.tokens]
         else:
-            start = _WORD_STARTS[self.kind]
-            whole = {*self.special_tokens, *definitions.added_tokens(self.definition)}
-            found = [not token.startswith(start) and token not in whole for token in self.tokens]
+            starts, whole = _WORD_STARTS[self.kind], self._whole
+            found = [not token.startswith(starts) and token not in whole for token in self.tokens]
         return np.array(found)
+
+    @functools.cached_property
+    def _whole(self) -> frozenset[str]:
+        """The tokens that stay whole in a text."""
+        return frozenset((*self.special_tokens, *definitions.added_tokens(self.definition or {})))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -273,6 +279,12 @@ class Vocab:
         if hasattr(ids, "__array__"):
             return self.to_tokens(np.asarray(ids).tolist())
         raise ValueError(f"Ids must be integers. Received: {shown(ids)} ({type(ids).__name__}).")
+
+
+def vocab_file_in(folder: pathlib.Path) -> pathlib.Path:
+    """Return the file of a folder of ours that has the vocabulary."""
+    file = folder / JSON_FILE
+    return file if file.is_file() else folder / VOCAB_FILE
 
 
 def without_odd_tokens(tokens: Sequence[str], name: str) -> list[str]:

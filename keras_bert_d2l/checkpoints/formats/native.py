@@ -7,7 +7,7 @@ The folder contains
   object with its `kind` (for example `SequenceClassifier`) and its arguments (`labels`, `dropout`
   and so on), or for a BERT that was converted from sentence-transformers `embedding`, the arguments
   of its `TextEmbedder`;
-- `vocab.txt`: one token per line, if there is a tokenizer;
+- `vocab.txt`: one token per line, or `tokenizer.json`, if there is a tokenizer;
 - `model.safetensors`: the weights in float32 or bfloat16 under their Keras paths without the
   model's name, for example `encoder/blk_0/attention/W_q/kernel`.
 
@@ -36,7 +36,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import ConfigDict
 
 FORMAT, FORMAT_VERSION = "keras_bert_d2l", 1
@@ -77,9 +77,9 @@ def describe(
     arrays = open_safetensors([file])
     config, options, task, embedding = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
-    vocab_file = path / VOCAB_FILE
+    vocab_file = vocab_file_in(path)
     has_vocab = tokenizer and has_file(vocab_file)
-    if has_vocab and not options:
+    if has_vocab and not options and vocab_file.name == VOCAB_FILE:
         raise ValueError(
             f"{os.fspath(path / CONFIG_FILE)!r} lacks the options of the tokenizer that uses "
             f"{VOCAB_FILE!r}: {[*TokenizerOptions.__annotations__]}."
@@ -109,18 +109,20 @@ def write(
     `embedding` is `Checkpoint.embedding`.
     """
     config, task = model.bert_config, task_fields(model)
-    options = Normalization((), **tokenizer_options).options()
+    options: TokenizerOptions = {}
+    if vocab is not None and vocab.kind == "wordpiece":
+        options = Normalization((), **tokenizer_options).options()
     fields = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        **({} if vocab is None else options),
+        **options,
         **({} if task is None else {"task": task}),
         **({} if embedding is None else {"embedding": embedding}),
         **config.to_dict(),
     }
     write_json(folder / CONFIG_FILE, fields)
     if vocab is not None:
-        vocab.to_file(folder / VOCAB_FILE)
+        vocab.to_file(folder / vocab.file_name)
     weights = stored_weights(model, table(config, task))
     stored = {name: weight.astype(dtype) for name, weight in weights.items()}
     write_safetensors(folder / WEIGHTS_FILE, stored, {"format": "keras"})

@@ -18,7 +18,6 @@ from keras_bert_d2l.data.store.token_store import (
     FILES,
     MANIFEST,
     VERSION,
-    VOCAB,
     Origin,
     TokenStore,
     to_json,
@@ -36,6 +35,7 @@ from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
 from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.types import PathLike
 
 _ORIGIN, _LOCK = "origin.json", "lock"
@@ -164,7 +164,9 @@ def build_with(
             store = TokenStore.open(directory)
             store.check_origin(origin, tokenizer, corpus.description)
             return store
-        check_replaceable(directory, "token store", {CHECKSUMS, MANIFEST, VOCAB, *FILES})
+        check_replaceable(
+            directory, "token store", {CHECKSUMS, MANIFEST, VOCAB_FILE, JSON_FILE, *FILES}
+        )
         mirror = mirror_of(directory)
         if TokenStore.is_at(mirror):  # built here and not uploaded, or deleted in the object store
             try:
@@ -242,7 +244,7 @@ def _write(
         )
     with replacing_folder(directory) as temporary:
         content = merge(folders, origin, temporary)
-        tokenizer.vocab.to_file(temporary / VOCAB)
+        tokenizer.vocab.to_file(temporary / tokenizer.vocab.file_name)
         (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
 
 

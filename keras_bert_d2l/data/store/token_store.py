@@ -2,8 +2,9 @@
 
 `tokens.bin` contains the concatenated ids of all sentences, the two offset files contain the start
 offsets of sentences and documents, `document_hashes.bin` identifies each document by its text,
-`vocab.txt` is the vocabulary, and `manifest.json` records how the store was built. The `.bin` files
-are little-endian, without headers. `SHA256SUMS` has the checksums of all of them.
+`vocab.txt` or `tokenizer.json` is the vocabulary, and `manifest.json` records how the store was
+built. The `.bin` files are little-endian, without headers. `SHA256SUMS` has the checksums of all of
+them.
 
 S: sentences, N: documents.
 """
@@ -24,7 +25,7 @@ from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.remote import is_complete, listing, mirrored
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 VERSION = 4
@@ -33,7 +34,6 @@ TOKENS = "tokens.bin"
 SENTENCES = "sentence_offsets.bin"
 DOCUMENTS = "document_offsets.bin"
 HASHES = "document_hashes.bin"
-VOCAB = "vocab.txt"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
 _VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
@@ -230,10 +230,11 @@ class TokenStore:
                 "`build_store`."
             )
         content = Manifest.read(directory)
-        for name in {*FILES, VOCAB} - read_checksums(directory).keys():
+        vocab_file = vocab_file_in(directory)
+        for name in {*FILES, vocab_file.name} - read_checksums(directory).keys():
             raise damaged(directory / CHECKSUMS, f"it does not list {name}")
         sizes = {name: dtype.itemsize * count for name, (dtype, count) in content.arrays().items()}
-        for name in (*FILES, VOCAB):
+        for name in (*FILES, vocab_file.name):
             path = directory / name
             if not path.exists():
                 raise damaged(path, "it is missing")
@@ -283,9 +284,9 @@ class TokenStore:
 
         Raises:
             ImportError: tensorflow-text is not installed or does not match TensorFlow.
-            ValueError: `vocab.txt` has changed.
+            ValueError: The vocabulary has changed.
         """
-        path = self.directory / VOCAB
+        path = vocab_file_in(self.directory)
         try:
             vocab = Vocab.from_file(path)
         except ValueError as error:

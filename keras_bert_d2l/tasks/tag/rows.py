@@ -19,6 +19,7 @@ from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, f
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 
 _NO_WORD = -1
@@ -107,7 +108,9 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
 
     A word without tokens, such as an invisible character, is replaced by the unknown token.
     """
-    ids = tokenizer.tokenize([word for row in words for word in row])
+    flat = tf.constant(text_list("words", [word for row in words for word in row]), tf.string)
+    rows = tf.RaggedTensor.from_row_lengths(flat, list(map(len, words)))
+    ids = tokenizer.tokenize_words(rows)
     values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
     values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
     starts = splits(np.maximum(lengths, 1))

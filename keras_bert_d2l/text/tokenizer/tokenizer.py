@@ -212,6 +212,21 @@ class Tokenizer(tf.Module):
         return self._splitter.tokenize(_as_texts(texts))
 
     @not_converted
+    def tokenize_words(self, words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
+        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`.
+
+        Tokenizers that know spaces take the words as they stand in a text: a space comes before
+        each word but the first.
+
+        Args:
+            words: The words of each text, ragged strings `(B, None)` or lists of lists.
+
+        Raises:
+            ValueError: If the words are not strings.
+        """
+        return self._splitter.tokenize_words(_as_words(words))
+
+    @not_converted
     def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
         """Return the token ids of texts, and the position of each token in its text.
 

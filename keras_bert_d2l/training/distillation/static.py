@@ -22,7 +22,7 @@ from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 from keras_bert_d2l.text_arguments import text_list
 
-_SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1]
+_SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1], with WordPiece
 _SMOOTHING = 1e-4  # of the frequencies, as in model2vec
 _PENALTY = 0.03  # for changing the vectors of tokens: 0.01 is about equally good
 _ROUNDING = 1e-12  # squared relative error of float32 sums
@@ -113,9 +113,10 @@ def _token_vectors(model: TextEmbedder) -> np.ndarray:
     """Return the weighted vectors of all tokens, float32 `(V, W)`; 0 for special tokens."""
     vocab = model.tokenizer.vocab
     vectors = np.zeros((len(vocab), model.bert_config.num_hiddens), np.float32)
-    ids = np.flatnonzero(
-        [not (_SPECIAL.fullmatch(token) or token in vocab.special_tokens) for token in vocab.tokens]
-    )
+    is_special = np.isin(np.arange(len(vocab)), vocab.special_ids)
+    if vocab.kind == "wordpiece":
+        is_special |= [bool(_SPECIAL.fullmatch(token)) for token in vocab.tokens]
+    ids = np.flatnonzero(~is_special)
     for part in parts("Computing the vectors of tokens", len(ids), _ROWS):
         some = ids[part].astype(np.int32)
         ends = np.full_like(some, vocab.cls_id), np.full_like(some, vocab.sep_id)
@@ -190,6 +191,7 @@ def _static_embedder(table: np.ndarray, teacher: TextEmbedder) -> TextEmbedder:
         dropout=0.0,
         max_len=teacher.max_row_len,
         num_segments=1,
+        pad_id=teacher.bert_config.pad_id,
         positions="none",
         pooler=False,
         next_sentence=False,

@@ -10,12 +10,12 @@ import keras
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
-from keras_bert_d2l.data.store.token_store import VOCAB, TokenStore
+from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.training.devices.computation import (
     choose_jit,
     choose_precision,
@@ -214,8 +214,12 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
         plain["corpus"] = IN_MEMORY
     if isinstance(corpus, TokenStore):
         plain["corpus"] = corpus.directory
-    files = {Vocab: run.named(run.vocab_file), BERTConfig: run.named(run.config_file)}
-    return {name: files.get(type(value), value) for name, value in plain.items()}
+    for name, value in plain.items():
+        if isinstance(value, Vocab):
+            plain[name] = run.named(run.path / value.file_name)
+        elif isinstance(value, BERTConfig):
+            plain[name] = run.named(run.config_file)
+    return plain
 
 
 def _check_objects(
@@ -228,7 +232,7 @@ def _check_objects(
     if config is not None:
         own = BERTConfig.from_json(run.config_file)
         given = adapted(config, settings)  # as when the run was created
-        if dataclasses.replace(given, vocab_size=own.vocab_size) != own:
+        if dataclasses.replace(given, vocab_size=own.vocab_size, pad_id=own.pad_id) != own:
             different = f"bert_config={own!r}", f"bert_config={config!r}"
     if different is not None:
         raise ValueError(
@@ -257,7 +261,8 @@ def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
             )
     if given.get("init") is not None:
         return given
-    own = {"vocab": store.directory / VOCAB, "lowercase": store.tokenizer_options["lowercase"]}
+    lowercase = store.tokenizer_options.get("lowercase")
+    own = {"vocab": vocab_file_in(store.directory), "lowercase": lowercase}
     return given | {name: value for name, value in own.items() if given.get(name) is None}
 
 

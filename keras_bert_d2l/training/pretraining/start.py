@@ -116,7 +116,9 @@ def from_scratch(
     stored: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
     stored = {**stored, "lowercase": bool(options.lowercase)}
     tokenizer = Tokenizer(vocab, **stored)
-    return Start(tokenizer, dataclasses.replace(config, vocab_size=len(vocab)), None)
+    pad_id = 0 if config.zero_padding else vocab.pad_id
+    config = dataclasses.replace(config, vocab_size=len(vocab), pad_id=pad_id)
+    return Start(tokenizer, config, None)
 
 
 def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:

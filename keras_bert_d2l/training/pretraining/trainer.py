@@ -92,7 +92,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             self._batches.training(phase)
         self.options.to_yaml(self.run.options_file)
         self.model.bert_config.to_json(self.run.config_file)
-        self.model.tokenizer.vocab.to_file(self.run.vocab_file)
+        vocab = self.model.tokenizer.vocab
+        vocab.to_file(self.run.path / vocab.file_name)
         write_checksums(self.run.path)
         self.progress.batch_sizes = [phase.batch_size for phase in self._phases]
         self.save()

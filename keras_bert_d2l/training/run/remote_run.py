@@ -12,7 +12,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 
-from keras_bert_d2l.checkpoints.location import BEST, CONFIG_FILE, LAST, RUN_FILE, VOCAB_FILE
+from keras_bert_d2l.checkpoints.location import BEST, CONFIG_FILE, LAST, RUN_FILE
 from keras_bert_d2l.files import CHECKSUMS, replacing_folder, write_text
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import (
@@ -26,10 +26,18 @@ from keras_bert_d2l.remote import (
     publish,
     put_file,
 )
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 ADAPTER, TENSORBOARD = "adapter", "tensorboard"
-_BEGUN = {RUN_FILE, CONFIG_FILE, VOCAB_FILE, CHECKSUMS, LAST}  # before the first complete `last/`
+_BEGUN = {
+    RUN_FILE,
+    CONFIG_FILE,
+    VOCAB_FILE,
+    JSON_FILE,
+    CHECKSUMS,
+    LAST,
+}  # before the first complete `last/`
 _READABLE = (".yaml", ".json", ".jsonl", ".txt")
 
 

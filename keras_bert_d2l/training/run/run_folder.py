@@ -28,7 +28,6 @@ from keras_bert_d2l.checkpoints.location import (
     LAST,
     RUN_FILE,
     STATE_FILE,
-    VOCAB_FILE,
 )
 from keras_bert_d2l.files import (
     CHECKSUMS,
@@ -41,6 +40,7 @@ from keras_bert_d2l.files import (
     verify_checksums,
 )
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
 from keras_bert_d2l.training.devices.distribution import (
     is_first,
     reporting_lost_processes,
@@ -80,7 +80,6 @@ class RunFolder:
         self.name = os.fspath(self.path) if self.remote is None else self.remote.address
         self.options_file = self.path / RUN_FILE
         self.config_file = self.path / CONFIG_FILE
-        self.vocab_file = self.path / VOCAB_FILE
         self.metrics_file = self.path / "metrics.jsonl"
         self.summary_file = self.path / "metrics.json"  # of a fine-tuning run
         self.records_file = self.path / "report.jsonl"
@@ -89,6 +88,11 @@ class RunFolder:
         self.best, self.last = self.path / BEST, self.path / LAST
         self.adapter = self.path / ADAPTER
         self.state_file = self.last / STATE_FILE
+
+    @property
+    def vocab_file(self) -> pathlib.Path:
+        """The vocabulary."""
+        return vocab_file_in(self.path)
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -216,7 +220,7 @@ class RunFolder:
                 "for the new run."
             )
         files = {file.name for file in self.path.iterdir()} - {_LOCK}
-        ours = {file.name for file in (self.options_file, self.config_file, self.vocab_file)}
+        ours = {RUN_FILE, CONFIG_FILE, VOCAB_FILE, JSON_FILE}
         if files and (self.options_file.name not in files or files - ours - {CHECKSUMS}):
             raise FileExistsError(
                 f"{name!r} is not empty and does not contain a run. Choose a new or empty folder."
