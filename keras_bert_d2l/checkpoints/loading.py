@@ -147,7 +147,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     """
     name = os.fspath(path)
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
-    if kerashub.is_object(folder / JSON_FILE):
+    if kerashub.recognizes(folder, JSON_FILE):
         vocab, options = kerashub.read_tokenizer(folder)
     elif any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))

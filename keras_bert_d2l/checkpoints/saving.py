@@ -177,10 +177,13 @@ def convert_checkpoint(
     checkpoint = open_checkpoint(source, num_heads)
     model, embedding = load_model(checkpoint), checkpoint.embedding
     print(summary(checkpoint))
-    # KerasHub's `write` refuses other poolings instead.
-    stored = _FOR_TASKS if embedding and embedding["pooling"] in POOLINGS else ("kerashub",)
-    if embedding and format not in stored:
-        print(f"The format {format!r} cannot store how texts are embedded: {embedding}.")
+    if embedding and (format not in _FOR_TASKS or embedding["pooling"] not in POOLINGS):
+        lost = f"The format {format!r} cannot store how texts are embedded: {embedding}."
+        if format == "kerashub":  # a preset is for one task
+            raise ValueError(
+                f"{lost} To write the BERT alone, load it by `load_pretrained` and save the model."
+            )
+        print(lost)
         embedding = None
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
     options = checkpoint.tokenizer_options

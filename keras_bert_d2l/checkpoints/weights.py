@@ -59,23 +59,6 @@ SWAPPED = Layout(lambda x: x[..., ::-1], lambda x: x[..., ::-1])
 SWAPPED_TRANSPOSED = Layout(lambda x: x[::-1].T, lambda x: x.T[::-1])
 
 
-def _by_head(num_heads: int, axis: int) -> Layout:
-    """Return a layout in which the first axis (0) or the last one (-1) is heads times their width.
-
-    The first axis D of the kernel of the output is (N, D / N) there, and so is the last axis of the
-    kernels and biases of query, key and value.
-    """
-
-    def theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
-        split = (num_heads, shape[axis] // num_heads)
-        return (*split, *shape[1:]) if axis == 0 else (*shape[:-1], *split)
-
-    def ours(x: np.ndarray) -> np.ndarray:
-        return x.reshape(-1, *x.shape[2:]) if axis == 0 else x.reshape(*x.shape[:-2], -1)
-
-    return Layout(ours, lambda x: x.reshape(theirs(x.shape)), theirs)
-
-
 class Row(NamedTuple):
     """The names and the layout of one weight.
 
@@ -134,18 +117,6 @@ def expand(
             continue
         rows.append(Row(ours, theirs.format(block and block[0]), layout))
     return rows
-
-
-def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
-    """Return rows for files whose attention has the heads as an axis of their own, as in Keras."""
-    layouts = dict.fromkeys(
-        (f"W_{x}/{end}" for x in "qkv" for end in _DENSE), _by_head(num_heads, -1)
-    )
-    layouts["W_o/kernel"] = _by_head(num_heads, 0)
-    return [
-        row._replace(layout=layouts.get(row.ours.partition("/attention/")[2], row.layout))
-        for row in rows
-    ]
 
 
 def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:

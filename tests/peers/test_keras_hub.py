@@ -107,7 +107,6 @@ def test_a_preset_of_an_embedder_gives_the_same_vectors(model, tmp_path, pooling
     embedder.tokenizer = kb.Tokenizer(VOCAB)
     kb.save_pretrained(embedder, tmp_path / "preset", format="kerashub")
     loaded = keras_hub.models.TextEmbedder.from_preset(str(tmp_path / "preset"))
-    assert type(loaded) is keras_hub.models.BertTextEmbedder
     np.testing.assert_allclose(loaded(THEIR_BATCH), embedder(BATCH), rtol=0, atol=1e-5)
-    texts = ["the cats sat", "a cat sat on the mat the cat sat"]  # the second is too long
+    texts = ["the cats sat", "a cat sat on the mat the cat sat"]  # the second is truncated
     np.testing.assert_allclose(loaded.encode_text(texts), embedder.predict(texts), atol=1e-5)

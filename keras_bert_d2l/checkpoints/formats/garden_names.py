@@ -8,11 +8,14 @@ TensorFlow Hub official/nlp/tools/tf1_bert_checkpoint_converter_lib.py.
 """
 
 import re
+from collections.abc import Sequence
+
+import numpy as np
 
 from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats.checkpoint import parts_of
-from keras_bert_d2l.checkpoints.weights import Names, Row
+from keras_bert_d2l.checkpoints.weights import Layout, Names, Row
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
@@ -61,7 +64,7 @@ def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     head = SENTENCE if "hidden" in parts_of(task) else TOKENS
     names = {**_NAMES, "head": f"{head}/logits"}
     rows = weights.expand(config, names, weights.TENSORFLOW_ENDINGS, parts_of(task))
-    return weights.split_heads(rows, config.num_heads)
+    return split_heads(rows, config.num_heads)
 
 
 def bert_names(arrays: NamedArrays, heads: str = "(?!)") -> dict[str, str]:
@@ -118,3 +121,32 @@ def bert_sizes(arrays: NamedArrays) -> dict[str, int]:
         "ffn_num_hiddens": size("transformer/layer_0/intermediate/kernel", 1),
         "num_blks": len(blocks),
     }
+
+
+def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
+    """Return rows for files whose attention has the heads as an axis of their own, as in Keras."""
+    layouts = dict.fromkeys(
+        (f"W_{x}/{end}" for x in "qkv" for end in ("kernel", "bias")), _by_head(num_heads, -1)
+    )
+    layouts["W_o/kernel"] = _by_head(num_heads, 0)
+    return [
+        row._replace(layout=layouts.get(row.ours.partition("/attention/")[2], row.layout))
+        for row in rows
+    ]
+
+
+def _by_head(num_heads: int, axis: int) -> Layout:
+    """Return a layout in which the first axis (0) or the last one (-1) is heads times their width.
+
+    The first axis D of the kernel of the output is (N, D / N) there, and so is the last axis of the
+    kernels and biases of query, key and value.
+    """
+
+    def theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
+        split = (num_heads, shape[axis] // num_heads)
+        return (*split, *shape[1:]) if axis == 0 else (*shape[:-1], *split)
+
+    def ours(x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, *x.shape[2:]) if axis == 0 else x.reshape(*x.shape[:-2], -1)
+
+    return Layout(ours, lambda x: x.reshape(theirs(x.shape)), theirs)

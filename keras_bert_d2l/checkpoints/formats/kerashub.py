@@ -2,14 +2,13 @@
 
 A preset is a folder that `save_to_preset` writes. It contains
 
-- `config.json`: the class `BertBackbone` and its arguments; in presets of KerasNLP before 0.9, also
-  a whole task;
+- `config.json`: the class `BertBackbone` and its arguments; a whole task in KerasNLP before 0.9;
 - `model.weights.h5`: the weights of the backbone, or several files with `model.weights.json`;
 - `task.json` and `task.weights.h5`: the class and the head of a `BertMaskedLM`, a
   `BertTextClassifier` (formerly `BertClassifier`) or a `BertTextEmbedder`, which has no weights;
 - `tokenizer.json` and `assets/tokenizer/vocabulary.txt`, and `preprocessor.json`;
 - `metadata.json`, which KerasHub does not read. This package stores there what KerasHub cannot
-  express: the names of labels, and which rules the tokenizer follows for rare characters.
+  express, such as the names of labels.
 
 The files name classes of Keras. The package only checks that it knows a name: it imports no class,
 and creates no object from the files.
@@ -25,6 +24,7 @@ import dataclasses
 import os
 import pathlib
 import warnings
+from collections.abc import Sequence
 from typing import cast
 
 import keras
@@ -33,7 +33,7 @@ import numpy as np
 from keras_bert_d2l import checks
 from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays, shard_files
-from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config
+from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config, garden_names
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
@@ -55,17 +55,17 @@ TASK_WEIGHTS_FILE = "task.weights.h5"
 FILES = (TASK_FILE, METADATA_FILE, PREPROCESSOR_FILE, WEIGHTS_FILE, TASK_WEIGHTS_FILE, "assets")
 
 _BACKBONE, _MLM, _EMBEDDER = "BertBackbone", "BertMaskedLM", "BertTextEmbedder"
-_CLASSIFIER, _OLD_CLASSIFIER = "BertTextClassifier", "BertClassifier"
-_TASKS = (_MLM, _CLASSIFIER, _OLD_CLASSIFIER, _EMBEDDER)
-_OWN_FIELDS = ("labels", "long_texts", "max_len")
+_CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is that of KerasNLP
+_CLASSES = (_BACKBONE, _MLM, *_CLASSIFIERS, _EMBEDDER)
+_OWN_FIELDS = {_EMBEDDER: ("long_texts", "max_len")}
+_OWN_FIELDS |= dict.fromkeys(_CLASSIFIERS, ("labels", "long_texts"))
 _OWN = "keras_bert_d2l"  # the key in `METADATA_FILE`
 
 _ROOT = "layers/bert_backbone/"  # in the file of a whole task
 _OF_BACKBONE = f"{_ROOT}layers/"
 _POOLER = f"{_OF_BACKBONE}dense"
 _BLOCK = f"{_OF_BACKBONE}transformer_encoder_{{}}"
-_HEADS = {_MLM: "layers/masked_lm_head/", _CLASSIFIER: "layers/dense/"}
-_NO_HEAD = "no head of KerasHub"  # its weights are in no file
+_HEADS = {_MLM: "layers/masked_lm_head/", _CLASSIFIERS[0]: "layers/dense/"}
 _ENDINGS: weights.Endings = {
     **dict.fromkeys(("kernel", "gamma", "embeddings"), ("/vars/0", weights.SAME)),
     **dict.fromkeys(("bias", "beta"), ("/vars/1", weights.SAME)),
@@ -87,8 +87,8 @@ _NAMES: weights.Names = {
     "mlm/mlp/dense": "layers/masked_lm_head/_intermediate_dense",
     "mlm/mlp/ln": "layers/masked_lm_head/_intermediate_layer_norm",
     "mlm/bias": "layers/masked_lm_head/vars/0",
-    "mlm/mlp/logits": f"{_NO_HEAD}/logits",
-    "nsp/dense": f"{_NO_HEAD}/next_sentence",
+    "mlm/mlp/logits": "no head of KerasHub/logits",
+    "nsp/dense": "no head of KerasHub/nsp",
     "head": "layers/dense",
 }
 
@@ -96,7 +96,7 @@ _NAMES: weights.Names = {
 def table(config: BERTConfig, task: ConfigDict | None) -> list[weights.Row]:
     """Return a row for every weight, with the name that Keras gives it in the file of a task."""
     rows = weights.expand(config, _NAMES, _ENDINGS, checkpoint.parts_of(task))
-    rows = weights.split_heads(rows, config.num_heads)
+    rows = garden_names.split_heads(rows, config.num_heads)
     first = _BLOCK.format(0)  # Keras numbers layers of the same class from the second one
     return [row._replace(theirs=row.theirs.replace(f"{first}/", f"{first[:-2]}/")) for row in rows]
 
@@ -112,30 +112,35 @@ _FIELDS: foreign_config.FieldTable = {
     "num_segments": ("num_segments", 2),
 }
 _HEAD_OF_MLM: ConfigDict = {"mlm_activation": "gelu", "mlm_layer_norm_epsilon": 1e-5}
-_OPTIONS = ("lowercase", "strip_accents", "special_tokens_in_strings", "split_on_cjk")
+_OF_HEADS = {_MLM: _HEAD_OF_MLM, _EMBEDDER: {"pooler": False, "next_sentence": False}}
+_OPTIONS = {  # of the tokenizer, theirs and ours
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "special_tokens_in_strings": "split_special_tokens",  # the opposite
+    "split_on_cjk": "tokenize_chinese_chars",
+}
 _FIXED = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 _TRUNCATE = ("round_robin", "waterfall")  # the first is the default
 _OF_LAYERS = ("name", "trainable", "dtype")
-_OF_TASKS = ("backbone", "preprocessor", "num_classes", "activation", "dropout", "pooling_mode")
-_OF_OTHERS = ("normalize", "tokenizer", "sequence_length", "truncate", "config_file", "vocabulary")
+_OF_OTHERS = """
+    backbone preprocessor num_classes activation dropout pooling_mode normalize tokenizer
+    sequence_length truncate config_file vocabulary
+""".split()
 
 
 def _object(value: object, where: str, *classes: str) -> tuple[str, ConfigDict]:
     """Return the class name and the arguments of a serialized object, if it is one of `classes`."""
     fields = value if isinstance(value, dict) else {}
     package, _, name = str(fields.get("registered_name")).partition(">")
-    if package not in ("keras_hub", "keras_nlp") or name not in classes:
-        received = fields.get("registered_name") or value
-        raise checks.wrong(
-            where, f"of KerasHub: {', '.join(classes)}", received, "Only BERT is read."
-        )
-    arguments = fields.get("config")
-    if not isinstance(arguments, dict):
-        raise checks.wrong("config", "an object", arguments)
-    known = _FIELDS if name == _BACKBONE else (*_OPTIONS, *_FIXED, *_OF_TASKS, *_OF_OTHERS)
+    is_known = package in ("keras_hub", "keras_nlp") and name in classes
+    received, expected = fields.get("registered_name") or value, ", ".join(classes)
+    checks.check_that(is_known, where, f"of KerasHub: {expected}", received, "Only BERT is read.")
+    arguments = cast(ConfigDict, fields.get("config"))
+    checks.check_that(isinstance(arguments, dict), "config", "an object", arguments)
+    known = _FIELDS if name == _BACKBONE else (*_OPTIONS, *_FIXED, *_OF_OTHERS)
+    expected = "left out: it may change what the model computes"
     for argument in arguments.keys() - {*known, *_OF_LAYERS}:
-        if found := arguments[argument]:
-            raise checks.wrong(argument, "left out: it may change what the model computes", found)
+        checks.check_that(not arguments[argument], argument, expected, arguments[argument])
     return name, arguments
 
 
@@ -148,45 +153,31 @@ def _serialized(name: str, arguments: ConfigDict) -> ConfigDict:
 def _config_of(fields: ConfigDict, kind: str) -> BERTConfig:
     """Return the architecture of a backbone, with the heads of a task of KerasHub."""
     values = {ours: fields.get(theirs, default) for theirs, (ours, default) in _FIELDS.items()}
-    heads: ConfigDict = _HEAD_OF_MLM if kind == _MLM else {}
-    if kind == _EMBEDDER:  # it does not use the pooler
-        heads = {"pooler": False, "next_sentence": False}
+    heads = _OF_HEADS.get(kind, {})
     return BERTConfig.preset("google", **values, embedding_dropout=values["dropout"], **heads)
 
 
-def _task_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -> ConfigDict:
-    """Return the task of a classifier.
-
-    Args:
-        fields: Its arguments.
-        own: What this package stored in `METADATA_FILE`.
-        bias: The shape of the bias of its head.
-    """
+def _classifier_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -> ConfigDict:
+    """Return the task of a classifier whose head has a bias of some shape."""
     number = fields.get("num_classes")
     checks.check_that((number,) == bias, "num_classes", f"the size of the head, {bias}", number)
-    choices = ("linear", "sigmoid", "softmax")[: 2 if bias == (1,) else 3]
+    choices = ("linear", "sigmoid", "softmax")[: 2 if number == 1 else 3]
     activation = checks.check_choice("activation", fields.get("activation") or "linear", choices)
-    task = {"labels": [f"LABEL_{index}" for index in range(*bias)], "long_texts": "cut", **own}
+    task = {"kind": "SequenceRegressor", "activation": activation}
+    if number != 1:
+        task = {"kind": "SequenceClassifier", "multi_label": activation == "sigmoid"}
     task |= {"dropout": fields.get("dropout", 0.1), "pooling": "cls"}
-    if bias == (1,):
-        task |= {"kind": "SequenceRegressor", "activation": activation}
-    else:
-        task |= {"kind": "SequenceClassifier", "multi_label": activation == "sigmoid"}
+    task |= {"labels": [f"LABEL_{index}" for index in range(*bias)], **own}
     return checkpoint.check_task_fields(task)
 
 
-def _embedding_of(fields: ConfigDict, max_len: int) -> ConfigDict:
+def _embedding_of(fields: ConfigDict, own: ConfigDict, max_len: int | None) -> ConfigDict:
     """Return the arguments of the `TextEmbedder` that computes what a `BertTextEmbedder` does."""
     if (preprocessor := fields.get("preprocessor")) is not None:
         _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
-    return {
-        "pooling": checks.check_choice(
-            "pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS
-        ),
-        "normalize": checks.check_bool("normalize", fields.get("normalize", True)),
-        "max_len": _rows_of(fields, max_len).get("sequence_length"),
-        "long_texts": "cut",
-    }
+    pooling = checks.check_choice("pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS)
+    normalize = checks.check_bool("normalize", fields.get("normalize", True))
+    return {"pooling": pooling, "normalize": normalize, "max_len": max_len, **own}
 
 
 def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
@@ -195,69 +186,50 @@ def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
     options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
     options = options if isinstance(options, dict) else {"sequence_length": max_len}
     length = checks.check_integer("sequence_length", options.get("sequence_length"), least=3)
+    truncate = checks.check_choice("truncate", options.get("truncate", _TRUNCATE[0]), _TRUNCATE)
     kept = {"sequence_length": length} if length < max_len else {}
-    truncate = options.get("truncate", _TRUNCATE[0])
-    if checks.check_choice("truncate", truncate, _TRUNCATE) != _TRUNCATE[0]:
-        kept["truncate"] = truncate
-    return kept
+    return kept if truncate == _TRUNCATE[0] else {**kept, "truncate": truncate}
 
 
-def is_object(file: pathlib.Path) -> bool:
-    """Return whether a JSON file has a serialized object of Keras."""
+def recognizes(path: pathlib.Path, file: str = CONFIG_FILE) -> bool:
+    """Return whether a file of a folder has a serialized object of Keras."""
     try:
-        return "registered_name" in read_json_object(file, MOST_VOCAB_BYTES)
+        return "registered_name" in read_json_object(path / file, MOST_VOCAB_BYTES)
     except (OSError, ValueError):
         return False
-
-
-def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a folder has a `config.json` with a serialized object of Keras."""
-    return is_object(path / CONFIG_FILE)
 
 
 def describe(
     path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
 ) -> checkpoint.Checkpoint:
-    """Read everything in a preset except its weights.
+    """Read everything in a preset except its weights, with the arguments of `native.describe`.
 
-    A task has the backbone of its own file, as in KerasHub. The pooler of a `BertTextEmbedder`,
-    which it does not use, is not read. No preset has a next-sentence head.
-
-    Args:
-        path: The folder.
-        num_heads: Not used. The configuration records it.
-        tokenizer: Whether to read the files of the tokenizer.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A file is damaged, or the model is not a BERT or has unsupported arguments.
+    A task has the backbone of its own file, as in KerasHub. The pooler of a `BertTextEmbedder` is
+    not read, because it is not used. No preset has a next-sentence head.
     """
     file = path / (TASK_FILE if has_file(path / TASK_FILE) else CONFIG_FILE)
     content = read_json_object(file)
     with errors_naming(file):
-        kind, fields = _object(content, "registered_name", _BACKBONE, *_TASKS)
-        backbone = fields
-        if kind != _BACKBONE:
-            _, backbone = _object(fields.get("backbone"), "backbone", _BACKBONE)
-        config = _config_of(backbone, kind)
+        kind, fields = _object(content, "registered_name", *_CLASSES)
+        backbone = content if kind == _BACKBONE else fields.get("backbone")
+        config = _config_of(_object(backbone, "backbone", _BACKBONE)[1], kind)
     arrays = _open_weights(path, kind)
     weights.check_extent(config, arrays)
     task = embedding = None
+    own = {"long_texts": "cut", **_own_fields(path, *_OWN_FIELDS.get(kind, ()))}
     with errors_naming(file):
-        if kind in (_CLASSIFIER, _OLD_CLASSIFIER):
-            bias = arrays.shapes.get("layers/dense/vars/1", ())
-            task = _task_of(fields, _own_fields(path, "labels", "long_texts"), bias)
+        preset = _rows_of(fields, config.max_len)
+        if kind in _CLASSIFIERS:
+            task = _classifier_of(fields, own, arrays.shapes.get("layers/dense/vars/1", ()))
+            softmax = fields.get("activation") == "softmax"
+            preset = {"activation": "softmax", **preset} if softmax else preset
         elif kind == _EMBEDDER:
-            own = _own_fields(path, "long_texts", "max_len")
-            embedding = {**_embedding_of(fields, config.max_len), **own}
-        preset = {"activation": "softmax"} if fields.get("activation") == "softmax" else {}
-        if embedding is None:
-            preset |= _rows_of(fields, config.max_len)
-    vocab, options = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
+            embedding, preset = _embedding_of(fields, own, preset.get("sequence_length")), {}
     kept = ", ".join(f"{name}={value!r}" for name, value in preset.items())
     note = f" (not applied here, but written back to presets: {kept})" if preset else ""
-    known = (f"KerasHub {kind}{note}", config, table(config, task), arrays, vocab, options, task)
-    return checkpoint.Checkpoint(*known, embedding=embedding, preset=preset)
+    known = (f"KerasHub {kind}{note}", config, table(config, task), arrays)
+    words = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
+    return checkpoint.Checkpoint(*known, *words, task, embedding=embedding, preset=preset)
 
 
 def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
@@ -269,32 +241,30 @@ def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
 
 def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     """Open the weights of a preset, with the names of the file of a whole task."""
-    files = [path / WEIGHTS_FILE]
-    if not has_file(files[0]) and has_file(path / INDEX_FILE):
-        _, files = shard_files(path / INDEX_FILE)
-    arrays = _layers(open_hdf5(files))
+    is_sharded = not has_file(path / WEIGHTS_FILE) and has_file(path / INDEX_FILE)
+    arrays = _layers(shard_files(path / INDEX_FILE)[1] if is_sharded else [path / WEIGHTS_FILE])
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
-        arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
-        if kind in (_CLASSIFIER, _OLD_CLASSIFIER) and not has_file(path / TASK_WEIGHTS_FILE):
-            raise FileNotFoundError(
-                f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
-                f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
-            )
+        body = arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
         if has_file(path / TASK_WEIGHTS_FILE):
-            body, head = arrays, _layers(open_hdf5([path / TASK_WEIGHTS_FILE]))
+            head = _layers([path / TASK_WEIGHTS_FILE])
             arrays = NamedArrays(
                 os.fspath(path),
                 {**head.shapes, **body.shapes},
                 {**head.dtypes, **body.dtypes},
                 lambda name: (body if name in body.shapes else head).read(name),
             )
+        elif kind in _CLASSIFIERS:
+            raise FileNotFoundError(
+                f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
+                f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
+            )
     used = [name for name in arrays.shapes if kind != _EMBEDDER or not name.startswith(_POOLER)]
     return arrays.select({name: name for name in used})
 
 
-def _layers(arrays: NamedArrays) -> NamedArrays:
-    """Return the weights of layers; files of tasks also have the state of the optimizer."""
-    old = "_layer_checkpoint_dependencies"  # in Keras 2.13
+def _layers(files: Sequence[pathlib.Path]) -> NamedArrays:
+    """Open the weights of layers; files of tasks also have the state of the optimizer."""
+    arrays, old = open_hdf5(files), "_layer_checkpoint_dependencies"  # in Keras 2.13
     names = {name.replace(old, "layers"): name for name in arrays.shapes}
     return arrays.select({new: name for new, name in names.items() if new.startswith("layers/")})
 
@@ -316,14 +286,13 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         for name, only in _FIXED.items():
             value = fields.get(name, only)
             checks.check_that(value == only, name, repr(only), value, advice)
-        values = [
-            checks.check_bool(name, fields.get(name, name == "split_on_cjk")) for name in _OPTIONS
-        ]
-    ours = (values[0], values[1], not values[2], values[3])
-    names = ("lowercase", "strip_accents", "split_special_tokens", "tokenize_chinese_chars")
-    options = {**dict(zip(names, ours, strict=True)), "compat": "huggingface"}
-    options |= _own_fields(path, "compat")
-    return Vocab.from_file(path / VOCAB_FILE), cast(TokenizerOptions, options)
+        options = {
+            ours: checks.check_bool(theirs, fields.get(theirs, theirs == "split_on_cjk"))
+            for theirs, ours in _OPTIONS.items()
+        }
+    options["split_special_tokens"] = not options["split_special_tokens"]
+    compat = {"compat": "huggingface", **_own_fields(path, "compat")}
+    return Vocab.from_file(path / VOCAB_FILE), cast(TokenizerOptions, options | compat)
 
 
 def write(
@@ -333,25 +302,19 @@ def write(
     tokenizer_options: TokenizerOptions,
     embedding: ConfigDict | None = None,
 ) -> None:
-    """Write a preset that KerasHub loads with `from_preset`.
-
-    Args:
-        model: The model; `_task_object` says what it is in KerasHub.
-        folder: A new folder, not yet visible to readers.
-        vocab: The vocabulary, or `None`.
-        tokenizer_options: The options of the tokenizer.
-        embedding: For a `BERTModel`, `Checkpoint.embedding`.
+    """Write a preset that KerasHub loads with `from_preset`, with the arguments of `native.write`.
 
     Raises:
         ValueError: KerasHub cannot express the model or the tokenizer. The message names the field.
     """
     config, task = model.bert_config, checkpoint.task_fields(model)
-    fields = task if embedding is None else _fields_of_embedder(model, embedding)
+    embedder = None if embedding is None else TextEmbedder(model, **embedding)
+    fields = checkpoint.task_fields(embedder or model) or {}
     rows = {"sequence_length": config.max_len, **(model._preset or {})}
     kind, arguments = _task_object(model, fields, rows.pop("activation", "linear"))
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
     _write_weights(folder, kind, weights.stored_weights(model, table(config, task)), config)
-    own = {name: value for name, value in (fields or {}).items() if name in _OWN_FIELDS}
+    own = {name: fields[name] for name in _OWN_FIELDS.get(kind, ())}
     preprocessor = None
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
@@ -367,40 +330,28 @@ def write(
     write_json(folder / METADATA_FILE, {"keras_version": keras.__version__, _OWN: own})
 
 
-def _fields_of_embedder(model: BERTModel | TaskModel, embedding: ConfigDict) -> ConfigDict | None:
-    """Return the task of the `TextEmbedder` that `Checkpoint.embedding` describes."""
-    expected, pooling = f"one of {POOLINGS} for a {_EMBEDDER}", embedding["pooling"]
-    advice = "To write its BERT alone, load it with `load_pretrained` and save that model."
-    checks.check_that(pooling in POOLINGS, "pooling", expected, pooling, advice)
-    return checkpoint.task_fields(TextEmbedder(model, **embedding))
-
-
 def _task_object(
-    model: BERTModel | TaskModel, fields: ConfigDict | None, activation: str
+    model: BERTModel | TaskModel, fields: ConfigDict, activation: str
 ) -> tuple[str, ConfigDict]:
-    """Return the class that a model is in KerasHub, and the arguments of a task.
+    """Return the class that a model is in KerasHub, and the arguments of its task.
 
-    A `SequenceClassifier` and a `SequenceRegressor` for one score are a `BertTextClassifier`, a
-    `TextEmbedder` is a `BertTextEmbedder`, and a `BERTModel` with KerasHub's MLM head is a
-    `BertMaskedLM`. Any other `BERTModel` is a `BertBackbone`.
-
-    Args:
-        model: The model.
-        fields: The fields of its task.
-        activation: The activation of a classifier in the preset that it comes from.
+    A classifier has the `activation` of its preset, if it comes from one.
     """
-    if fields is None:
-        return (_MLM if _has_mlm(model) else _BACKBONE), {}
-    if fields["kind"] == TextEmbedder.__name__:
+    if not fields:
+        config = model.bert_config
+        same = dataclasses.replace(config, **_HEAD_OF_MLM).of_mlm() == config.of_mlm()
+        same &= config.mlm_head == "mlp" and config.tie_embeddings
+        return (_MLM if same and "mlm" in model.usable_heads else _BACKBONE), {}
+    if fields["kind"] == "TextEmbedder":
         return _EMBEDDER, {"pooling_mode": fields["pooling"], "normalize": fields["normalize"]}
     number = len(fields.get("labels", ()))
+    kind = "SequenceRegressor" if number == 1 else "SequenceClassifier"
+    is_known = (fields["kind"], fields.get("pooling")) == (kind, "cls")
     expected = 'a classifier with several labels or a regressor with one score, and pooling="cls"'
-    is_known = fields["kind"] == ("SequenceRegressor" if number == 1 else "SequenceClassifier")
-    is_known &= fields.get("pooling") == "cls"
     checks.check_that(is_known, "model", expected, checkpoint.describe_task(fields))
     activation = "sigmoid" if fields.get("multi_label") else fields.get("activation", activation)
     arguments = {"num_classes": number, "activation": activation, "dropout": fields["dropout"]}
-    return _CLASSIFIER, arguments
+    return _CLASSIFIERS[0], arguments
 
 
 def _write_weights(
@@ -408,21 +359,13 @@ def _write_weights(
 ) -> None:
     """Write the files of the weights. A backbone without a pooler gets one of zeros."""
     width = config.num_hiddens
-    for name, shape in (("0", (width, width)), ("1", (width,))):
-        values.setdefault(f"{_POOLER}/vars/{name}", np.zeros(shape, np.float32))
-    parts = {_ROOT: (WEIGHTS_FILE, len(_ROOT)), _HEADS.get(kind): (TASK_WEIGHTS_FILE, 0)}
-    for start, (file, cut) in parts.items():
-        if start is not None:
-            of_file = {name[cut:]: x for name, x in values.items() if name.startswith(start)}
-            write_hdf5(folder / file, of_file)
-
-
-def _has_mlm(model: BERTModel | TaskModel) -> bool:
-    """Return whether a model has an MLM head that computes what that of KerasHub does."""
-    config = model.bert_config
-    same = dataclasses.replace(config, **_HEAD_OF_MLM).of_mlm() == config.of_mlm()
-    has_same = same and config.mlm_head == "mlp" and config.tie_embeddings
-    return has_same and "mlm" in model.usable_heads
+    values.setdefault(f"{_POOLER}/vars/0", np.zeros((width, width), np.float32))
+    values.setdefault(f"{_POOLER}/vars/1", np.zeros(width, np.float32))
+    body = {name.removeprefix(_ROOT): x for name, x in values.items() if name.startswith(_ROOT)}
+    write_hdf5(folder / WEIGHTS_FILE, body)
+    if kind in _HEADS:
+        head = {name: x for name, x in values.items() if name.startswith(_HEADS[kind])}
+        write_hdf5(folder / TASK_WEIGHTS_FILE, head)
 
 
 def _checked_fields(model: BERTModel | TaskModel, kind: str) -> ConfigDict:
@@ -432,8 +375,7 @@ def _checked_fields(model: BERTModel | TaskModel, kind: str) -> ConfigDict:
     ours = foreign_config.without_heads(model.bert_config)
     ours = dataclasses.replace(ours, pooler="pooler" in heads or kind == _EMBEDDER)
     foreign_config.check_kept(ours, _config_of(fields, _BACKBONE), "KerasHub")
-    lost = heads.keys() - {"pooler", "mlm" if kind == _MLM else ""}
-    if lost:
+    if lost := heads.keys() - {"pooler", "mlm" if kind == _MLM else ""}:
         warnings.warn(
             f"KerasHub cannot express these heads, which are not saved: {sorted(lost)}. It has no "
             f"next-sentence head, and its MLM head has {_HEAD_OF_MLM}.",
@@ -448,9 +390,10 @@ def _write_tokenizer(folder: pathlib.Path, vocab: Vocab, options: TokenizerOptio
     special = [*vocab.special_tokens, *ours.special_tokens]
     expected = f"those of KerasHub: {' '.join(GOOGLE_SPECIALS)}"
     checks.check_that(special == [*GOOGLE_SPECIALS], "special_tokens", expected, special)
-    values = [ours.lowercase, ours.strips_accents, not ours.split_special_tokens]
-    values.append(ours.tokenize_chinese_chars)
-    tokenizer = _serialized("BertTokenizer", dict(zip(_OPTIONS, values, strict=True)))
+    values = {theirs: getattr(ours, name) for theirs, name in _OPTIONS.items()}
+    values["strip_accents"] = ours.strips_accents
+    values["special_tokens_in_strings"] = not ours.split_special_tokens
+    tokenizer = _serialized("BertTokenizer", values)
     write_json(folder / TOKENIZER_FILE, tokenizer)
     (folder / VOCAB_FILE).parent.mkdir(parents=True)
     vocab.to_file(folder / VOCAB_FILE)

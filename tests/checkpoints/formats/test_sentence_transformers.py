@@ -67,6 +67,8 @@ def test_another_computation_is_an_error_that_describes_it(message, options, tmp
     with pytest.raises(ValueError, match=f"embeds texts with .*{message}.*, which a TextEmbedder"):
         kb.load_task(kb.TextEmbedder, folder)
     assert kb.load_task(kb.TextEmbedder, folder, pooling="cls").model.pooling == "cls"
+    with pytest.raises(ValueError, match=f"'kerashub' cannot store.*{message}.*BERT alone"):
+        kb.convert_checkpoint(folder, tmp_path / "preset", format="kerashub")
 
 
 def test_a_default_prompt_is_reported(plain, tmp_path):
