@@ -1,20 +1,13 @@
 """Write tiny presets of KerasHub with their inputs and outputs, as fixtures of the tests.
 
-Every weight is random. Run it from the root of the repository, first in an environment with
-keras-hub 0.32, then in one with keras-nlp 0.8.2 and Keras 3.0.5 (on TensorFlow 2.15), which writes
-the layout of older presets:
-
-    python scripts/originals/kerashub.py
+Every weight is random. `build.sh` of this folder runs this script with keras-nlp 0.8.2, which
+writes the layout of older presets, and with keras-hub 0.32.
 """
 
-import os
 import pathlib
 import random
 import tempfile
 import zipfile
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras
 import numpy as np

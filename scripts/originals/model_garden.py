@@ -2,11 +2,7 @@
 
 They are written by TensorFlow's Model Garden with random weights: by its trainer, with a
 `params.yaml` and the state of the optimizer, or by `tf.train.Checkpoint` alone. What the models
-answer is stored beside them.
-
-Run from the root of the repository, with Python 3.11 and `requirements.txt` of this folder:
-
-    python scripts/originals/model_garden.py
+answer is stored beside them. `build.sh` of this folder runs this script.
 """
 
 import json
@@ -140,6 +136,7 @@ def main() -> None:
     """Write all files."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
+    tf.keras.utils.set_random_seed(0)
     head = {"inner_dim": 8, "num_classes": 2, "dropout_rate": 0.1, "name": "next_sentence"}
     train("pretraining", "bert/pretraining", "bert", 1, model={"cls_heads": [head]})
     train("classifier", "bert/sentence_prediction", "bert", 2, model={"num_classes": 3})

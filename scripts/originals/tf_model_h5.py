@@ -1,9 +1,7 @@
 """Write `tests/checkpoints/formats/originals/tf_model_h5.zip` by transformers 4 in TensorFlow.
 
-    python scripts/originals/tf_model_h5.py
-
-It needs the packages of `requirements.txt` in this folder. The archive contains small random
-models, each in the way in which a program saves it, and `outputs.npz` with the outputs of each.
+The archive contains small random models, each in the way in which a program saves it, and
+`outputs.npz` with the outputs of each. `build.sh` of this folder runs this script.
 """
 
 import os
@@ -12,8 +10,6 @@ import random
 import shutil
 import tempfile
 import zipfile
-
-os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1", TF_USE_LEGACY_KERAS="1")
 
 import h5py
 import ktrain
@@ -212,6 +208,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         os.chdir(folder)
+        tf.keras.utils.set_random_seed(0)
         write_classes(path)
         write_tokenizer(path / "classification")
         write_own(path)
@@ -220,7 +217,8 @@ def main() -> None:
         with zipfile.ZipFile(ARCHIVE, "w", zipfile.ZIP_LZMA) as archive:
             for file in sorted(path.rglob("*")):
                 if file.is_file():
-                    archive.write(file, file.relative_to(path))
+                    entry = zipfile.ZipInfo(file.relative_to(path).as_posix())  # without a time
+                    archive.writestr(entry, file.read_bytes(), zipfile.ZIP_LZMA)
 
 
 if __name__ == "__main__":

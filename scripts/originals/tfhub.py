@@ -3,10 +3,7 @@
 They are written by the Model Garden's exporter for TensorFlow Hub, by `hub.KerasLayer` and by Keras
 2, with random weights. What they answer is stored beside them. A `saved_model.pb` of a megabyte
 keeps only the names of its operations; everything else in it is what the package never reads.
-
-Run from the root of the repository, with Python 3.11 and `requirements.txt` of this folder:
-
-    WRAPT_DISABLE_EXTENSIONS=true python scripts/originals/tfhub.py
+`build.sh` of this folder runs this script.
 """
 
 import json
@@ -133,6 +130,7 @@ def main() -> None:
     """Write all files."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
+    tf.keras.utils.set_random_seed(0)
     rng = random.Random(0)
     lines = [" ".join(rng.choices(WORDS, k=rng.randint(1, 12))) for _ in range(200)]
     one_block = configs.BertConfig(num_hidden_layers=1, **SIZES, **OLD_SIZES)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Write the models in tests/checkpoints/formats/originals by the programs whose models they are.
+# Usage: scripts/originals/build.sh FOLDER
+# FOLDER gets an environment of old versions and one of KerasHub, 5 GB in all. Needs python3.11.
+# Only the dates inside `fine_tuned.keras` and KerasHub's presets differ from build to build.
+set -euo pipefail
+
+here=$(dirname "$0") old=$1/old hub=$1/keras-hub
+install=$here/../environment.sh
+$install python3.11 "$old" -r "$here/requirements.txt"
+$install python3.11 "$old" --no-deps -r "$here/requirements-alone.txt"
+$install python3.11 "$hub" keras-hub==0.32.0 keras==3.15.1 tensorflow-cpu==2.21.0 \
+    tensorflow-text==2.21.1
+
+# TensorFlow 2.15 needs an old wrapt, whose C extension fails with today's typing_extensions.
+export WRAPT_DISABLE_EXTENSIONS=true TF_USE_LEGACY_KERAS=1 KERAS_BACKEND=tensorflow
+export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
+for script in tf_model_h5 model_garden tfhub kerashub; do
+    "$old/bin/python" "$here/$script.py"
+done
+"$hub/bin/python" "$here/kerashub.py"
