@@ -338,6 +338,19 @@ class BERTConfig(_BlockFields):
         ):
             check_that(is_right, name, expected, getattr(self, name))
 
+    def check_is_bert(self, can: str, remedy: str) -> None:
+        """Raise a `ValueError` if the model has layers that BERT does not have.
+
+        Args:
+            can: What only a BERT can, for the message.
+            remedy: What to do instead.
+        """
+        fields = {name: value for name, value in self.to_dict().items() if name in OF_RELATIVES}
+        fields |= {"positions": "rotary"} if self.positions == "rotary" else {}
+        fields |= {} if self.num_segments else {"num_segments": 0}
+        if fields:
+            raise ValueError(f"{can} only of a BERT. Received: {shown(fields)}. {remedy}.")
+
     @property
     def width_of_embeddings(self) -> int:
         """The width of the embeddings and of the hidden layer of the MLM head, D or E."""
@@ -402,6 +415,7 @@ class BERTConfig(_BlockFields):
             "activation": self.mlm_activation or self.activation,
             "layer_norm": self.layer_norm,
             "layer_norm_epsilon": self.mlm_layer_norm_epsilon or self.layer_norm_epsilon,
+            "bias_free": self.bias_free,
         }
 
     @classmethod

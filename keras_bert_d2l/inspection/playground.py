@@ -77,8 +77,8 @@ def playground(
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task, is quantized or is too large to be used
-            without `texts`, `texts` is not a list of texts, or the tokenizer is missing or does
-            not match the model.
+            without `texts`, it is a relative of BERT, `texts` is not a list of texts, or the
+            tokenizer is missing or does not match the model.
 
     Example:
 
@@ -103,6 +103,9 @@ def playground(
             f"weights, because its answers are computed in advance. Received: texts={shown(texts)} "
             f"and a model of {num_weights / 1e6:.0f} million weights."
         )
+    if not is_large:
+        remedy = "Use `fill_mask` or `embed`"
+        model.bert_config.check_is_bert("A page computes the answers", remedy)
     page = _page(model, tokenizer, found, {} if is_large else weights)
     if path is not None:
         write_text(path, page.html)

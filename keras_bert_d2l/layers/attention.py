@@ -14,6 +14,7 @@ from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
+from keras_bert_d2l.layers.positions import Distances
 from keras_bert_d2l.layers.variants import dense_initializer
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
@@ -42,6 +43,7 @@ class MultiHeadAttention(Composite):
         attention_mask: Keys to attend to, bool or numeric, `(B, K)` or `(B, Q, K)`. A key must be
             allowed by both `valid_lens` and `attention_mask`.
         return_attention: Whether to return the attention weights as well.
+        distances: What attention depends on in a relative of BERT. `BERTEncoder` passes it.
 
     Returns: The output `(B, Q, D)`. With `return_attention`, a tuple of the output and the
         attention weights `(B, N, Q, K)`.
@@ -95,6 +97,7 @@ class MultiHeadAttention(Composite):
         training: bool | None = None,
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
+        distances: Distances | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)  # (B, Q or K, D)
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
@@ -102,7 +105,7 @@ class MultiHeadAttention(Composite):
         def dropout(weights: Tensor) -> Tensor:
             return self.dropout(weights, training=True)
 
-        heads, weights = attend(  # (B, Q, N, H)
+        heads, weights = (attend if distances is None else distances.attend)(  # (B, Q, N, H)
             *(q, k, v, valid_lens, attention_mask),
             dropout if training and self.dropout.rate > 0 else None,  # None allows flash attention
             return_weights=return_attention,

@@ -3,6 +3,7 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
+import dataclasses
 import math
 from typing import Any, Literal, TypeAlias
 
@@ -20,15 +21,22 @@ from keras_bert_d2l.layers.inputs import (
     known_sizes,
 )
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
-from keras_bert_d2l.layers.kernels.dense import ReversibleEmbedding
+from keras_bert_d2l.layers.kernels.dense import Dense, ReversibleEmbedding
 from keras_bert_d2l.layers.kernels.fusion import Dropout
+from keras_bert_d2l.layers.positions import (
+    Distances,
+    RelativeBias,
+    counted_positions,
+    distances_of_blocks,
+)
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
 from keras_bert_d2l.layers.variants import (
+    dense_initializer,
     embedding_initializer,
     layer_normalization,
     position_initializer,
 )
-from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
 _SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
@@ -118,16 +126,38 @@ class BERTEncoder(Composite):
         self.token_embedding = self._embedding(
             config.vocab_size, "token_embedding", zero_rows=int(config.zero_padding)
         )
-        self.segment_embedding = self._embedding(
-            config.num_segments, "segment_embedding", zero_rows=config.first_segment_id
-        )
+        self.segment_embedding: Any = None
+        if config.num_segments:
+            self.segment_embedding = self._embedding(
+                config.num_segments, "segment_embedding", zero_rows=config.first_segment_id
+            )
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
+        self._add_parts_of_relatives()
         self.blks = [
-            TransformerEncoderBlock(**config.of_block(), dtype=policy, name=f"blk_{index}")
-            for index in range(config.num_blks)
+            TransformerEncoderBlock(
+                **{**config.of_block(), "skip_first_norm": config.skip_first_norm and index == 0},
+                dtype=policy,
+                name=f"blk_{index}",
+            )
+            for index in range(min(config.num_blks, 1 if config.shared_blocks else config.num_blks))
         ]
+        self.blks *= config.num_blks if config.shared_blocks else 1
         self.final_ln = self._layer_norm("final_ln") if config.final_norm else None
+
+    def _add_parts_of_relatives(self) -> None:
+        config = self.config
+        self.embedding_projection = self.relative_bias = None
+        if config.embedding_width:
+            self.embedding_projection = Dense(
+                config.num_hiddens,
+                use_bias=not config.bias_free,
+                kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
+                dtype=self.dtype_policy,
+                name="embedding_projection",
+            )
+        if config.relative_buckets:
+            self.relative_bias = RelativeBias(config, dtype=self.dtype_policy, name="relative_bias")
 
     def call(
         self,
@@ -157,6 +187,7 @@ class BERTEncoder(Composite):
             X,
             positions,
             return_attention,
+            distances_of_blocks(self.config, X, position_ids, self.relative_bias),
             training=training,
             valid_lens=valid_lens,
             attention_mask=mask,
@@ -179,41 +210,55 @@ class BERTEncoder(Composite):
         training: bool | None,
     ) -> Tensor:
         """Return the sum of the embeddings, normalized and after dropout, `(B, T, D)`."""
-        is_padding, has_padding_segment = ops.equal(tokens, 0), False
+        is_padding, has_padding_segment = ops.equal(tokens, self.config.pad_id), False
+        if self.config.num_segments == 1:
+            segments = ops.zeros_like(tokens)
         if self.config.first_segment_id:
             segments = segments + self.config.first_segment_id
             if has_padding_segment := self.config.mask_from == "tokens":
                 segments = ops.where(is_padding, 0, segments)
-        X, of_segments = self.token_embedding(tokens), self.segment_embedding(segments)
+        X = self.token_embedding(tokens)  # (B, T, D or E)
         if self.config.zero_padding:
             X = _untrained(X, is_padding)
-        if has_padding_segment:
-            of_segments = _untrained(of_segments, is_padding)
-        X = X + of_segments  # (B, T, D)
+        if self.segment_embedding is not None:
+            of_segments = self.segment_embedding(segments)
+            if has_padding_segment:
+                of_segments = _untrained(of_segments, is_padding)
+            X = X + of_segments
         if self.pos_embedding is not None:
-            X = X + self._positions(tokens, position_ids, X.dtype)  # (B, T, D)
+            X = X + self._positions(tokens, position_ids, X.dtype)
         X = X if self.embedding_ln is None else self.embedding_ln(X)
-        return self.embedding_dropout(X, training=training)
+        X = self.embedding_dropout(X, training=training)
+        if self.embedding_projection is not None:
+            X = self.embedding_projection(X, training=training)
+        return X
 
     def _mask(
         self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the lengths `(B,)`, or a mask `(B, 1 or T, T)` that includes them."""
-        is_token = tokens > 0 if self.config.mask_from == "tokens" else None
+        by_tokens = self.config.mask_from == "tokens"
+        is_token = ops.not_equal(tokens, self.config.pad_id) if by_tokens else None
         mask = combine_masks(attention_mask, is_token)
         if mask is None:
             return valid_lens, None
         return None, combine_masks(mask, valid_lens_mask(valid_lens, ops.shape(tokens)[1]))
 
     def _run_blocks(
-        self, X: Tensor, positions: Tensor | None, return_attention: bool, **options: Tensor
+        self,
+        X: Tensor,
+        positions: Tensor | None,
+        return_attention: bool,
+        distances: list[Distances | None],
+        **options: Tensor,
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the output of the last block, all hidden states, and all attention weights."""
         hidden_states, attention = [X], []
         if positions is not None and not self.blks:
             X = gather_positions(X, positions, "positions")  # (B, P, D)
-        for block in self.blks:
-            options["positions"] = positions if block is self.blks[-1] else None
+        for index, block in enumerate(self.blks):
+            options["positions"] = positions if index == len(self.blks) - 1 else None
+            options["distances"] = distances[index]
             if return_attention:
                 X, weights = block(X, **options, return_attention=True)
                 attention.append(weights)  # (B, N, T or P, T)
@@ -231,7 +276,7 @@ class BERTEncoder(Composite):
     def _embedding(self, size: int, name: str, zero_rows: int) -> keras.layers.ReversibleEmbedding:
         return ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
-            self.config.num_hiddens,
+            self.config.width_of_embeddings,
             embeddings_initializer=embedding_initializer(
                 self.config.initializer, self.config.initializer_range, zero_rows
             ),
@@ -242,7 +287,8 @@ class BERTEncoder(Composite):
 
     def _layer_norm(self, name: str) -> keras.layers.Layer:
         kind, epsilon = self.config.layer_norm, self.config.layer_norm_epsilon
-        return layer_normalization(kind, epsilon, dtype=self.dtype_policy, name=name)
+        options: LayerOptions = {"dtype": self.dtype_policy, "name": name}
+        return layer_normalization(kind, epsilon, self.config.bias_free, **options)
 
     def build(
         self,
@@ -250,13 +296,14 @@ class BERTEncoder(Composite):
         segments_shape: Shape | None = None,
         valid_lens_shape: Shape | None = None,
     ) -> None:
-        max_len, width = self.config.max_len, self.config.num_hiddens
+        max_len, width = self.config.max_len, self.config.width_of_embeddings
         self.token_embedding.build(tokens_shape)
-        self.segment_embedding.build(tokens_shape)
+        if self.segment_embedding is not None:
+            self.segment_embedding.build(tokens_shape)
         if self.config.positions == "learned":
             self.pos_embedding = self.add_weight(
                 name="pos_embedding",
-                shape=(1, max_len, width),
+                shape=(1, max_len + self.config.first_position_id, width),
                 initializer=position_initializer(
                     self.config.initializer, self.config.initializer_range
                 ),
@@ -265,9 +312,12 @@ class BERTEncoder(Composite):
             self.pos_embedding = sinusoidal_positions(max_len, width)
         else:
             self.pos_embedding = None
-        for layer in (self.embedding_ln, *self.blks, self.final_ln):
+        for layer in (self.embedding_ln, self.embedding_projection, self.relative_bias):
             if layer is not None:
                 layer.build((*tokens_shape, width))
+        for layer in dict.fromkeys((*self.blks, self.final_ln)):
+            if layer is not None:
+                layer.build((*tokens_shape, self.config.num_hiddens))
 
     def _check(self, **features: Tensor) -> None:
         """Raise `ValueError` if a shape is wrong or, outside of graphs, an id or a length."""
@@ -280,6 +330,8 @@ class BERTEncoder(Composite):
         """Return the position embeddings, `(1, T, D)` or, with `position_ids`, `(B, T, D)`."""
         table = ops.cast(self.pos_embedding, dtype)
         length = ops.shape(tokens)[1]
+        if self.config.first_position_id:
+            position_ids = counted_positions(tokens, position_ids, self.config)
         if position_ids is None and (length is None or known_sizes([length]) != [None]):
             return table[:, :length, :]
         if position_ids is None:  # JAX cannot slice up to an unknown length
@@ -292,7 +344,8 @@ class BERTEncoder(Composite):
         is_trained = self.config.positions == "learned"
         positions = Weight(self.pos_embedding) if is_trained and self.built else None
         rows = (self.token_embedding, self.segment_embedding, positions, self.embedding_ln)
-        return [row for row in (*rows, *self.blks, self.final_ln) if row is not None]
+        rows += (self.embedding_projection, self.relative_bias, *self.blks, self.final_ln)
+        return [row for row in dict.fromkeys(rows) if row is not None]
 
     def __dir__(self) -> list[str]:
         # Keras saves every layer that `dir` lists. These are attributes of the encoder already.
@@ -330,7 +383,9 @@ def _untrained(X: Tensor, is_padding: Tensor) -> Tensor:
     return ops.where(is_padding[:, :, None], ops.stop_gradient(X), X)
 
 
-def rematerialized(layer: keras.layers.Layer, x: Tensor, **options: Option) -> Tensor:
+def rematerialized(
+    layer: keras.layers.Layer, x: Tensor, distances: Distances | None = None, **options: Option
+) -> Tensor:
     """Return `layer(x, **options)` and keep no activations of the layer for its gradient.
 
     The backward pass computes them again. It starts from the same seeds, so that dropout makes the
@@ -341,19 +396,27 @@ def rematerialized(layer: keras.layers.Layer, x: Tensor, **options: Option) -> T
     Args:
         layer: A built layer with one output.
         x: Its input.
+        distances: As for a block. The bias in them gets a gradient.
         **options: Further arguments of its `call`, which get no gradient.
     """
     weights, others = layer.trainable_variables, layer.non_trainable_variables
     state = list(map(ops.copy, others))  # reads the variables now, not when they are used
     traced: list[list[Tensor]] = []
 
+    biases = [] if distances is None or distances.bias is None else [distances.bias]
+
     def pure(x: Tensor, *values: Tensor) -> Tensor:
-        output, state_after = layer.stateless_call(list(values), state, x, **options)
+        if distances is not None:
+            bias = values[len(weights)] if biases else None
+            options["distances"] = dataclasses.replace(distances, bias=bias)
+        output, state_after = layer.stateless_call(
+            list(values[: len(weights)]), state, x, **options
+        )
         traced.append(state_after)
         # TensorFlow would need gradients of all outputs, and JAX returns nothing in another way.
         return (output, state_after) if keras.backend.backend() == "jax" else output
 
-    output = keras.remat(pure)(x, *map(ops.copy, weights))
+    output = keras.remat(pure)(x, *map(ops.copy, weights), *biases)
     output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
     for variable, value in zip(others, after, strict=True):
         if variable.name == _SEED:

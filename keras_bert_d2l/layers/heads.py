@@ -9,8 +9,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice, check_type
-from keras_bert_d2l.config import Activation, Initializer, LayerNorm, MLMHead, check_field
+from keras_bert_d2l.checks import check_bool, check_choice, check_type
+from keras_bert_d2l.config import (
+    Activation,
+    BERTConfig,
+    Initializer,
+    LayerNorm,
+    MLMHead,
+    check_field,
+)
 from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
@@ -20,7 +27,7 @@ from keras_bert_d2l.layers.variants import (
     layer_normalization,
     output_initializer,
 )
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 TextPooling: TypeAlias = Literal["cls", "mean"]
@@ -45,7 +52,7 @@ class MaskLM(Composite):
 
     Args:
         vocab_size: Size of the vocabulary, V.
-        num_hiddens: Width of the hidden layer, D.
+        num_hiddens: Width of the hidden layer, D (or E, if the encoder has an `embedding_width`).
         token_embedding: The encoder's token embedding, a `keras.layers.ReversibleEmbedding`, whose
             transpose becomes the output kernel (tied weights, as in google-research/bert). `None`:
             a separate dense layer, as in the book. A string, as in a configuration: the path of the
@@ -59,6 +66,7 @@ class MaskLM(Composite):
             so that the initial loss is about ln V.
         initializer_range: Standard deviation of `"truncated_normal"` and of the output kernel.
         num_tokens: Number of tokens that may be predicted, the first ones; `None`: V.
+        bias_free: Whether the hidden layer and its normalization have no bias.
         **options: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -99,6 +107,7 @@ class MaskLM(Composite):
         initializer: Initializer = "book",
         initializer_range: float = 0.02,
         num_tokens: int | None = None,
+        bias_free: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
         super().__init__(autocast=False, **options)
@@ -116,6 +125,7 @@ class MaskLM(Composite):
         self.activation = activation
         self.initializer = initializer
         self.initializer_range = initializer_range
+        self.bias_free = check_bool("bias_free", bias_free)
         self.mlp = keras.Sequential(self._mlp_layers(), name="mlp")
 
     def _mlp_layers(self) -> list[keras.layers.Layer]:
@@ -125,12 +135,15 @@ class MaskLM(Composite):
                 Dense(
                     self.num_hiddens,
                     activation=activation_function(self.activation),
+                    use_bias=not self.bias_free,
                     kernel_initializer=dense_initializer(self.initializer, self.initializer_range),
                     dtype=policy,
                     name="dense",
                 ),
                 layer_normalization(
-                    self.layer_norm, self.layer_norm_epsilon, dtype=policy, name="ln"
+                    *(self.layer_norm, self.layer_norm_epsilon, self.bias_free),
+                    dtype=policy,
+                    name="ln",
                 ),
             ]
         if self.token_embedding is None and self._embedding_path is None:
@@ -223,6 +236,7 @@ class MaskLM(Composite):
             "initializer": self.initializer,
             "initializer_range": self.initializer_range,
             "num_tokens": self.num_tokens,
+            **({"bias_free": True} if self.bias_free else {}),
         }
 
     @classmethod
@@ -310,6 +324,53 @@ class NextSentencePred(Composite):
 
     def compute_output_shape(self, X_shape: Shape) -> Shape:
         return (*X_shape[:-1], 2)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class NormalizedDense(Dense):
+    """A dense layer, and a layer normalization of its output: the pooler of ModernBERT."""
+
+    def __init__(self, units: int, *, layer_norm_epsilon: float = 1e-5, **options: Option) -> None:
+        super().__init__(units, **options)
+        self.ln = layer_normalization(
+            *("biased", layer_norm_epsilon, not self.use_bias), dtype=self.dtype_policy, name="ln"
+        )
+
+    def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
+        self.ln.build((*input_shape[:-1], self.units))
+
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        return self.ln(super().call(inputs, training=training))
+
+    def get_config(self) -> ConfigDict:
+        return {**super().get_config(), "layer_norm_epsilon": self.ln.epsilon}
+
+
+def pooler_of(config: BERTConfig, policy: str | keras.DTypePolicy) -> keras.layers.Dense:
+    """Return the layer between `[CLS]` and the heads that read it, for a configuration."""
+    normalized = {"layer_norm_epsilon": config.layer_norm_epsilon} if config.pooler_norm else {}
+    return (NormalizedDense if config.pooler_norm else Dense)(
+        config.num_hiddens,
+        activation=activation_function(config.pooler_activation),
+        use_bias=not config.bias_free,
+        kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
+        dtype=policy,
+        name="hidden",
+        **normalized,
+    )
+
+
+def is_pooler(layer: object, config: BERTConfig) -> bool:
+    """Return whether a layer computes what the pooler of a configuration does."""
+    kind = NormalizedDense if config.pooler_norm else keras.layers.Dense
+    if not isinstance(layer, kind) or layer.units != config.num_hiddens:
+        return False
+    name = config.pooler_activation
+    known = {activation_function(name)}
+    if name != "gelu_tanh":  # Keras has no function of this name
+        known.add(keras.activations.get(name))
+    return layer.use_bias is not config.bias_free and layer.activation in known
 
 
 def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:

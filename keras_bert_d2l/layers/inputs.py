@@ -60,7 +60,7 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
         length: Number of tokens per row, T.
         config: The architecture of the model.
     """
-    last_segment = config.num_segments - 1 - config.first_segment_id
+    last_segment = max(config.num_segments, 2) - 1 - config.first_segment_id
     number = "Number the texts of a row from 0."
     if last_segment == 0:
         number = "The model has one segment, so it reads single texts, not pairs. Join their words."

@@ -1,4 +1,4 @@
-"""Transformer encoder block, residual layer normalization and feed-forward network.
+"""Transformer encoder block and residual layer normalization.
 
 B batch, T tokens, D hidden width, N heads.
 """
@@ -8,18 +8,14 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_integer
-from keras_bert_d2l.config import Activation, BlockConfig, Initializer, LayerNorm, check_field
+from keras_bert_d2l.config import BlockConfig, LayerNorm, check_field
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.composite import Composite
+from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
-from keras_bert_d2l.layers.variants import (
-    activation_function,
-    dense_initializer,
-    layer_normalization,
-)
+from keras_bert_d2l.layers.positions import Distances
+from keras_bert_d2l.layers.variants import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 
@@ -36,8 +32,9 @@ class TransformerEncoderBlock(Composite):
         dropout: Dropout rate after both sublayers.
         use_bias: Whether the attention projections use a bias.
         **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
-            `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer` and `initializer_range`,
-            as in `BERTConfig`; `name`, `dtype` and `trainable`, as for every Keras layer.
+            `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer`, `initializer_range`,
+            `gated_ffn`, `bias_free` and `skip_first_norm`, as in `BERTConfig`;
+            `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Hidden states, `(B, T, D)`.
@@ -47,6 +44,7 @@ class TransformerEncoderBlock(Composite):
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`, which saves computing the others. `None`:
             all tokens.
+        distances: What attention depends on in a relative of BERT. `BERTEncoder` passes it.
 
     Returns: The output `(B, T, D)`, or `(B, P, D)` with `positions`. With `return_attention`, a
         tuple of the output and the attention weights, `(B, N, T, T)` or `(B, N, P, T)`.
@@ -85,18 +83,19 @@ class TransformerEncoderBlock(Composite):
             num_hiddens,
             num_heads,
             config.dropout if config.attention_dropout is None else config.attention_dropout,
-            use_bias,
+            use_bias and not config.bias_free,
             initializer=config.initializer,
             initializer_range=config.initializer_range,
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.addnorm1 = self._addnorm("addnorm1")
-        self.ffn = PositionWiseFFN(
+        self.addnorm1 = self._addnorm("addnorm1", has_norm=not config.skip_first_norm)
+        self.ffn = (GatedFFN if config.gated_ffn else PositionWiseFFN)(
             ffn_num_hiddens,
             num_hiddens,
             activation=config.activation,
             dropout=config.ffn_dropout,
+            use_bias=not config.bias_free,
             initializer=config.initializer,
             initializer_range=config.initializer_range,
             dtype=self.dtype_policy,
@@ -113,6 +112,7 @@ class TransformerEncoderBlock(Composite):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
         positions: Tensor | None = None,
+        distances: Distances | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         queries = before = self.addnorm1.before(X)  # (B, T, D)
         if positions is not None:  # all tensors below except the weights are then (B, P, D)
@@ -121,6 +121,7 @@ class TransformerEncoderBlock(Composite):
                 attention_mask = gather_positions(attention_mask, positions, "positions")
             if valid_lens is not None and len(valid_lens.shape) == 2:
                 valid_lens = ops.take_along_axis(valid_lens, positions, axis=1)
+            distances = None if distances is None else distances.at(positions)
         attended = self.attention(
             queries,
             before,
@@ -129,6 +130,7 @@ class TransformerEncoderBlock(Composite):
             training=training,
             attention_mask=attention_mask,
             return_attention=return_attention,
+            distances=distances,
         )
         if return_attention:
             attended, weights = attended
@@ -138,12 +140,14 @@ class TransformerEncoderBlock(Composite):
         X = self.block_dropout(X, training=training)
         return (X, weights) if return_attention else X
 
-    def _addnorm(self, name: str) -> "AddNorm":
+    def _addnorm(self, name: str, has_norm: bool = True) -> "AddNorm":
         return AddNorm(
             self.config.dropout,
             self.config.layer_norm_epsilon,
             layer_norm=self.config.layer_norm,
             norm_first=self.config.norm_first,
+            bias_free=self.config.bias_free,
+            has_norm=has_norm,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -173,6 +177,8 @@ class AddNorm(Composite):
         layer_norm_epsilon: Epsilon of the layer normalization.
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
         norm_first: Whether to normalize the input of the sublayer instead of the sum.
+        bias_free: Whether the normalization has no bias.
+        has_norm: `False`, with `norm_first`: nothing is normalized.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -190,14 +196,17 @@ class AddNorm(Composite):
         *,
         layer_norm: LayerNorm = "biased",
         norm_first: bool = False,
+        bias_free: bool = False,
+        has_norm: bool = True,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.norm_first = norm_first
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
-        self.ln = layer_normalization(
-            layer_norm, layer_norm_epsilon, dtype=self.dtype_policy, name="ln"
-        )
+        options: LayerOptions = {"dtype": self.dtype_policy, "name": "ln"}
+        self.ln = layer_normalization(layer_norm, layer_norm_epsilon, bias_free, **options)
+        if not has_norm:
+            self.ln = keras.layers.Identity(**options)
 
     def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
         self.ln.build(X_shape)
@@ -213,71 +222,3 @@ class AddNorm(Composite):
         if self.norm_first:
             return self.dropout(Y, training=training) + X
         return add_norm(X, Y, dropout=self.dropout, ln=self.ln, training=training)
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class PositionWiseFFN(Composite):
-    """Position-wise feed-forward network: the same two dense layers at every position.
-
-    Source: d2l.ai, section 11.7.
-
-    Args:
-        ffn_num_hiddens: Width of the first layer.
-        ffn_num_outputs: Width of the second layer, D.
-        activation: Activation of the first layer, as in `BERTConfig`.
-        dropout: Dropout rate between the two layers.
-        initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
-        initializer_range: Standard deviation of `"truncated_normal"`.
-        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
-
-    Call arguments:
-        X: Hidden states, `(B, T, D)`.
-        training: Whether to apply dropout.
-
-    Output shape: `(B, T, ffn_num_outputs)`.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_bert_d2l import book as d2l
-        >>> tuple(d2l.PositionWiseFFN(4, 8)(np.ones((2, 3, 4), "float32")).shape)
-        (2, 3, 8)
-    """
-
-    def __init__(
-        self,
-        ffn_num_hiddens: int,
-        ffn_num_outputs: int,
-        *,
-        activation: Activation = "relu",
-        dropout: float = 0.0,
-        initializer: Initializer = "book",
-        initializer_range: float = 0.02,
-        **kwargs: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(**kwargs)
-        check_integer("ffn_num_outputs", ffn_num_outputs, 1)
-        self.ffn_num_hiddens = check_field("ffn_num_hiddens", ffn_num_hiddens)
-        self.dense1 = Dense(
-            ffn_num_hiddens,
-            activation=activation_function(activation),
-            kernel_initializer=dense_initializer(initializer, initializer_range),
-            dtype=self.dtype_policy,
-            name="dense1",
-        )
-        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
-        self.dense2 = Dense(
-            ffn_num_outputs,
-            kernel_initializer=dense_initializer(initializer, initializer_range),
-            dtype=self.dtype_policy,
-            name="dense2",
-        )
-
-    def compute_output_shape(self, X_shape: Shape) -> Shape:
-        return (*X_shape[:-1], self.dense2.units)
-
-    def build(self, X_shape: Shape) -> None:
-        self.dense1.build(X_shape)
-        self.dense2.build((*X_shape[:-1], self.ffn_num_hiddens))
-
-    def call(self, X: Tensor, training: bool | None = None) -> Tensor:
-        return self.dense2(self.dropout(self.dense1(X, training=training), training=training))

@@ -91,13 +91,13 @@ def normalization_of(layer: keras.layers.Layer) -> Callable[..., Tensor]:
 
 
 def layer_normalization(
-    kind: LayerNorm, epsilon: float, **options: Unpack[LayerOptions]
+    kind: LayerNorm, epsilon: float, bias_free: bool = False, **options: Unpack[LayerOptions]
 ) -> keras.layers.Layer:
     """Create the layer for the configuration's `layer_norm` and `layer_norm_epsilon`."""
     check_field("layer_norm_epsilon", epsilon)
     if check_field("layer_norm", kind) == "unbiased":
         return UnbiasedLayerNormalization(epsilon, **options)
-    return keras.layers.LayerNormalization(epsilon=epsilon, **options)
+    return keras.layers.LayerNormalization(epsilon=epsilon, center=not bias_free, **options)
 
 
 @contextlib.contextmanager

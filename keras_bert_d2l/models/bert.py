@@ -14,11 +14,9 @@ from keras import ops
 from keras_bert_d2l.checks import check_that, check_type, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
+from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, combine_masks
-from keras_bert_d2l.layers.kernels.dense import Dense
-from keras_bert_d2l.layers.variants import dense_initializer
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.losses import (
     Loss,
@@ -135,17 +133,11 @@ class BERTModel(BatchModel):
         self.encoder = encoder or BERTEncoder(**config.to_dict(), dtype=policy, name="encoder")
         self.hidden = given.get("pooler")
         if config.pooler and self.hidden is None:
-            self.hidden = Dense(
-                config.num_hiddens,
-                activation="tanh",
-                kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
-                dtype=policy,
-                name="hidden",
-            )
+            self.hidden = pooler_of(config, policy)
         of_heads: Any = {"initializer_range": config.initializer_range, "dtype": policy}
         self.mlm = given.get("mlm") or MaskLM(
             config.vocab_size,
-            config.num_hiddens,
+            config.width_of_embeddings,
             token_embedding=self.encoder.token_embedding if config.tie_embeddings else None,
             mlm_head=config.mlm_head,
             initializer=config.initializer,
@@ -198,7 +190,8 @@ class BERTModel(BatchModel):
             mlm: The masked-language-model head, which reads the encoded tokens.
             nsp: The next-sentence head. It reads the output of the pooler or, without a `pooler`,
                 the encoded `[CLS]`.
-            pooler: A dense layer with tanh, as wide as the encoder. It reads the encoded `[CLS]`.
+            pooler: A dense layer with tanh (or the encoder's `pooler_activation`), as wide as the
+                encoder. It reads the encoded `[CLS]`.
 
         Raises:
             ValueError: An argument is not a layer of this kind, or has other sizes than `encoder`.
@@ -219,14 +212,17 @@ class BERTModel(BatchModel):
         changes: ConfigDict = {} if pooler is None else {"pooler": True}
         if mlm is not None:
             sizes = (check_type("mlm", mlm, MaskLM).vocab_size, mlm.num_hiddens)
-            expected = (config.vocab_size, config.num_hiddens)
+            expected = (config.vocab_size, config.width_of_embeddings)
             needed = f"of the encoder's sizes, MaskLM{expected}"
             check_that(sizes == expected, "mlm", needed, mlm, f"It is MaskLM{sizes}.")
             is_tied = mlm.token_embedding is encoder.token_embedding
             changes |= {"mlm_head": mlm.mlm_head, "tie_embeddings": is_tied}
             changes |= {"num_tokens": mlm.num_tokens}
-        if pooler is not None and not is_pooler(pooler, config.num_hiddens):
-            raise wrong("pooler", f"Dense({config.num_hiddens}, activation='tanh')", pooler)
+        if pooler is not None and not is_pooler(pooler, config):
+            kind = "NormalizedDense" if config.pooler_norm else "Dense"
+            options = f"activation={config.pooler_activation!r}"
+            options += ", use_bias=False" if config.bias_free else ""
+            raise wrong("pooler", f"{kind}({config.num_hiddens}, {options})", pooler)
         if nsp is not None:
             check_type("nsp", nsp, NextSentencePred)
             changes |= {"next_sentence": True, "pooler": pooler is not None}
@@ -386,13 +382,6 @@ class BERTModel(BatchModel):
         model = cls.from_saved(config, cls)
         model.missing_heads = frozenset(missing)
         return model
-
-
-def is_pooler(layer: object, width: int) -> bool:
-    """Return whether a layer computes the tanh of a dense layer with `width` units and a bias."""
-    if not isinstance(layer, keras.layers.Dense) or layer.units != width:
-        return False
-    return bool(layer.use_bias and layer.activation is keras.activations.tanh)
 
 
 def _positions_read(pred_positions: Tensor, cls_positions: Tensor | None, tokens: Tensor) -> Tensor:

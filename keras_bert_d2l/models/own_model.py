@@ -7,8 +7,8 @@ import keras
 
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
-from keras_bert_d2l.models.bert import BERTModel, is_pooler
+from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler
+from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.types import Tensor
 
@@ -79,7 +79,7 @@ def _head(model: keras.Model, name: str, kind: type, encoder: BERTEncoder) -> di
     if name == "nsp":
         if not between or str(between.pop().arguments.args[1:]) not in _FIRST:
             return {}
-        if between and is_pooler(between[-1].operation, encoder.config.num_hiddens):
+        if between and is_pooler(between[-1].operation, encoder.config):
             layers["pooler"] = between.pop().operation
     return {} if between else layers
 

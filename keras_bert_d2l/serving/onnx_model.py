@@ -98,8 +98,8 @@ def export_onnx(
     Raises:
         ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
-        ValueError: The vocabulary does not have the model's size, the model is quantized, or it
-            splits long texts into windows.
+        ValueError: The vocabulary does not have the model's size, the model is quantized, it
+            splits long texts into windows, or it is a relative of BERT.
         OSError: The folder cannot be written.
 
     Example:
@@ -115,6 +115,7 @@ def export_onnx(
     ```
     """
     check_kind(model, BERTModel, TaskModel, remedy="export one of those")
+    model.bert_config.check_is_bert("`export_onnx` writes graphs", "Use `export_saved_model`")
     if model.max_row_len > model.bert_config.max_len:
         raise ValueError(
             "An ONNX graph does not split texts into windows. Received: a model with "

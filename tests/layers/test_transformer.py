@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import MultiHeadAttention, TransformerEncoderBlock
-from keras_bert_d2l.layers.transformer import AddNorm, PositionWiseFFN
+from keras_bert_d2l.layers.feed_forward import PositionWiseFFN
+from keras_bert_d2l.layers.transformer import AddNorm
 
 
 def test_addnorm_normalizes_the_sum():

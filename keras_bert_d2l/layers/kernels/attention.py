@@ -36,6 +36,7 @@ def attend(
     mask: Tensor | None,
     dropout: Callable[[Tensor], Tensor] | None,
     *,
+    bias: Tensor | None = None,
     return_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute `softmax(q k^T / sqrt(H)) v` in the fastest way that this machine has.
@@ -48,6 +49,7 @@ def attend(
         mask: Keys to attend to, bool or numeric, `(B, K)`, `(B, 1, K)` or `(B, Q, K)`. `None`: all
             keys.
         dropout: Function to apply to the weights.
+        bias: What is added to the scores, `(1 or B, N, Q, K)`.
         return_weights: Whether to return the weights as well.
 
     Returns: The output `(B, Q, N, H)`, and the weights `(B, N, Q, K)` before dropout, or `None`.
@@ -56,12 +58,13 @@ def attend(
     if mask is not None or (lengths is not None and len(lengths.shape) > 1):
         lengths, mask = None, combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
     dtype = keras.backend.standardize_dtype(q.dtype)
-    if dropout is None and not return_weights and obstacle(dtype, q.shape[-1]) is None:
+    is_plain = dropout is None and bias is None and not return_weights
+    if is_plain and obstacle(dtype, q.shape[-1]) is None:
         return flash_attention(q, k, v, lengths, mask), None
     mask = combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
     mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
     q, k, v = (transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, N, Q or K, H)
-    output, weights = dot_product_attention(q, k, v, mask, dropout)  # (B, N, Q, H)
+    output, weights = dot_product_attention(q, k, v, mask, dropout, bias)  # (B, N, Q, H)
     return transpose(output, (0, 2, 1, 3)), weights if return_weights else None
 
 
@@ -71,6 +74,7 @@ def dot_product_attention(
     v: Tensor,
     mask: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute scaled dot-product attention, `softmax(q k^T / sqrt(H)) v`.
 
@@ -82,11 +86,13 @@ def dot_product_attention(
         v: Values, `(B, N, K, H)`.
         mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
         dropout: Function to apply to the weights, for example a `keras.layers.Dropout`.
+        bias: What is added to the scores, `(1 or B, N, Q, K)`.
 
     Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
     """
     q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H); cheaper than scaling the scores
     scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
+    scores = scores if bias is None else scores + bias
     weights = masked_softmax(scores, mask)  # (B, N, Q, K)
     output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)
     return output, weights

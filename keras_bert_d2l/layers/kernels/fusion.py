@@ -143,8 +143,9 @@ def add_norm(
     if not (training and is_fusible(Y)):
         return ln(dropout(Y, training=training) + X)
     seed = dropout.seed_generator.next() if dropout.rate > 0 else ops.zeros(2, "int64")
+    beta = ops.zeros_like(ln.gamma) if ln.beta is None else ln.beta
     return fused(dropped_added_normalized)(
-        *(X, Y, ln.gamma, ln.beta, seed),
+        *(X, Y, ln.gamma, beta, seed),
         rate=dropout.rate,
         normalization=normalization_of(ln),
         epsilon=ln.epsilon,

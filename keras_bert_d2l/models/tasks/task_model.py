@@ -11,7 +11,7 @@ from typing import NamedTuple, Self, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, checks_names, shown
+from keras_bert_d2l.checks import check_choice, check_that, checks_names, shown
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import (
     Pooling,
@@ -77,7 +77,8 @@ class TaskModel(BatchModel, abc.ABC):
 
     Attributes:
         encoder: The encoder of `bert`.
-        hidden: The pooler of `bert`, or `None` if the task does not use it.
+        hidden: The pooler of `bert`, or `None` if the task does not use it. With `pooler_norm`,
+            all tasks with a head use it.
         pooling: What the head reads, `"cls"` or `"mean"`; `None` if it reads every token.
         mean: The layer that computes the mean for `pooling="mean"`, or `None`.
         head: The output layer of the task.
@@ -136,6 +137,8 @@ class TaskModel(BatchModel, abc.ABC):
                 f"`pooling` is for tasks of whole texts. Received: pooling={pooling!r} for a "
                 f"{type(self).__name__}; omit it."
             )
+        if self.bert_config.pooler_norm and self.has_head:  # reads what the task reads
+            self.hidden = bert.hidden
         head = dense_head(bert, head) if isinstance(head, int) else head
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head  # after the other layers: the order of the weights depends on it
@@ -188,7 +191,8 @@ class TaskModel(BatchModel, abc.ABC):
         is_padding_mask = attention_mask is not None and len(attention_mask.shape) == 2
         mask = combine_masks(
             valid_lens_mask(valid_lens, keras.ops.shape(tokens)[1]),
-            keras.ops.cast(tokens, "int32") > 0 if by_tokens else None,  # as in the encoder
+            # As in the encoder.
+            keras.ops.cast(tokens, "int32") != self.bert_config.pad_id if by_tokens else None,
             attention_mask if is_padding_mask else None,
         )
         return None if mask is None else mask[:, 0]
@@ -196,10 +200,12 @@ class TaskModel(BatchModel, abc.ABC):
     def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         """Return the outputs for encoded tokens `(B, T, D)`, of which some may be padding."""
         X = encoded_X
-        if self.hidden is not None:
-            X = self.hidden(encoded_X[:, 0, :])
-        elif self.mean is not None:
+        if self.mean is not None:
             X = self.mean(encoded_X, is_token)
+        elif self.pooling == "cls" and self.hidden is not None:
+            X = encoded_X[:, 0, :]
+        if self.hidden is not None:
+            X = self.hidden(X)
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
     @property
@@ -412,6 +418,9 @@ class TaskModel(BatchModel, abc.ABC):
         """
         total = self.bert_config.num_blks
         frozen = check_choice("num_blks", total if num_blks is None else num_blks, range(total + 1))
+        is_right = not self.bert_config.shared_blocks or frozen in (0, total)
+        expected = f"0 or {total} with shared_blocks=True, whose blocks have the same weights"
+        check_that(is_right, "num_blks", expected, num_blks)
         partial_training.freeze_lower_part(self.encoder, frozen)
 
     def task_config(self) -> ConfigDict:

@@ -23,7 +23,8 @@ _NOT_DECAYED = ("bias", "gamma", "beta")
 _CLIPPING_OF_KERAS = ("clipnorm", "global_clipnorm", "clipvalue")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
-    r"(?:^|/)encoder/(?:token_embedding|segment_embedding|pos_embedding|embedding_ln)(?:/|$)"
+    r"(?:^|/)encoder/(?:(?:token|segment|pos)_embedding|embedding_ln|embedding_projection"
+    r"|relative_bias)(?:/|$)"
 )
 
 

@@ -1,0 +1,210 @@
+"""Positions of BERT's relatives: counted from an offset, or as distances in the attention.
+
+B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.inputs import gather_positions
+from keras_bert_d2l.layers.kernels.attention import attend, combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.kernels.local_attention import (
+    is_worthwhile,
+    local_attention,
+    window_mask,
+)
+from keras_bert_d2l.layers.variants import embedding_initializer
+from keras_bert_d2l.types import Shape, Tensor
+
+_FARTHEST = 128  # distances from here on have one bias
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distances:  # not a NamedTuple, whose fields Keras would look into
+    """What the attention of a block depends on besides its queries, keys and values.
+
+    Attributes:
+        angles: Rotary positions: the angles of the T tokens, float32 `(1 or B, T, H / 2)`.
+        bias: What is added to the scores, `(1 or B, N, Q, K)`.
+        window: Size of the window, in tokens. 0: queries attend to all keys.
+        queries: The positions of the queries in the rows, int `(B, P)`. `None`: all T positions.
+    """
+
+    angles: Tensor | None = None
+    bias: Tensor | None = None
+    window: int = 0
+    queries: Tensor | None = None
+
+    def at(self, positions: Tensor) -> Self:
+        """Return the same for queries at some positions only, int `(B, P)`."""
+        positions, bias = ops.cast(positions, "int32"), self.bias
+        if bias is not None:  # (1, N, T, K) becomes (B, N, P, K)
+            bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
+        return dataclasses.replace(self, bias=bias, queries=positions)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        valid_lens: Tensor | None,
+        mask: Tensor | None,
+        dropout: Callable[[Tensor], Tensor] | None,
+        *,
+        return_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute attention with the arguments and results of `kernels.attention.attend`."""
+        if self.angles is not None:
+            q, k = rotated(q, self._of_queries(self.angles)), rotated(k, self.angles)
+        if self.window:
+            num_keys = ops.shape(k)[1]
+            mask = combine_masks(valid_lens_mask(valid_lens, num_keys), mask)
+            is_of_keys = mask is None or mask.shape[1] == 1
+            is_complete = self.queries is None and is_of_keys and not return_weights
+            if is_complete and self.bias is None and is_worthwhile(self.window, k.shape[1]):
+                heads = local_attention(q, k, v, window=self.window, mask=mask, dropout=dropout)
+                return heads, None
+            queries = self.queries
+            queries = ops.arange(num_keys, dtype="int32") if queries is None else queries
+            valid_lens, mask = (
+                None,
+                combine_masks(mask, window_mask(self.window, queries, num_keys)),
+            )
+        return attend(
+            *(q, k, v, valid_lens, mask, dropout), bias=self.bias, return_weights=return_weights
+        )
+
+    def _of_queries(self, angles: Tensor) -> Tensor:
+        if self.queries is None:
+            return angles
+        if angles.shape[0] == 1:  # the same for all rows
+            return ops.take(angles[0], self.queries, axis=0)
+        return gather_positions(angles, self.queries, "positions")
+
+
+def distances_of_blocks(
+    config: BERTConfig, X: Tensor, position_ids: Tensor | None, bias: "RelativeBias | None"
+) -> list[Distances | None]:
+    """Return what the attention of each block depends on: `None` for a BERT.
+
+    Args:
+        config: The architecture.
+        X: The embeddings, `(B, T, D)`.
+        position_ids: int `(B, T)`. `None`: 0, 1, 2, ...
+        bias: The layer of a model with `relative_buckets`.
+    """
+    is_rotary, window = config.positions == "rotary", config.local_attention
+    if not (is_rotary or window or config.relative_buckets):
+        return [None] * config.num_blks
+    length = ops.shape(X)[1]
+    of_scores = None if bias is None else bias.of_length(length)  # (1, N, T, T)
+    is_local = [
+        window > 0 and i % config.global_attention_every > 0 for i in range(config.num_blks)
+    ]
+    angles: dict[float, Tensor] = {}
+    if is_rotary:
+        ids = ops.arange(length, dtype="int32")[None] if position_ids is None else position_ids
+        head_width = config.num_hiddens // config.num_heads
+        thetas = {config.local_rope_theta if local else config.rope_theta for local in is_local}
+        angles = {theta: rotary_angles(ids, theta, head_width) for theta in sorted(thetas)}
+    return [
+        Distances(
+            angles.get(config.local_rope_theta if local else config.rope_theta),
+            of_scores,
+            window if local else 0,
+        )
+        for local in is_local
+    ]
+
+
+def counted_positions(tokens: Tensor, position_ids: Tensor | None, config: BERTConfig) -> Tensor:
+    """Return the rows of a position embedding with an offset, int32 `(B, T)`.
+
+    Source: transformers, modeling_roberta.py, `create_position_ids_from_input_ids`.
+
+    Args:
+        tokens: int32 `(B, T)`.
+        position_ids: Positions without the offset, int `(B, T)`. `None`: those that count the
+            tokens, so that padding on the left does not change them.
+        config: The architecture, for `first_position_id` and `pad_id`.
+    """
+    if position_ids is not None:
+        return ops.cast(position_ids, "int32") + config.first_position_id
+    is_token = ops.cast(ops.not_equal(tokens, config.pad_id), "int32")
+    return ops.cumsum(is_token, axis=1) * is_token + (config.first_position_id - 1)
+
+
+def rotary_angles(position_ids: Tensor, theta: float, head_width: int) -> Tensor:
+    """Return by which angles positions rotate the pairs of a head, float32 `(1 or B, T, H / 2)`.
+
+    Source: Su et al. 2021 (RoFormer), section 3.2.2.
+
+    Args:
+        position_ids: int `(1 or B, T)`.
+        theta: Base of the wavelengths.
+        head_width: H.
+    """
+    frequencies = theta ** -(np.arange(0, head_width, 2) / head_width)
+    return ops.cast(position_ids, "float32")[:, :, None] * frequencies.astype("float32")
+
+
+def rotated(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotate heads `(B, T, N, H)`, whose pairs are i and i + H / 2, by angles `(1 or B, T, H / 2)`.
+
+    The result is computed in float32 and has the dtype of `x`.
+    """
+    first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
+    cos, sin = ops.cos(angles)[:, :, None], ops.sin(angles)[:, :, None]
+    pairs = [first * cos - second * sin, second * cos + first * sin]
+    return ops.cast(ops.concatenate(pairs, axis=-1), x.dtype)
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class RelativeBias(keras.layers.Layer):
+    """A bias of the attention scores that depends on the distance between query and key.
+
+    Small distances have a row of the table each, larger ones share rows with their neighbors.
+
+    Source: Raffel et al. 2020 (T5), section 2.1; Song et al. 2020 (MPNet), `modeling_mpnet.py`.
+
+    Args:
+        config: The architecture, for `relative_buckets` and `num_heads`.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+    """
+
+    def __init__(self, config: BERTConfig, **kwargs: str) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+
+    def build(self, _: Shape = ()) -> None:
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.config.relative_buckets, self.config.num_heads),
+            initializer=embedding_initializer(
+                self.config.initializer, self.config.initializer_range
+            ),
+        )
+
+    def of_length(self, length: Tensor) -> Tensor:
+        """Return the bias of T queries and T keys, `(1, N, T, T)`."""
+        buckets = relative_buckets(self.config.relative_buckets)
+        table = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
+        places = ops.arange(length, dtype="int32")
+        distances = ops.clip(places[None] - places[:, None], -_FARTHEST, _FARTHEST)  # (T, T)
+        return ops.transpose(ops.take(table, distances + _FARTHEST, axis=0), (2, 0, 1))[None]
+
+
+def relative_buckets(num_buckets: int) -> np.ndarray:
+    """Return the row of the table for the distances from -128 to 128, key minus query, int32."""
+    distances = np.arange(-_FARTHEST, _FARTHEST + 1)
+    num, far = num_buckets // 2, np.abs(distances)  # per direction
+    exact = num // 2
+    share = np.log(np.maximum(far, 1) / exact) / np.log(_FARTHEST / exact)
+    shared = np.minimum(exact + (share * (num - exact) + 1e-6).astype("int32"), num - 1)
+    return (np.where(far < exact, far, shared) + num * (distances > 0)).astype("int32")
