@@ -2,7 +2,7 @@
 # Write the models in tests/checkpoints/formats/originals by the programs whose models they are.
 # Usage: scripts/originals/build.sh FOLDER
 # FOLDER gets an environment of old versions and one of KerasHub, 5 GB in all. Needs python3.11.
-# Only the dates inside `fine_tuned.keras` and KerasHub's presets differ from build to build.
+# The dates inside `fine_tuned.keras` and the presets of KerasHub differ from build to build.
 set -euo pipefail
 
 here=$(dirname "$0") old=$1/old hub=$1/keras-hub
