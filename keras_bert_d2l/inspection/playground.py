@@ -19,6 +19,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.config import OF_RELATIVES, BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.heads import spelled, top_predictions
@@ -42,6 +43,7 @@ _LARGEST_IN_LARGE_TABLE = 31
 _LARGE_TABLE = 4_000_000  # weights
 NUM_CANDIDATES = 10
 _NO_WORD = -1  # of special tokens
+_NOT_USED = {"pad_id", "pooler_activation", "pooler_norm"}  # by the page
 
 
 def playground(
@@ -59,9 +61,10 @@ def playground(
     most similar of `texts`. Weights are rounded to 8 bits, with one scale per row, and large token
     embeddings to 6 bits.
 
-    A model of more than 30 million weights is not put into the page. Its answers are computed in
-    advance, for each of `texts` and each text with one word masked, with weights that are not
-    rounded.
+    A model of more than 30 million weights is not put into the page, nor is one of BERT's relatives
+    or with a tokenizer other than WordPiece, which the page cannot compute. Their answers are
+    computed in advance, for each of `texts` and each text with one word masked, with weights that
+    are not rounded.
 
     Source: nostalgebraist 2020 (logit lens); Vig 2019 (the views of the attention).
 
@@ -69,16 +72,17 @@ def playground(
         model: The model, or the path or the name of its checkpoint. Without a trained MLM head,
             the page has no candidates.
         path: File to write. `None`: write no file; a notebook shows the result.
-        texts: Texts to choose from and to compare with; required for large models.
+        texts: Texts to choose from and to compare with; required if the answers are computed in
+            advance.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
 
     Returns: the page.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model belongs to a different task, is quantized or is too large to be used
-            without `texts`, it is a relative of BERT, `texts` is not a list of texts, or the
-            tokenizer is missing or does not match the model.
+        ValueError: The model belongs to a different task, is quantized or cannot be used without
+            `texts`, `texts` is not a list of texts, or the tokenizer is missing or does
+            not match the model.
 
     Example:
 
@@ -96,20 +100,25 @@ def playground(
     found = [] if texts is None else text_list("texts", texts)
     weights = page_weights(model)
     num_weights = sum(value.size for value in weights.values())
-    is_large = num_weights > _MOST_WEIGHTS
-    if is_large and not found:
+    is_stored = num_weights > _MOST_WEIGHTS or not _computes(model.bert_config, tokenizer)
+    if is_stored and not found:
         raise ValueError(
             f"`texts` is required for a model of more than {_MOST_WEIGHTS / 1e6:.0f} million "
-            f"weights, because its answers are computed in advance. Received: texts={shown(texts)} "
-            f"and a model of {num_weights / 1e6:.0f} million weights."
+            "weights, for a relative of BERT and for tokenizers other than WordPiece, because the "
+            f"answers are computed in advance. Received: texts={shown(texts)} and a model of "
+            f"{num_weights / 1e6:.0f} million weights."
         )
-    if not is_large:
-        remedy = "Use `fill_mask` or `embed`"
-        model.bert_config.check_is_bert("A page computes the answers", remedy)
-    page = _page(model, tokenizer, found, {} if is_large else weights)
+    page = _page(model, tokenizer, found, {} if is_stored else weights)
     if path is not None:
         write_text(path, page.html)
     return page
+
+
+def _computes(config: BERTConfig, tokenizer: Tokenizer) -> bool:
+    """Return whether the page can compute the answers of an architecture and a tokenizer."""
+    unknown = config.to_dict().keys() & (OF_RELATIVES - _NOT_USED)
+    is_known = config.positions != "rotary" and config.num_segments > 0 and not unknown
+    return is_known and tokenizer.vocab.kind == "wordpiece"
 
 
 def _page(

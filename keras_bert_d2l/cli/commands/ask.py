@@ -339,8 +339,8 @@ def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: 
 
     The page contains the model and needs no network. It shows the candidates for masked words,
     also after each block, the attention of every head, and the texts most similar to the typed
-    one. For a model of more than 30 million weights, texts are required: their answers are
-    computed in advance.
+    one. For a model of more than 30 million weights, one of BERT's relatives or a tokenizer other
+    than WordPiece, texts are required: their answers are computed in advance.
 
     For example:
 

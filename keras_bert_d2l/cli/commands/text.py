@@ -75,7 +75,7 @@ def prepare(
     - `keras-bert-d2l pretrain stores/books --run-dir runs/books`
 
     Args:
-        vocab: Vocabulary file (`vocab.txt`).
+        vocab: Vocabulary file (`vocab.txt` or `tokenizer.json`).
         compat: Reference tokenizer whose token ids to reproduce.
         workers: Number of processes; use at most one per CPU core.
         deduplicate: Discard copies of documents.

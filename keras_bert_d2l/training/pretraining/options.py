@@ -122,7 +122,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             `vocab_size` nor `layout` may be given.
         layout: Structure of the text: one sentence per line with blank lines between documents,
             running prose, or WikiText headings; auto detects it.
-        vocab: Vocabulary file (`vocab.txt`). By default, a vocabulary is learned from the text.
+        vocab: Vocabulary file: `vocab.txt`, or `tokenizer.json` of byte-level BPE or Unigram. By
+            default, a vocabulary of WordPiece is learned from the text.
         vocab_size: Size of the vocabulary to learn. Defaults to 8000.
         lowercase: Lowercase the text and strip accents, or keep case and accents. Defaults to
             lowercase.
