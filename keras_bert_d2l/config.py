@@ -345,11 +345,15 @@ class BERTConfig(_BlockFields):
             can: What only a BERT can, for the message.
             remedy: What to do instead.
         """
+        if fields := self.unlike_bert:
+            raise ValueError(f"{can} only of a BERT. Received: {shown(fields)}. {remedy}.")
+
+    @property
+    def unlike_bert(self) -> ConfigDict:
+        """The fields with a value that BERT does not have."""
         fields = {name: value for name, value in self.to_dict().items() if name in OF_RELATIVES}
         fields |= {"positions": "rotary"} if self.positions == "rotary" else {}
-        fields |= {} if self.num_segments else {"num_segments": 0}
-        if fields:
-            raise ValueError(f"{can} only of a BERT. Received: {shown(fields)}. {remedy}.")
+        return fields | ({} if self.num_segments else {"num_segments": 0})
 
     @property
     def width_of_embeddings(self) -> int:

@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.config import OF_RELATIVES, BERTConfig
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.heads import spelled, top_predictions
@@ -116,9 +116,7 @@ def playground(
 
 def _computes(config: BERTConfig, tokenizer: Tokenizer) -> bool:
     """Return whether the page can compute the answers of an architecture and a tokenizer."""
-    unknown = config.to_dict().keys() & (OF_RELATIVES - _NOT_USED)
-    is_known = config.positions != "rotary" and config.num_segments > 0 and not unknown
-    return is_known and tokenizer.vocab.kind == "wordpiece"
+    return config.unlike_bert.keys() <= _NOT_USED and tokenizer.vocab.kind == "wordpiece"
 
 
 def _page(

@@ -91,6 +91,7 @@ def split_texts(
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
     is_first = ~tokenizer.vocab.continues[tokens] | into_tokens
+    is_first[splits[:-1][splits[:-1] < splits[1:]]] = True  # a text starts with a word
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
         first = np.flatnonzero(is_first[begin:end])

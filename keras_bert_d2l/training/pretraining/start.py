@@ -116,7 +116,8 @@ def from_scratch(
     stored: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
     stored = {**stored, "lowercase": bool(options.lowercase)}
     tokenizer = Tokenizer(vocab, **stored)
-    pad_id = 0 if config.zero_padding else vocab.pad_id
+    is_plain = vocab.kind == "wordpiece" and not config.pad_id
+    pad_id = 0 if is_plain else vocab.pad_id
     config = dataclasses.replace(config, vocab_size=len(vocab), pad_id=pad_id)
     return Start(tokenizer, config, None)
 
