@@ -24,7 +24,12 @@ from keras_bert_d2l.checkpoints.array_files import (
 )
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.folder import current_names, table
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
+    MODEL_TYPES,
+    ModelType,
+    model_type_of,
+)
+from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import current_names, table
 from keras_bert_d2l.checkpoints.weights import (
     Row,
     first_few,
@@ -180,7 +185,7 @@ def _values(
     """
     alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
     arrays = stored.select({name.removeprefix(_PREFIX): name for name in stored.shapes})
-    arrays = arrays.select(current_names(arrays))
+    arrays = arrays.select(current_names(arrays, _type_of(model)))
     adapted, plain = {}, {}
     expected: dict[str, tuple[int, ...]] = {}
     for row, weight in _rows(model):
@@ -234,7 +239,11 @@ def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:
 def _name(model: Model, row: Row) -> str:
     # The counterpart of a task model without a head is a bare `BertModel`.
     is_bare = isinstance(model, TaskModel) and not model.has_head
-    return row.theirs.removeprefix("bert.") if is_bare else row.theirs
+    return row.theirs.removeprefix(f"{_type_of(model).base}.") if is_bare else row.theirs
+
+
+def _type_of(model: Model) -> ModelType:
+    return MODEL_TYPES[model_type_of(model.bert_config)]
 
 
 def _read_config(file: pathlib.Path) -> ConfigDict:

@@ -202,13 +202,16 @@ def without_prefix(prefix: str) -> str:
 _FEW_VALUES = 1 << 24  # a sinusoidal position embedding of this size takes 64 MB
 
 
+_MOST_USES = 4  # of a shared block, per array: ALBERT has 24 blocks and 23 arrays
+
+
 def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
     """Raise `ValueError` if a model would be far larger than the arrays of its file.
 
     The number of blocks determines the size of the table of names, and sinusoidal positions are not
     in the file. `check_contents` compares all other sizes.
     """
-    if config.num_blks > len(arrays.shapes):
+    if config.num_blks > len(arrays.shapes) * (_MOST_USES if config.shared_blocks else 1):
         raise ValueError(
             f"{arrays.source!r} has {len(arrays.shapes)} arrays, too few for the configuration: "
             f"num_blks={config.num_blks}. One of the two files is damaged."

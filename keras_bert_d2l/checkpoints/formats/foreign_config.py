@@ -37,7 +37,7 @@ _OF_RELATIVES = re.compile(
 # Maps a field of the other program to our field and to the default for files that omit it.
 FieldTable = Mapping[str, tuple[str, object]]
 
-_NO_HEADS: ConfigDict = {
+NO_HEADS: ConfigDict = {
     **dict.fromkeys(("pooler", "next_sentence", "tie_embeddings"), True),
     "mlm_head": "mlp",
     "mlm_activation": None,
@@ -166,9 +166,10 @@ def _check_others(fields: ConfigDict, known: Collection[str], name: str) -> None
 def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:
     """Convert the fields of another program's file to the fields of a `BERTConfig`."""
     ours = {ours: fields.get(theirs, default) for theirs, (ours, default) in table.items()}
-    if ours["attention_dropout"] == ours["dropout"]:
+    dropout = ours.get("dropout", 0.0)
+    if ours["attention_dropout"] == dropout:
         ours["attention_dropout"] = None  # `None` means the same in a BERTConfig
-    return {**ours, "embedding_dropout": ours["dropout"]}
+    return {"embedding_dropout": dropout, **ours}
 
 
 def their_fields(config: BERTConfig, table: FieldTable) -> ConfigDict:
@@ -184,7 +185,7 @@ def without_heads(config: BERTConfig) -> BERTConfig:
 
     They become those that other programs can express.
     """
-    return dataclasses.replace(config, **_NO_HEADS)
+    return dataclasses.replace(config, **NO_HEADS)
 
 
 def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:

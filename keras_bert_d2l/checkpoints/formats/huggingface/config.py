@@ -1,36 +1,34 @@
-"""Read and write Hugging Face's `config.json`.
+"""Read and write the architecture in Hugging Face's `config.json`.
 
-Source: github.com/huggingface/transformers, `configuration_utils.py`, and in `models/bert`
-`configuration_bert.py` and `modeling_bert.py`.
+Source: github.com/huggingface/transformers, `configuration_utils.py` and `models/`.
 """
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
-from typing import cast
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
-from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
+from keras_bert_d2l.checkpoints.formats.huggingface.heads import (
+    LINEAR,
+    SCORE_FIELD,
+    fields_of_task,
+)
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
+    MODEL_TYPES,
+    ModelType,
+    model_type_of,
+)
+from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
+from keras_bert_d2l.reading import errors_naming, read_json_object
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "config.json"
-ARCHITECTURES = {  # keys: whether the model has an MLM head, and a next-sentence head
-    (True, True): "BertForPreTraining",
-    (True, False): "BertForMaskedLM",
-    (False, True): "BertForNextSentencePrediction",
-    (False, False): "BertModel",
-}
-
-_FIELDS: foreign_config.FieldTable = {
-    "vocab_size": ("vocab_size", 30522),
-    **foreign_config.GOOGLE_FIELDS,
-    "type_vocab_size": ("num_segments", 2),
-    "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
-    "hidden_act": ("activation", "gelu"),
-    "tie_word_embeddings": ("tie_embeddings", True),
+_CLASSES = {  # keys: whether the model has an MLM head, and a next-sentence head
+    (True, True): "ForPreTraining",
+    (True, False): "ForMaskedLM",
+    (False, True): "ForNextSentencePrediction",
+    (False, False): "Model",
 }
 _ACTIVATIONS = {
     **{name: name for name in ("relu", "tanh", "linear")},
@@ -40,7 +38,9 @@ _ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu",
 }
-_FIXED = {"model_type": "bert", "position_embedding_type": "absolute"}
+_OF_ACTIVATIONS = ("activation", "pooler_activation")
+_THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+_LAYER_TYPES = tuple(_THETAS)
 # These fields describe the origin of the file, training, generation, label names or
 # the format of the outputs. None of them affects what the model computes.
 _WITHOUT_EFFECT = frozenset(
@@ -53,7 +53,7 @@ _WITHOUT_EFFECT = frozenset(
     finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
     label2id length_penalty long_texts max_length min_length name_or_path
     no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
-    output_attentions output_hidden_states output_past output_scores pad_token_id pooler_fc_size
+    output_attentions output_hidden_states output_past output_scores pooler_fc_size
     pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type prefix
     problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
     sbert_ce_default_activation_function sentence_transformers sep_token_id suppress_tokens
@@ -61,46 +61,66 @@ _WITHOUT_EFFECT = frozenset(
     torchscript transformers_version typical_p use_bfloat16 use_cache
     """.split()
 )
-_SINGLE, _REGRESSION = "single_label_classification", "regression"
-_DEFAULT_NUM_LABELS = 2
-# The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
-_SCORE_FIELD = "sbert_ce_default_activation_function"
-_LINEAR = "torch.nn.modules.linear.Identity"
-_SIGMOID = "torch.nn.modules.activation.Sigmoid"
-_SOFTMAX = "torch.nn.modules.activation.Softmax"
 
 
-def config_from_json(path: pathlib.Path) -> BERTConfig:
+def config_from_json(path: pathlib.Path) -> tuple[BERTConfig, ModelType]:
     """Read Hugging Face's `config.json`.
 
     Missing fields have the defaults of transformers. The file does not record whether the model has
     a pooler and a next-sentence head. Both are assumed here; the weights show if they exist.
 
+    Returns: The architecture and the model type.
+
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is not JSON, or a field is out of range or requests a feature that BERT
-            does not have.
+        ValueError: The file is not JSON, or a field is out of range or requests a feature that the
+            models of this package do not have.
     """
-    known = {*_FIELDS, *_FIXED, *_WITHOUT_EFFECT}
-    return foreign_config.read_config(path, _FIELDS, known, _from_fields)
+    fields = read_json_object(path)
+    with errors_naming(path, " cannot be read"):
+        name = check_choice("model_type", fields.get("model_type") or "bert", tuple(MODEL_TYPES))
+    kind = MODEL_TYPES[name]
+    ignored = _WITHOUT_EFFECT.union(kind.ignored.split())
+    known = {*kind.fields, *kind.fixed, *ignored, "model_type", kind.dropout[0]}
+    config = foreign_config.read_config(
+        path, kind.fields, known, lambda fields: _from_fields(fields, kind), fields
+    )
+    return config, kind
 
 
-def config_to_dict(config: BERTConfig) -> ConfigDict:
+def config_to_dict(
+    config: BERTConfig, task: ConfigDict | None = None, vocab: Vocab | None = None
+) -> ConfigDict:
     """Return the fields of Hugging Face's `config.json`.
 
     A warning is issued if a dropout rate cannot be stored. The outputs do not depend on it, and
     trained weights do not depend on the `initializer`.
 
+    Args:
+        config: The architecture.
+        task: The fields of a task model. The options of the pretraining heads then do not matter.
+        vocab: The vocabulary.
+
     Raises:
-        ValueError: Hugging Face's BERT cannot express the architecture. The message names the
-            field.
+        ValueError: Hugging Face's format cannot express the model. The message names the field.
     """
-    fields = _to_fields(config)
-    # The weights show whether there is a next-sentence head, and only models with it have a pooler.
-    has_both = config.next_sentence
-    read_back = dataclasses.replace(_from_fields(fields), pooler=has_both, next_sentence=has_both)
-    foreign_config.check_kept(config, read_back, "Hugging Face")
-    return fields
+    if task is not None:
+        config = foreign_config.without_heads(config)
+    fields = _to_fields(config, vocab)
+    kind = MODEL_TYPES[fields["model_type"]]
+    # The weights show which heads there are. Of BERT, only models with a next-sentence head have a
+    # pooler.
+    has_nsp = config.next_sentence and "nsp/dense/bias" in kind.names
+    heads: ConfigDict = {"pooler": has_nsp, "next_sentence": has_nsp}
+    if kind.base != "bert":
+        heads["pooler"] = config.pooler
+    if task is not None:
+        heads = {name: getattr(config, name) for name in foreign_config.NO_HEADS}
+    read_back = dataclasses.replace(_from_fields(fields, kind), **heads)
+    if not config.first_position_id:  # then no output depends on it
+        read_back = dataclasses.replace(read_back, pad_id=config.pad_id)
+    foreign_config.check_kept(_simplest(config), _simplest(read_back), "Hugging Face")
+    return fields if task is None else fields | fields_of_task(task, kind)
 
 
 def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:
@@ -109,178 +129,102 @@ def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:
     They read the sizes, the labels and the kind of task, so every model has such fields. Models
     that embed texts, with or without pretraining heads, are a `BertModel`.
     """
-    fields = {**_to_fields(config), "architectures": ["BertModel"]}
+    fields = _to_fields(config, None)
+    kind = MODEL_TYPES[fields["model_type"]]
+    fields["architectures"] = [class_without_task(kind, has_mlm=False, has_nsp=False)]
     if task:
-        fields |= config_fields(task)
-    if _SCORE_FIELD in fields:  # the graph applies the activation
-        fields[_SCORE_FIELD] = _LINEAR
+        fields |= fields_of_task(task, kind)
+    if SCORE_FIELD in fields:  # the graph applies the activation
+        fields[SCORE_FIELD] = LINEAR
     return fields
 
 
-def _to_fields(config: BERTConfig) -> ConfigDict:
+def class_without_task(kind: ModelType, *, has_mlm: bool, has_nsp: bool) -> str:
+    """Return the class of a model without a task."""
+    has_mlm |= has_nsp and kind.base != "bert"  # ALBERT has no class with a next-sentence head only
+    return kind.title + _CLASSES[has_mlm, has_nsp]
+
+
+def _to_fields(config: BERTConfig, vocab: Vocab | None) -> ConfigDict:
+    name = model_type_of(config)
+    kind = MODEL_TYPES[name]
     theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    return {
-        "model_type": "bert",
-        **foreign_config.their_fields(config, _FIELDS),
-        "hidden_act": theirs_of[config.activation],
-        "pad_token_id": 0,
-    }
-
-
-def _from_fields(fields: ConfigDict) -> BERTConfig:
-    for name, expected in _FIXED.items():
-        if fields.get(name) not in (None, expected):
-            raise wrong(name, f'"{expected}"', fields[name], "Only BERT can be loaded.")
-    values = foreign_config.our_fields(fields, _FIELDS)
-    activation = check_choice("hidden_act", values["activation"], tuple(_ACTIVATIONS))
-    values["activation"] = _ACTIVATIONS[activation]
-    return BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
-
-
-def task_of(
-    fields: ConfigDict,
-    shapes: Mapping[str, tuple[int, ...]],
-    source: str,
-    stored_class: str | None = None,
-) -> ConfigDict | None:
-    """Return the task of a checkpoint, or `None` for a BERT without a task.
-
-    Args:
-        fields: The fields of `config.json`.
-        shapes: The shapes of the weights by name.
-        source: The file of the weights, for messages.
-        stored_class: The class that the file of the weights names. `fields` may have that of the
-            model that it was fine-tuned from.
-
-    Raises:
-        ValueError: The task of the head is not supported, or a field is damaged.
-    """
-    known = [task for task in tasks().values() if task.huggingface and task.huggingface.head]
-    heads_of = {_names(task).architecture: _names(task).head for task in known}
-    heads = [name for name in shapes if name.partition(".")[0] in heads_of.values()]
-    if not heads:
-        return None
-    if stored_class in heads_of or (stored_class and fields.get("architectures") is None):
-        fields = {**fields, "architectures": [stored_class]}
-    match fields.get("architectures"):
-        case [str(architecture), *_]:
-            head = heads_of.get(architecture)
-        case _:
-            architecture, head = "", None
-    found = {name.partition(".")[0] for name in heads}
-    if not fields.get("architectures"):
-        classes = tuple(name for name, head in heads_of.items() if head in found)
-        raise ValueError(
-            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
-            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
-            f"{classes}."
-        )
-    if found != {head}:
-        raise ValueError(
-            f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
-            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(heads_of)}. "
-            "To load the encoder alone, save it with transformers: `BertModel` (in TensorFlow, "
-            "`TFBertModel`)`.from_pretrained(folder).save_pretrained(other_folder)`."
-        )
-    shape = shapes.get(f"{head}.bias", ())
-    fitting = [task for task in known if _names(task).architecture == architecture]
-    problem = ""
-    if len(fitting) > 1:  # such as classification and regression
-        problems = tuple(one for task in fitting for one in _names(task).problems)
-        problem = _problem_type(fields, len(_labels(fields, shape)), problems)
-        fitting = [task for task in fitting if problem in _names(task).problems]
-    kind = fitting[0].model
-    dropout = fields.get("classifier_dropout")
-    values = {
-        "multi_label": problem in _names(fitting[0]).problems[1:],
-        "long_texts": fields.get("long_texts", "cut"),
-        "dropout": fields.get("hidden_dropout_prob", 0.1) if dropout is None else dropout,
-        "pooling": "cls",
-        "activation": _activation(fields, is_applied="activation" in kind.fields),
-    }
-    if "labels" in kind.fields:
-        values["labels"] = _labels(fields, shape)
-    named = {name: values[name] for name in kind.fields}
-    return {"kind": kind.__name__, **named}
-
-
-def _names(task: AnyTask) -> HuggingFace:
-    """Return what transformers calls a model for a task.
-
-    Raises:
-        ValueError: It has no such model.
-    """
-    if task.huggingface is None:
-        raise ValueError(
-            f"Hugging Face's format has no model for the task {task.name!r}. Choose another format."
-        )
-    return task.huggingface
-
-
-def config_fields(task: ConfigDict) -> ConfigDict:
-    """Return the fields of `config.json` that describe a task."""
-    names = _names(task_of_kind(task["kind"]))
-    fields: ConfigDict = {"architectures": [names.architecture]}
-    if "labels" in task:
-        fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
-        fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
-    if "dropout" in task:
-        fields["classifier_dropout"] = task["dropout"]
-    if task.get("long_texts", "cut") != "cut":
-        fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
-    if "activation" in task:
-        fields[_SCORE_FIELD] = _LINEAR if task["activation"] == "linear" else _SIGMOID
-    if names.problems:
-        fields["problem_type"] = names.problems[task.get("multi_label", False)]
+    fields = {"model_type": name, **foreign_config.their_fields(config, kind.fields)}
+    for theirs, (ours, _) in kind.fields.items():
+        if ours in _OF_ACTIVATIONS:
+            fields[theirs] = theirs_of[fields[theirs]]
+    fields["max_position_embeddings"] += config.first_position_id
+    if "embedding_size" in fields and config.embedding_width is None:
+        fields["embedding_size"] = config.num_hiddens
+    if "local_attention" in fields and not config.local_attention:
+        fields |= {"local_attention": 128, "global_attn_every_n_layers": 1}
+    fields["pad_token_id"] = config.pad_id
+    if vocab is not None and not config.first_position_id:
+        fields["pad_token_id"] = vocab.pad_id
     return fields
 
 
-def head_name(task: ConfigDict) -> str | None:
-    """Return Hugging Face's name for the head of a task, or `None` for a task without one."""
-    return _names(task_of_kind(task["kind"])).head or None
+def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
+    for name, supported in kind.fixed.items():
+        if fields.get(name, supported[0]) not in supported:
+            expected = f"{shown(supported[0])}, as in every model that this package can load"
+            raise wrong(name, expected, fields[name])
+    if kind.base == "model":
+        fields = _with_old_names(fields)
+    values = foreign_config.our_fields(fields, kind.fields) | kind.values
+    for theirs, (ours, _) in kind.fields.items():
+        if ours in _OF_ACTIVATIONS:
+            values[ours] = _ACTIVATIONS[check_choice(theirs, values[ours], tuple(_ACTIVATIONS))]
+    if kind.base in ("roberta", "mpnet"):
+        first = check_integer("pad_token_id", values["pad_id"], 0) + 1
+        length = check_integer("max_position_embeddings", values["max_len"], first + 1)
+        values |= {"first_position_id": first, "max_len": length - first}
+    if kind.base == "electra" and values["embedding_width"] == values["num_hiddens"]:
+        values["embedding_width"] = None  # there is no projection, unlike in ALBERT
+    if kind.base == "model":
+        check_integer("local_attention", values["local_attention"], 1)
+        values["mlm_activation"] = values["pooler_activation"]
+    if "type_vocab_size" in kind.fields:
+        check_integer("type_vocab_size", values["num_segments"], 1)
+    if kind.base != "bert":
+        values["next_sentence"] = "nsp/dense/bias" in kind.names
+    config = BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
+    return _simplest(config)
 
 
-def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
-    """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
-
-    Raises:
-        ValueError: The task does not support it.
-    """
-    encoder = fields.get("sentence_transformers")
-    found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
-    found = found or fields.get(_SCORE_FIELD)
-    if not found and encoder and is_applied:  # as in a `CrossEncoder` with one label
-        found = _SIGMOID
-    names = {None: "linear", _LINEAR: "linear", _SIGMOID: "sigmoid"}
-    if not is_applied:  # the scores are probabilities, whatever it is
-        names = {None: "linear", _LINEAR: "linear", _SOFTMAX: "linear"}
-    if not isinstance(found, str | None) or found not in names:
-        raise wrong(_SCORE_FIELD, f"one of {tuple(names)}", found)
-    return names[found]
+def _simplest(config: BERTConfig) -> BERTConfig:
+    """Return the same architecture without options that have no effect."""
+    simpler: ConfigDict = {}
+    if config.mlm_activation == config.activation:
+        simpler["mlm_activation"] = None
+    is_global = not config.local_attention or config.global_attention_every == 1
+    if config.positions == "rotary" and is_global:
+        simpler |= {"local_attention": 0, "global_attention_every": 1}
+    return dataclasses.replace(config, **simpler)
 
 
-def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -> str:
-    problem = fields.get("problem_type")
-    if problem is None:  # same rule as transformers for a first batch of integer labels
-        return _REGRESSION if num_labels == 1 else _SINGLE
-    return str(check_choice("problem_type", problem, known))
-
-
-def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
-    """Return the label names in the order of their ids. `shape` is that of the head's bias."""
-    id2label = fields.get("id2label")
-    if id2label is None:
-        number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
-        check_that(
-            (number,) == shape,
-            "num_labels",
-            f"the number of outputs of the head, whose bias has the shape {shape}",
-            number,
+def _with_old_names(fields: ConfigDict) -> ConfigDict:
+    """Return the fields of a ModernBERT with version 4's names for those of transformers 5."""
+    fields = dict(fields)
+    if (types := fields.get("layer_types")) is not None:
+        expected = f"a list of num_hidden_layers times {' or '.join(map(repr, _LAYER_TYPES))}, "
+        expected += "of which the first one returns at regular intervals"
+        check_that(isinstance(types, list), "layer_types", expected, types)
+        every = next((n for n in range(1, len(types)) if types[n] == _LAYER_TYPES[0]), len(types))
+        regular = [_LAYER_TYPES[number % every > 0] for number in range(len(types))]
+        is_complete = len(types) == fields.get("num_hidden_layers", len(types))
+        check_that(is_complete and types == regular, "layer_types", expected, types)
+        fields["global_attn_every_n_layers"] = max(every, 1)
+    if (rotary := fields.get("rope_parameters")) is not None:
+        is_plain = isinstance(rotary, dict) and all(
+            name in _THETAS
+            and isinstance(one, dict)
+            and one.keys() <= {"rope_type", "rope_theta"}
+            and one.get("rope_type", "default") == "default"
+            for name, one in rotary.items()
         )
-        return [f"LABEL_{index}" for index in range(number)]
-    names = id2label if isinstance(id2label, dict) else {}
-    labels = [names.get(str(number)) for number in range(len(names))]
-    are_strings = bool(labels) and all(isinstance(label, str) for label in labels)
-    expected = "an object with a string for each of the ids 0, 1, 2 and so on"
-    check_that(are_strings, "id2label", expected, id2label)
-    return cast(list[str], labels)
+        expected = f'an object with {_LAYER_TYPES}, each with the rope_type "default"'
+        check_that(is_plain, "rope_parameters", expected, rotary)
+        found = {name: one["rope_theta"] for name, one in rotary.items() if "rope_theta" in one}
+        fields |= {_THETAS[name]: theta for name, theta in found.items()}
+    return fields

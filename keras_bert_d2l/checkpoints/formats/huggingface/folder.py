@@ -3,18 +3,18 @@
 `pytorch_model.bin` and `tf_model.h5` can also be read.
 
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
-`BertForPreTraining`, and the architectures with a task head. A task model is written as the
-corresponding architecture. A `BERTModel` is written as the architecture with the same
-heads, without those that its checkpoint lacked.
+`BertForPreTraining`, the architectures with a task head, and those of BERT's relatives in
+`model_types.py`. A task model is written as the corresponding architecture. A `BERTModel` is
+written as the architecture with the same heads, without those that its checkpoint lacked.
 
-Source: github.com/huggingface/transformers, `models/bert`.
+Source: github.com/huggingface/transformers, `models/`.
 """
 
 import dataclasses
 import os
 import pathlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from keras_bert_d2l.checkpoints.array_files import (
     shard_files,
     write_safetensors,
 )
-from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     embedding_fields,
@@ -32,15 +31,14 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     task_fields,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
-    ARCHITECTURES,
     CONFIG_FILE,
-    config_fields,
+    class_without_task,
     config_from_json,
     config_to_dict,
-    head_name,
-    task_of,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task_of
 from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES, ModelType
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
     read_cross_encoder,
@@ -55,21 +53,22 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
     with_torch_names,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
+    current_names,
+    join_parts,
+    signature,
+    split_joined,
+    table,
+)
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE as BERT_CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import RENAME_CONFIG, SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
-    POSITIONS,
-    SWAPPED,
-    SWAPPED_TRANSPOSED,
-    TORCH_ENDINGS,
-    TRANSPOSED,
-    Names,
-    Row,
+    HEAD_NAMES,
     check_extent,
-    expand,
     first_few,
+    part_of,
     stored_weights,
     without_prefix,
     wrapper_prefix,
@@ -101,72 +100,9 @@ _REMEDIES = {  # for the weights of other programs, by the ending of their files
     ".onnx": "Load the checkpoint that it was exported from, or run it with onnxruntime.",
     **dict.fromkeys((".gguf", ".tflite"), "Load the checkpoint that it was converted from."),
 }
-_MLM_BIAS, _DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
-_DECODER = "cls.predictions.decoder.weight"
-_TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
-_NAMES: Names = {
-    "encoder/token_embedding": "bert.embeddings.word_embeddings",
-    "encoder/segment_embedding": "bert.embeddings.token_type_embeddings",
-    "encoder/pos_embedding": ("bert.embeddings.position_embeddings.weight", POSITIONS),
-    "encoder/embedding_ln": "bert.embeddings.LayerNorm",
-    "encoder/blk_{}/attention/W_q": "bert.encoder.layer.{}.attention.self.query",
-    "encoder/blk_{}/attention/W_k": "bert.encoder.layer.{}.attention.self.key",
-    "encoder/blk_{}/attention/W_v": "bert.encoder.layer.{}.attention.self.value",
-    "encoder/blk_{}/attention/W_o": "bert.encoder.layer.{}.attention.output.dense",
-    "encoder/blk_{}/addnorm1/ln": "bert.encoder.layer.{}.attention.output.LayerNorm",
-    "encoder/blk_{}/ffn/dense1": "bert.encoder.layer.{}.intermediate.dense",
-    "encoder/blk_{}/ffn/dense2": "bert.encoder.layer.{}.output.dense",
-    "encoder/blk_{}/addnorm2/ln": "bert.encoder.layer.{}.output.LayerNorm",
-    "hidden": "bert.pooler.dense",
-    "mlm/mlp/dense": "cls.predictions.transform.dense",
-    "mlm/mlp/ln": "cls.predictions.transform.LayerNorm",
-    "mlm/mlp/logits/kernel": (_DECODER, TRANSPOSED),
-    "mlm/mlp/logits/bias": _MLM_BIAS,
-    "mlm/bias": _MLM_BIAS,
-    "nsp/dense/kernel": ("cls.seq_relationship.weight", SWAPPED_TRANSPOSED),
-    "nsp/dense/bias": ("cls.seq_relationship.bias", SWAPPED),
-}
-# Constant buffers that old versions stored like weights.
-_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-_SIGNATURE = r"(?:bert\.)?embeddings\.word_embeddings\.weight"
-_IN_BERT = ("embeddings.", "encoder.", "pooler.")
 
 
-def table(config: BERTConfig, task: ConfigDict | None) -> list[Row]:
-    """Return a row for every weight, with the name that transformers writes."""
-    head = head_name(task) if task else None
-    names = {**_NAMES, "head": head} if head else _NAMES
-    return expand(config, names, TORCH_ENDINGS, parts_of(task))
-
-
-def current_names(stored: NamedArrays, prefix: str = "") -> dict[str, str]:
-    """Map the name that transformers writes today to the name in a file, for each weight.
-
-    Old files use `gamma` and `beta` for the weight and bias of a normalization, and may contain
-    constant buffers. Files of a bare `BertModel` omit the prefix `bert.`, and a wrapper may have
-    added one of its own.
-    """
-    names = {}
-    for stored_name in stored.shapes:
-        name = stored_name.replace("LayerNorm.gamma", "LayerNorm.weight")
-        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            name = f"bert.{name}" if name.startswith(_IN_BERT) else name
-        if name in stored.shapes:  # a second array of the same name is not a weight of the model
-            name = stored_name
-        if name not in _BUFFERS:
-            names[name] = stored_name
-    # In files with both biases of the MLM head, they are equal, or only that of the decoder takes
-    # effect.
-    if _DECODER_BIAS in names:
-        names[_MLM_BIAS] = names.pop(_DECODER_BIAS)
-    if _DECODER in names and _TOKEN_EMBEDDING not in names:  # tied weights may be stored once
-        names[_TOKEN_EMBEDDING] = names.pop(_DECODER)
-    return names
-
-
-def open_weights(path: pathlib.Path) -> NamedArrays:
+def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
     """Open the weights of a folder: one file, or several with an index.
 
     The first of safetensors, PyTorch and TensorFlow that the folder has is opened.
@@ -184,7 +120,7 @@ def open_weights(path: pathlib.Path) -> NamedArrays:
             is_one = has_file(path / file)
             stored = open_files([path / file]) if is_one else _open_shards(path / index, open_files)
             is_tensorflow = file == _TF_FILE or has_tensorflow_names(stored)
-            return with_torch_names(stored) if is_tensorflow else stored
+            return with_torch_names(stored, kind) if is_tensorflow else stored
     for file, endings in _OTHER_NAMES.items():
         found = [other.name for other in path.iterdir() if other.suffix in endings]
         if found:
@@ -265,43 +201,43 @@ def describe(
     if not has_file(file := folder / CONFIG_FILE):
         remedy = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
         raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {remedy}")
-    config = config_from_json(file)
-    stored = open_weights(folder)
-    prefix, others = wrapper_prefix(stored, _SIGNATURE), stored.metadata.get(NOT_READ)
-    names = current_names(stored, prefix)
+    config, kind = config_from_json(file)
+    stored = split_joined(open_weights(folder, kind))
+    prefix = wrapper_prefix(stored, signature(kind))
+    names = current_names(stored, kind, prefix)
+    unread = [name for name in names if name.partition(".")[0] == kind.unread]
+    names = {name: old for name, old in names.items() if name not in unread}
     arrays = stored.select(names)
     check_extent(config, arrays)
     with errors_naming(file):
         fields = read_json_object(file) | read_cross_encoder(path)
-        task = task_of(fields, arrays.shapes, arrays.source, stored.metadata.get(CLASS))
-    has_mlm, has_nsp, has_pooler = (
-        any(name.startswith(beginning) for name in names)
-        for beginning in ("cls.predictions.", "cls.seq_relationship.", "bert.pooler.")
-    )
-    has_no_pooler = task is not None and "hidden" not in parts_of(task)
-    if has_no_pooler:  # transformers 3 stored an unused one
-        names = {name: old for name, old in names.items() if not name.startswith("bert.pooler.")}
-    if has_no_pooler or (has_mlm and not has_nsp and not has_pooler):
-        config = dataclasses.replace(config, pooler=False, next_sentence=False)
-    if config.tie_embeddings and _DECODER in names:
-        if _is_copy_of_embedding(arrays):
-            del names[_DECODER]
+        task = task_of(fields, kind, arrays.shapes, arrays.source, stored.metadata.get(CLASS))
+    config, heads = _with_stored_heads(config, kind, names, task)
+    if task is not None:  # old versions stored a pooler that is not used
+        own = {row.theirs for row in table(config, task, kind)}
+        pooler = {row.theirs for row in table(config, None, kind) if part_of(row.ours) == "hidden"}
+        names = {name: old for name, old in names.items() if name not in pooler - own}
+    if config.tie_embeddings and kind.decoder in names:
+        if _is_copy_of_embedding(arrays, kind):
+            del names[kind.decoder]
         else:
-            config = _untied(config, file)
-    architecture = ARCHITECTURES[has_mlm, has_nsp]
+            config = _untied(config, kind, file)
     if task is not None:
-        (architecture,) = config_fields(task)["architectures"]
+        architecture = layers_of(task, kind).architecture
+    else:
+        architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
     embedding = None if task else read_pooling(path)
     if embedding is not None:
         embedding["long_texts"] = fields.get("long_texts", "cut")
         if (embedding["max_len"] or config.max_len) >= config.max_len:
             embedding["max_len"] = None
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
+    others = first_few(unread) or stored.metadata.get(NOT_READ)
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}"
         + (f" (without the weights of other layers: {others})" if others else ""),
         config=config,
-        table=table(config, task),
+        table=table(config, task, kind),
         arrays=stored.select(names),
         vocab=vocab,
         tokenizer_options=options,
@@ -309,6 +245,20 @@ def describe(
         unsupported=unsupported,
         embedding=embedding,
     )
+
+
+def _with_stored_heads(
+    config: BERTConfig, kind: ModelType, names: Collection[str], task: ConfigDict | None
+) -> tuple[BERTConfig, set[str]]:
+    """Return the architecture with the heads that a file has, and the parts of a BERT in it."""
+    parts = {part_of(row.ours) for row in table(config, None, kind) if row.theirs in names}
+    without = dataclasses.replace(config, pooler=False, next_sentence=False)
+    if task is not None:
+        return (config if "hidden" in parts_of(task, config) else without), parts
+    if kind.base == "bert":
+        return (without if parts & HEAD_NAMES.keys() == {"mlm"} else config), parts
+    has_nsp = config.next_sentence and "nsp" in parts
+    return dataclasses.replace(config, next_sentence=has_nsp), parts
 
 
 def write(
@@ -341,46 +291,41 @@ def write(
         ValueError: Hugging Face's BERT cannot express the model. The message names the field.
     """
     config, task = model.bert_config, task_fields(model)
+    fields = config_to_dict(config, task, vocab)
+    kind = MODEL_TYPES[fields["model_type"]]
+    rows = table(config, task, kind)
+    weights = join_parts(stored_weights(model, rows))
     if task is None:
-        fields = config_to_dict(config)
         has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads
-        fields["architectures"] = [ARCHITECTURES[has_mlm, has_nsp]]
-    else:  # a task model has no pretraining heads, so their options do not matter
-        _check_expressible(task)
-        config, embedding = foreign_config.without_heads(config), embedding_fields(model)
-        fields = config_to_dict(config) | config_fields(task)
-    weights = stored_weights(model, table(config, task))
-    if _DECODER in weights:  # transformers expects the bias of an untied head twice
-        weights[_DECODER_BIAS] = weights[_MLM_BIAS]
+        fields["architectures"] = [class_without_task(kind, has_mlm=has_mlm, has_nsp=has_nsp)]
+        pooler = [row.theirs for row in rows if part_of(row.ours) == "hidden"]
+        if not kind.has_pooler:  # only its task models have this layer
+            weights = {name: value for name, value in weights.items() if name not in pooler}
+    else:
+        embedding = embedding_fields(model)
+    if kind.decoder in weights:  # transformers expects the bias of an untied head twice
+        weights[kind.decoder_bias] = weights[kind.mlm_bias]
     if vocab is not None:
-        fields["pad_token_id"] = vocab.pad_id
         write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":
             fields["long_texts"] = embedding["long_texts"]
-    write_card(folder, fields)
+    write_card(folder, config, fields)
     write_json(folder / CONFIG_FILE, fields)
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def _is_copy_of_embedding(arrays: NamedArrays) -> bool:
-    have_one_shape = arrays.shapes[_DECODER] == arrays.shapes.get(_TOKEN_EMBEDDING)
-    return have_one_shape and np.array_equal(arrays.read(_DECODER), arrays.read(_TOKEN_EMBEDDING))
+def _is_copy_of_embedding(arrays: NamedArrays, kind: ModelType) -> bool:
+    decoder, embedding = kind.decoder, kind.token_embedding
+    have_one_shape = arrays.shapes[decoder] == arrays.shapes.get(embedding)
+    return have_one_shape and np.array_equal(arrays.read(decoder), arrays.read(embedding))
 
 
-def _check_expressible(task: ConfigDict) -> None:
-    if head_name(task) and task.get("pooling") == "mean":
-        raise ValueError(
-            f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
-            'pooling="mean". Save it in the native format, or export it as ONNX.'
-        )
-
-
-def _untied(config: BERTConfig, file: pathlib.Path) -> BERTConfig:
+def _untied(config: BERTConfig, kind: ModelType, file: pathlib.Path) -> BERTConfig:
     warnings.warn(
         f"{os.fspath(file)!r} ties the MLM head to the token embedding, but the weights contain a "
-        "different 'cls.predictions.decoder.weight'. The latter is used, as in transformers 5. "
+        f"different {kind.decoder!r}. The latter is used, as in transformers 5. "
         "Version 4 used the token embedding.",
         stacklevel=3,
     )

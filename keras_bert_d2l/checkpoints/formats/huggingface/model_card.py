@@ -6,17 +6,19 @@ Source: huggingface.co/docs/hub/model-cards.
 import json
 import pathlib
 
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import MODULES_FILE
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import CARD_FILE
 from keras_bert_d2l.tasks.task import tasks
 from keras_bert_d2l.types import ConfigDict
 
-_PIPELINES = {"BertForMaskedLM": "fill-mask", "BertForPreTraining": "fill-mask"}
+_PIPELINES = {"ForMaskedLM": "fill-mask", "ForPreTraining": "fill-mask"}  # by the end of a class
 _CARD = """\
 ---
 library_name: {library}
 {pipeline}tags:
-- bert
+- {model_type}
 - keras
 ---
 
@@ -29,11 +31,11 @@ A `{architecture}`, saved by [keras_bert_d2l](https://github.com/keras-bert-d2l/
 
 | part | size |
 |---|---|
-| blocks | {num_hidden_layers} |
-| width | {hidden_size} |
-| attention heads | {num_attention_heads} |
-| vocabulary | {vocab_size:,} |
-| tokens per text | {max_position_embeddings} |
+| blocks | {config.num_blks} |
+| width | {config.num_hiddens} |
+| attention heads | {config.num_heads} |
+| vocabulary | {config.vocab_size:,} |
+| tokens per text | {config.max_len} |
 {labels}
 ## Use in Keras
 
@@ -49,23 +51,26 @@ model = kb.load_task(kb.TextEmbedder, {name}).model
 vectors = kb.embed(model, ["a text"])"""
 
 
-def write_card(folder: pathlib.Path, fields: ConfigDict) -> None:
+def write_card(folder: pathlib.Path, config: BERTConfig, fields: ConfigDict) -> None:
     """Write the model card of a folder. The Hub itself shows how to use a model in PyTorch.
 
     Args:
         folder: The folder, whose name becomes the title. If it defines the embedding of a text,
             the card is for sentence-transformers.
+        config: The architecture.
         fields: The fields of `config.json`.
     """
     embeds_texts = (folder / MODULES_FILE).is_file()
     [architecture] = fields["architectures"]
     named = filter(None, (task.huggingface for task in tasks().values()))
-    pipelines = _PIPELINES | {one.architecture: one.pipeline for one in named}
-    pipeline = "sentence-similarity" if embeds_texts else pipelines.get(architecture)
+    pipelines = _PIPELINES | {one.architecture.removeprefix("Bert"): one.pipeline for one in named}
+    ending = architecture.removeprefix(MODEL_TYPES[fields["model_type"]].title)
+    pipeline = "sentence-similarity" if embeds_texts else pipelines.get(ending)
     in_keras = _EMBED_IN_KERAS if embeds_texts else _IN_KERAS
     labels = ", ".join(f"`{label}`" for label in fields.get("label2id", ()))
     text = _CARD.format(
-        **{name: value for name, value in fields.items() if not isinstance(value, dict)},
+        config=config,
+        model_type=fields["model_type"],
         title=folder.name,
         architecture=architecture,
         pipeline=f"pipeline_tag: {pipeline}\n" if pipeline else "",

@@ -24,18 +24,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import shown
 
 # Entries of the metadata: the weights of other layers, and the class of transformers.
 NOT_READ, CLASS = "not read", "class"
-_CLASS = re.compile(r"(?:.*/)?tf_bert_for_([a-z_]+?)(?:_\d+)?")  # the last scope, as Keras names it
+_CLASS = re.compile(r"(?:.*/)?tf[a-z_]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
 _OPTIMIZER = ("optimizer_weights/", "optimizer/vars/")
-_TOKEN_EMBEDDING = "bert.embeddings.word_embeddings.weight"
 _WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
-_PATH = re.compile(
-    r"(?:(?P<scopes>.*)/)?(?P<name>(?:bert|mlm___cls|nsp___cls|classifier|qa_outputs)/.*)"
-)
+_PATH = r"(?:(?P<scopes>.*)/)?(?P<name>(?:{})/.*)"  # from the first layer of the model on
+_FIRST = ("mlm___cls", "nsp___cls", "classifier", "qa_outputs", "sequence_summary")
 _WEIGHTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 _ATTRIBUTES = (  # in the second kind of file, and how the first one names them
@@ -62,7 +61,7 @@ def has_tensorflow_names(stored: NamedArrays) -> bool:
     return any(name.endswith(":0") for name in stored.shapes)
 
 
-def with_torch_names(stored: NamedArrays) -> NamedArrays:
+def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
     """Return the weights of a BERT with the names and the layouts that transformers writes today.
 
     Files have the token embedding twice if an MLM head shares it. When it is read, both are
@@ -70,12 +69,13 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
 
     Args:
         stored: The arrays of a file with the names of TensorFlow.
+        kind: The model type.
 
     Raises:
         ValueError: The file contains no BERT of transformers, or several.
     """
     named = {path: _named(path) for path in sorted(stored.shapes)}
-    scopes, paths = _one_model(stored, named)
+    scopes, paths = _one_model(stored, named, kind)
     layers = {path for path in named if not path.startswith(_OPTIMIZER)}
     metadata = {**stored.metadata, NOT_READ: first_few(layers.difference(*paths.values()))}
     firsts = {name: same[0] for name, same in paths.items()}
@@ -94,25 +94,30 @@ def with_torch_names(stored: NamedArrays) -> NamedArrays:
         return value.T if name in kernels else value
 
     if match := _CLASS.fullmatch(scopes):
-        metadata[CLASS] = f"BertFor{match[1].title().replace('_', '')}"
+        metadata[CLASS] = f"{kind.title}For{match[1].title().replace('_', '')}"
     ours = {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()}
     return dataclasses.replace(stored.select(firsts), shapes=ours, read=read, metadata=metadata)
 
 
-def _one_model(stored: NamedArrays, named: Mapping[str, str]) -> tuple[str, dict[str, list[str]]]:
+def _one_model(
+    stored: NamedArrays, named: Mapping[str, str], kind: ModelType
+) -> tuple[str, dict[str, list[str]]]:
     """Return the scopes of a BERT, and the paths of each weight by today's name."""
     models: dict[str, dict[str, list[str]]] = {}
+    theirs = [entry if isinstance(entry, str) else entry[0] for entry in kind.names.values()]
+    firsts = {name.partition(".")[0] for name in (*theirs, kind.base)}
+    pattern = re.compile(_PATH.format("|".join(sorted(firsts.union(_FIRST)))))
     for path, name in named.items():
-        match = _PATH.fullmatch(name)
+        match = pattern.fullmatch(name)
         if match and not path.startswith(_OPTIMIZER):
             scopes = (match["scopes"] or "").partition("/")[2]  # without the layer of Keras
             models.setdefault(scopes, {}).setdefault(_torch_name(match["name"]), []).append(path)
-    found = [model for model in models.items() if _TOKEN_EMBEDDING in model[1]]
+    found = [model for model in models.items() if kind.token_embedding in model[1]]
     if len(found) != 1:
         raise ValueError(
             f"{stored.source!r} contains {len(found) or 'no'} BERTs of transformers, whose token "
-            f"embedding is named '.../{_TOKEN_EMBEDDING.replace('.', '/')}:0'. Received: "
-            f"{first_few(stored.shapes)}. Save the weights of one `TFBertModel` alone: "
+            f"embedding is named '.../{kind.token_embedding.replace('.', '/')}:0'. Received: "
+            f"{first_few(stored.shapes)}. Save the weights of one `TF{kind.title}Model` alone: "
             "`model.save_pretrained(folder)`."
         )
     return found[0]

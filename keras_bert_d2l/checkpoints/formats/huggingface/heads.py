@@ -1,0 +1,224 @@
+"""The task of a checkpoint: its class in transformers, its head and its labels.
+
+Source: github.com/huggingface/transformers, `models/`;
+github.com/huggingface/sentence-transformers, `cross_encoder/`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
+from keras_bert_d2l.checkpoints.weights import first_few
+from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
+from keras_bert_d2l.tasks.task import AnyTask, HuggingFace, task_of_kind, tasks
+from keras_bert_d2l.types import ConfigDict
+
+_SINGLE, _REGRESSION = "single_label_classification", "regression"
+_DEFAULT_NUM_LABELS = 2
+_POOLING = "classifier_pooling"  # only ModernBERT has a choice
+# The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
+SCORE_FIELD = "sbert_ce_default_activation_function"
+LINEAR = "torch.nn.modules.linear.Identity"
+_SIGMOID = "torch.nn.modules.activation.Sigmoid"
+_SOFTMAX = "torch.nn.modules.activation.Softmax"
+
+
+class Layers(NamedTuple):
+    """Where transformers has the layers of a task model.
+
+    Attributes:
+        architecture: The class.
+        hidden: The layer between `[CLS]` and the head.
+        head: The head.
+    """
+
+    architecture: str
+    hidden: str
+    head: str
+
+
+def layers_of(task: ConfigDict, kind: ModelType) -> Layers:
+    """Return where transformers has the layers of a task model.
+
+    Raises:
+        ValueError: It has no model for the task.
+    """
+    return _layers_of(task_of_kind(task["kind"]), kind)
+
+
+def task_of(
+    fields: ConfigDict,
+    kind: ModelType,
+    shapes: Mapping[str, tuple[int, ...]],
+    source: str,
+    stored_class: str | None = None,
+) -> ConfigDict | None:
+    """Return the task of a checkpoint, or `None` for a BERT without a task.
+
+    Args:
+        fields: The fields of `config.json`.
+        kind: The model type.
+        shapes: The shapes of the weights by name.
+        source: The file of the weights, for messages.
+        stored_class: The class that the file of the weights names. `fields` may have that of the
+            model that it was fine-tuned from.
+
+    Raises:
+        ValueError: The task of the head is not supported, or a field is damaged.
+    """
+    known = [task for task in tasks().values() if task.huggingface and task.huggingface.head]
+    layers = {one.architecture: one for one in (_layers_of(task, kind) for task in known)}
+    found = {name.partition(".")[0] for name in shapes}
+    found &= {one.head.partition(".")[0] for one in layers.values()}
+    if not found:
+        return None
+    heads = [name for name in shapes if name.partition(".")[0] in found]
+    if stored_class in layers or (stored_class and fields.get("architectures") is None):
+        fields = {**fields, "architectures": [stored_class]}
+    match fields.get("architectures"):
+        case [str(architecture), *_]:
+            own = layers.get(architecture)
+        case _:
+            architecture, own = "", None
+    if not fields.get("architectures"):
+        classes = tuple(n for n, one in layers.items() if one.head.partition(".")[0] in found)
+        raise ValueError(
+            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
+            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
+            f"{classes}."
+        )
+    if own is None or found != {own.head.partition(".")[0]}:
+        raise ValueError(
+            f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
+            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(layers)}. "
+            f"To load the encoder alone, save it with transformers: `{kind.title}Model` (in "
+            f"TensorFlow, `TF{kind.title}Model`)`.from_pretrained(folder)"
+            ".save_pretrained(other_folder)`."
+        )
+    shape = shapes.get(f"{own.head}.bias", ())
+    fitting = [task for task in known if _layers_of(task, kind).architecture == architecture]
+    problem = ""
+    if len(fitting) > 1:  # such as classification and regression
+        problems = tuple(one for task in fitting for one in _names(task).problems)
+        problem = _problem_type(fields, len(_labels(fields, shape)), problems)
+        fitting = [task for task in fitting if problem in _names(task).problems]
+    model = fitting[0].model
+    values = {
+        "multi_label": problem in _names(fitting[0]).problems[1:],
+        "long_texts": fields.get("long_texts", "cut"),
+        "dropout": _dropout(fields, kind),
+        "pooling": _pooling(fields, kind),
+        "activation": _activation(fields, is_applied="activation" in model.fields),
+    }
+    if "labels" in model.fields:
+        values["labels"] = _labels(fields, shape)
+    named = {name: values[name] for name in model.fields}
+    return {"kind": model.__name__, **named}
+
+
+def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
+    """Return the fields of `config.json` that describe a task.
+
+    Raises:
+        ValueError: transformers has no model for the task, or its head reads something else.
+    """
+    names = _names(task_of_kind(task["kind"]))
+    fields: ConfigDict = {"architectures": [layers_of(task, kind).architecture]}
+    if "labels" in task:
+        fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
+        fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
+    if "dropout" in task:
+        fields[kind.dropout[0]] = task["dropout"]
+    if names.head and "pooling" in task and _POOLING in kind.ignored:
+        fields[_POOLING] = task["pooling"]
+    elif names.head and task.get("pooling") == "mean":
+        raise ValueError(
+            f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
+            'pooling="mean". Save it in the native format, or export it as ONNX.'
+        )
+    if task.get("long_texts", "cut") != "cut":
+        fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
+    if "activation" in task:
+        fields[SCORE_FIELD] = LINEAR if task["activation"] == "linear" else _SIGMOID
+    if names.problems:
+        fields["problem_type"] = names.problems[task.get("multi_label", False)]
+    return fields
+
+
+def _names(task: AnyTask) -> HuggingFace:
+    """Return what transformers calls a model for a task.
+
+    Raises:
+        ValueError: It has no such model.
+    """
+    if task.huggingface is None:
+        raise ValueError(
+            f"Hugging Face's format has no model for the task {task.name!r}. Choose another format."
+        )
+    return task.huggingface
+
+
+def _layers_of(task: AnyTask, kind: ModelType) -> Layers:
+    names = _names(task)
+    ending = names.architecture.removeprefix("Bert")
+    usual = (str(kind.names["hidden"]), names.head)
+    return Layers(kind.title + ending, *kind.heads.get(ending, usual))
+
+
+def _dropout(fields: ConfigDict, kind: ModelType) -> object:
+    """Return the rate of the dropout before a head: that of the encoder unless it has its own."""
+    name, default = kind.dropout
+    rate = fields.get(name, default)
+    of_encoder = {ours: (name, default) for name, (ours, default) in kind.fields.items()}
+    return fields.get(*of_encoder["dropout"]) if rate is None else rate
+
+
+def _pooling(fields: ConfigDict, kind: ModelType) -> object:
+    pooling = fields.get(_POOLING, "cls") if _POOLING in kind.ignored else "cls"
+    return check_choice(_POOLING, pooling, ("cls", "mean"))
+
+
+def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
+    """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
+
+    Raises:
+        ValueError: The task does not support it.
+    """
+    encoder = fields.get("sentence_transformers")
+    found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
+    found = found or fields.get(SCORE_FIELD)
+    if not found and encoder and is_applied:  # as in a `CrossEncoder` with one label
+        found = _SIGMOID
+    names = {None: "linear", LINEAR: "linear", _SIGMOID: "sigmoid"}
+    if not is_applied:  # the scores are probabilities, whatever it is
+        names = {None: "linear", LINEAR: "linear", _SOFTMAX: "linear"}
+    if not isinstance(found, str | None) or found not in names:
+        raise wrong(SCORE_FIELD, f"one of {tuple(names)}", found)
+    return names[found]
+
+
+def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -> str:
+    problem = fields.get("problem_type")
+    if problem is None:  # same rule as transformers for a first batch of integer labels
+        return _REGRESSION if num_labels == 1 else _SINGLE
+    return str(check_choice("problem_type", problem, known))
+
+
+def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
+    """Return the label names in the order of their ids. `shape` is that of the head's bias."""
+    id2label = fields.get("id2label")
+    if id2label is None:
+        number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
+        check_that(
+            (number,) == shape,
+            "num_labels",
+            f"the number of outputs of the head, whose bias has the shape {shape}",
+            number,
+        )
+        return [f"LABEL_{index}" for index in range(number)]
+    names = id2label if isinstance(id2label, dict) else {}
+    labels = [names.get(str(number)) for number in range(len(names))]
+    are_strings = bool(labels) and all(isinstance(label, str) for label in labels)
+    expected = "an object with a string for each of the ids 0, 1, 2 and so on"
+    check_that(are_strings, "id2label", expected, id2label)
+    return cast(list[str], labels)

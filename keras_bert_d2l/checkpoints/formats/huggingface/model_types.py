@@ -1,0 +1,421 @@
+"""BERT and its relatives in transformers: their classes, fields of `config.json` and weights.
+
+Source: github.com/huggingface/transformers, in `models/` the configuration and the modeling file
+of each `model_type`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from keras_bert_d2l.checkpoints.formats.foreign_config import GOOGLE_FIELDS, FieldTable
+from keras_bert_d2l.checkpoints.weights import (
+    POSITIONS,
+    SWAPPED,
+    SWAPPED_TRANSPOSED,
+    TRANSPOSED,
+    Names,
+)
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.types import ConfigDict
+
+
+class ModelType(NamedTuple):
+    """A `model_type` of transformers.
+
+    Attributes:
+        title: The beginning of the names of its classes.
+        base: The name of the encoder in its classes with a head.
+        fields: Its fields in `config.json`, with ours and the defaults for files that omit them.
+        names: Its names of our layers and weights.
+        values: The fields of a `BERTConfig` that all its models share.
+        fixed: The supported values of fields that change outputs, the default first.
+        ignored: Fields without effect on outputs that other types do not have.
+        heads: Its layers for `hidden` and `head`, by the end of the class's name. Other classes
+            have the layer of `names` and the head of the task.
+        dropout: The field for the dropout before a head, and its default. `None`: the dropout of
+            the encoder.
+        has_pooler: Whether its class without a head has the layer `hidden`.
+        unread: A head that no model of this package has.
+    """
+
+    title: str
+    base: str
+    fields: FieldTable
+    names: Names
+    values: ConfigDict
+    fixed: Mapping[str, tuple[object, ...]] = {}
+    ignored: str = ""
+    heads: Mapping[str, tuple[str, str]] = {}
+    dropout: tuple[str, float | None] = ("classifier_dropout", None)
+    has_pooler: bool = True
+    unread: str | None = None
+
+    @property
+    def token_embedding(self) -> str:
+        """The name of the token embedding."""
+        return f"{self.names['encoder/token_embedding']}.weight"
+
+    @property
+    def decoder(self) -> str:
+        """The name of the output kernel of the MLM head, which is tied to the token embedding."""
+        return self.names["mlm/mlp/logits/kernel"][0]
+
+    @property
+    def decoder_bias(self) -> str:
+        """The name of the bias of the same layer, which is not that of the head in all types."""
+        return f"{self.decoder.rpartition('.')[0]}.bias"
+
+    @property
+    def mlm_bias(self) -> str:
+        """The name of the bias of the MLM head."""
+        return str(self.names["mlm/bias"])
+
+
+def _mlm(dense: str, norm: str, decoder: str, bias: str = "") -> Names:
+    """Return the names of an MLM head, whose bias is that of the decoder unless it has a name."""
+    bias = bias or f"{decoder}.bias"
+    return {
+        "mlm/mlp/dense": dense,
+        "mlm/mlp/ln": norm,
+        "mlm/mlp/logits/kernel": (f"{decoder}.weight", TRANSPOSED),
+        "mlm/mlp/logits/bias": bias,
+        "mlm/bias": bias,
+    }
+
+
+def _encoder(base: str, block: str, layers: Mapping[str, str]) -> Names:
+    """Return the names of an encoder with the embeddings of BERT.
+
+    Args:
+        base: The name of the encoder.
+        block: The name of a block, with `{}` for its index.
+        layers: The names of the layers inside a block, by ours.
+    """
+    embeddings = f"{base}.embeddings"
+    return {
+        "encoder/token_embedding": f"{embeddings}.word_embeddings",
+        "encoder/segment_embedding": f"{embeddings}.token_type_embeddings",
+        "encoder/pos_embedding": (f"{embeddings}.position_embeddings.weight", POSITIONS),
+        "encoder/embedding_ln": f"{embeddings}.LayerNorm",
+        **{f"encoder/blk_{{}}/{ours}": f"{base}.{block}.{name}" for ours, name in layers.items()},
+    }
+
+
+def _of_bert(base: str) -> Names:
+    """Return the names of an encoder that has the same layers as BERT."""
+    own = "attention.self"
+    layers = {
+        "attention/W_q": f"{own}.query",
+        "attention/W_k": f"{own}.key",
+        "attention/W_v": f"{own}.value",
+        "attention/W_o": "attention.output.dense",
+        "addnorm1/ln": "attention.output.LayerNorm",
+        "ffn/dense1": "intermediate.dense",
+        "ffn/dense2": "output.dense",
+        "addnorm2/ln": "output.LayerNorm",
+    }
+    return {**_encoder(base, "encoder.layer.{}", layers), "hidden": f"{base}.pooler.dense"}
+
+
+_ACTIVATION = {"hidden_act": ("activation", "gelu")}
+_TIED = {"tie_word_embeddings": ("tie_embeddings", True)}
+_ABSOLUTE: Mapping[str, tuple[object, ...]] = {"position_embedding_type": ("absolute", None)}
+
+
+def _fields(vocab_size: int, **others: tuple[str, object]) -> FieldTable:
+    """Return the fields of a type, most of which have the names and defaults of BERT."""
+    return {
+        "vocab_size": ("vocab_size", vocab_size),
+        **GOOGLE_FIELDS,
+        "type_vocab_size": ("num_segments", 2),
+        "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
+        **_ACTIVATION,
+        **_TIED,
+        **others,
+    }
+
+
+_BERT = ModelType(
+    title="Bert",
+    base="bert",
+    fields=_fields(30522),
+    names={
+        **_of_bert("bert"),
+        **_mlm(
+            *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+            *("cls.predictions.decoder", "cls.predictions.bias"),
+        ),
+        "nsp/dense/kernel": ("cls.seq_relationship.weight", SWAPPED_TRANSPOSED),
+        "nsp/dense/bias": ("cls.seq_relationship.bias", SWAPPED),
+    },
+    values={},
+    fixed=_ABSOLUTE,
+    ignored="pad_token_id",
+)
+
+_LM_HEAD = _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
+_OUT_PROJ = ("classifier.dense", "classifier.out_proj")
+_ROBERTA = ModelType(
+    title="Roberta",
+    base="roberta",
+    fields=_fields(50265, pad_token_id=("pad_id", 1)),
+    names={**_of_bert("roberta"), **_LM_HEAD},
+    values={"mlm_activation": "gelu"},
+    fixed=_ABSOLUTE,
+    heads={"ForSequenceClassification": _OUT_PROJ},
+)
+_CAMEMBERT = _ROBERTA._replace(
+    title="Camembert", fields={**_ROBERTA.fields, "vocab_size": ("vocab_size", 30522)}
+)
+
+_DISTILBERT = ModelType(
+    title="DistilBert",
+    base="distilbert",
+    fields={
+        "vocab_size": ("vocab_size", 30522),
+        "dim": ("num_hiddens", 768),
+        "hidden_dim": ("ffn_num_hiddens", 3072),
+        "n_heads": ("num_heads", 12),
+        "n_layers": ("num_blks", 6),
+        "dropout": ("dropout", 0.1),
+        "attention_dropout": ("attention_dropout", 0.1),
+        "max_position_embeddings": ("max_len", 512),
+        "initializer_range": ("initializer_range", 0.02),
+        "activation": ("activation", "gelu"),
+        **_TIED,
+        "pad_token_id": ("pad_id", 0),
+    },
+    names={
+        **_encoder(
+            "distilbert",
+            "transformer.layer.{}",
+            {
+                "attention/W_q": "attention.q_lin",
+                "attention/W_k": "attention.k_lin",
+                "attention/W_v": "attention.v_lin",
+                "attention/W_o": "attention.out_lin",
+                "addnorm1/ln": "sa_layer_norm",
+                "ffn/dense1": "ffn.lin1",
+                "ffn/dense2": "ffn.lin2",
+                "addnorm2/ln": "output_layer_norm",
+            },
+        ),
+        "hidden": "pre_classifier",
+        **_mlm("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    },
+    values={"num_segments": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
+    ignored="qa_dropout sinusoidal_pos_embds tie_weights_",
+    dropout=("seq_classif_dropout", 0.2),
+    has_pooler=False,
+)
+
+_ELECTRA = ModelType(
+    title="Electra",
+    base="electra",
+    fields=_fields(
+        30522,
+        embedding_size=("embedding_width", 128),
+        hidden_size=("num_hiddens", 256),
+        num_attention_heads=("num_heads", 4),
+        intermediate_size=("ffn_num_hiddens", 1024),
+        pad_token_id=("pad_id", 0),
+    ),
+    names={
+        **_of_bert("electra"),
+        "encoder/embedding_projection": "electra.embeddings_project",
+        "hidden": "classifier.dense",
+        **_mlm(
+            *("generator_predictions.dense", "generator_predictions.LayerNorm"),
+            "generator_lm_head",
+        ),
+    },
+    values={"mlm_activation": "gelu", "pooler_activation": "gelu"},
+    fixed={
+        **_ABSOLUTE,
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+    },
+    ignored="summary_first_dropout summary_last_dropout",
+    heads={
+        "ForSequenceClassification": _OUT_PROJ,
+        "ForMultipleChoice": ("sequence_summary.summary", "classifier"),
+    },
+    has_pooler=False,
+    unread="discriminator_predictions",
+)
+
+_MPNET = ModelType(
+    title="MPNet",
+    base="mpnet",
+    fields={name: x for name, x in _fields(30527).items() if name != "type_vocab_size"},
+    names={
+        **_encoder(
+            "mpnet",
+            "encoder.layer.{}",
+            {
+                "attention/W_q": "attention.attn.q",
+                "attention/W_k": "attention.attn.k",
+                "attention/W_v": "attention.attn.v",
+                "attention/W_o": "attention.attn.o",
+                "addnorm1/ln": "attention.LayerNorm",
+                "ffn/dense1": "intermediate.dense",
+                "ffn/dense2": "output.dense",
+                "addnorm2/ln": "output.LayerNorm",
+            },
+        ),
+        "encoder/relative_bias": "mpnet.encoder.relative_attention_bias",
+        "hidden": "mpnet.pooler.dense",
+        **_LM_HEAD,
+    },
+    # The code of transformers has the same numbers, whatever the file has.
+    values={"num_segments": 0, "mlm_activation": "gelu", "pad_id": 1, "relative_buckets": 32},
+    fixed={"pad_token_id": (1,), "relative_attention_num_buckets": (32,)},
+    heads={"ForSequenceClassification": _OUT_PROJ},
+)
+
+_ALBERT = ModelType(
+    title="Albert",
+    base="albert",
+    fields=_fields(
+        30000,
+        embedding_size=("embedding_width", 128),
+        hidden_size=("num_hiddens", 4096),
+        num_attention_heads=("num_heads", 64),
+        intermediate_size=("ffn_num_hiddens", 16384),
+        hidden_dropout_prob=("dropout", 0.0),
+        attention_probs_dropout_prob=("attention_dropout", 0.0),
+        hidden_act=("activation", "gelu_new"),
+        pad_token_id=("pad_id", 0),
+    ),
+    names={
+        **_encoder(
+            "albert",
+            "encoder.albert_layer_groups.0.albert_layers.{}",
+            {
+                "attention/W_q": "attention.query",
+                "attention/W_k": "attention.key",
+                "attention/W_v": "attention.value",
+                "attention/W_o": "attention.dense",
+                "addnorm1/ln": "attention.LayerNorm",
+                "ffn/dense1": "ffn",
+                "ffn/dense2": "ffn_output",
+                "addnorm2/ln": "full_layer_layer_norm",
+            },
+        ),
+        "encoder/embedding_projection": "albert.encoder.embedding_hidden_mapping_in",
+        "hidden": "albert.pooler",
+        **_mlm(
+            *("predictions.dense", "predictions.LayerNorm"),
+            *("predictions.decoder", "predictions.bias"),
+        ),
+        "nsp/dense/kernel": ("sop_classifier.classifier.weight", SWAPPED_TRANSPOSED),
+        "nsp/dense/bias": ("sop_classifier.classifier.bias", SWAPPED),
+    },
+    values={"shared_blocks": True},
+    fixed={**_ABSOLUTE, "num_hidden_groups": (1,), "inner_group_num": (1,)},
+    ignored="down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
+    dropout=("classifier_dropout_prob", 0.1),
+)
+
+_QKV = "model.layers.{}.attn.Wqkv.weight"
+_PREDICTION = ("head.dense", "classifier")
+_MODERNBERT = ModelType(
+    title="ModernBert",
+    base="model",
+    fields={
+        "vocab_size": ("vocab_size", 50368),
+        "hidden_size": ("num_hiddens", 768),
+        "intermediate_size": ("ffn_num_hiddens", 1152),
+        "num_attention_heads": ("num_heads", 12),
+        "num_hidden_layers": ("num_blks", 22),
+        "attention_dropout": ("attention_dropout", 0.0),
+        "embedding_dropout": ("embedding_dropout", 0.0),
+        "mlp_dropout": ("ffn_dropout", 0.0),
+        "max_position_embeddings": ("max_len", 8192),
+        "initializer_range": ("initializer_range", 0.02),
+        "norm_eps": ("layer_norm_epsilon", 1e-5),
+        "hidden_activation": ("activation", "gelu"),
+        "classifier_activation": ("pooler_activation", "gelu"),
+        "local_attention": ("local_attention", 128),
+        "global_attn_every_n_layers": ("global_attention_every", 3),
+        "global_rope_theta": ("rope_theta", 160000.0),
+        "local_rope_theta": ("local_rope_theta", 10000.0),
+        **_TIED,
+        "pad_token_id": ("pad_id", 50283),
+    },
+    names={
+        "encoder/token_embedding": "model.embeddings.tok_embeddings",
+        "encoder/embedding_ln": "model.embeddings.norm",
+        **{
+            f"encoder/blk_{{}}/attention/W_{letter}/kernel": (f"{_QKV}[{part}]", TRANSPOSED)
+            for part, letter in enumerate("qkv")
+        },
+        "encoder/blk_{}/attention/W_o": "model.layers.{}.attn.Wo",
+        "encoder/blk_{}/addnorm1/ln": "model.layers.{}.attn_norm",
+        "encoder/blk_{}/ffn/dense1": "model.layers.{}.mlp.Wi",
+        "encoder/blk_{}/ffn/dense2": "model.layers.{}.mlp.Wo",
+        "encoder/blk_{}/addnorm2/ln": "model.layers.{}.mlp_norm",
+        "encoder/final_ln": "model.final_norm",
+        "hidden": "hidden.dense",  # of a task model, it is `head.dense`, as in the MLM head
+        "hidden/ln": "hidden.norm",
+        **_mlm("head.dense", "head.norm", "decoder"),
+    },
+    values={
+        "positions": "rotary",
+        "num_segments": 0,
+        "dropout": 0.0,
+        "norm_first": True,
+        "skip_first_norm": True,
+        "final_norm": True,
+        "gated_ffn": True,
+        "bias_free": True,
+        "pooler_norm": True,
+    },
+    fixed={
+        "attention_bias": (False, None),
+        "classifier_bias": (False, None),
+        "mlp_bias": (False, None),
+        "norm_bias": (False, None),
+        "decoder_bias": (True,),
+    },
+    ignored="""
+        causal_mask classifier_pooling cls_token_id deterministic_flash_attn
+        initializer_cutoff_factor
+        layer_norm_eps layer_types position_embedding_type reference_compile repad_logits_with_grad
+        rope_parameters sparse_pred_ignore_index sparse_prediction
+    """,
+    heads={
+        "ForSequenceClassification": _PREDICTION,
+        "ForTokenClassification": _PREDICTION,
+        "ForQuestionAnswering": _PREDICTION,
+        "ForMultipleChoice": _PREDICTION,
+    },
+    dropout=("classifier_dropout", 0.0),
+    has_pooler=False,
+)
+
+MODEL_TYPES = {
+    "bert": _BERT,
+    "distilbert": _DISTILBERT,
+    "electra": _ELECTRA,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _CAMEMBERT._replace(title="XLMRoberta"),
+    "camembert": _CAMEMBERT,
+    "mpnet": _MPNET,
+    "albert": _ALBERT,
+    "modernbert": _MODERNBERT,
+}
+
+
+def model_type_of(config: BERTConfig) -> str:
+    """Return the `model_type` whose models have an architecture, or come closest to it."""
+    signs = {
+        "modernbert": config.positions == "rotary",
+        "albert": config.shared_blocks,
+        "mpnet": config.relative_buckets > 0,
+        "roberta": config.first_position_id > 0,
+        "distilbert": config.num_segments == 0,
+        "electra": config.pooler_activation == "gelu",
+    }
+    return next((name for name, has_sign in signs.items() if has_sign), "bert")

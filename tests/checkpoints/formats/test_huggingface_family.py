@@ -1,0 +1,227 @@
+"""The relatives of BERT in transformers 5, as `scripts/originals/family.py` wrote them."""
+
+import dataclasses
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.detection import open_checkpoint
+from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json, config_to_dict
+from tests.nightly import nightly_except
+
+ORIGINALS = Path(__file__).parent / "originals/family"
+TASKS = {
+    "ForSequenceClassification": kb.SequenceClassifier,
+    "ForTokenClassification": kb.TokenClassifier,
+    "ForQuestionAnswering": kb.QuestionAnswerer,
+    "ForMultipleChoice": kb.MultipleChoice,
+}
+RELATIVES = "albert camembert distilbert electra modernbert mpnet roberta xlm-roberta".split()
+MODELS = [(name, ending) for name in RELATIVES for ending in ("Model", "ForMaskedLM", *TASKS)]
+MODELS += [("albert", "ForPreTraining"), ("electra", "ForPreTraining")]
+DAILY = [("albert", "ForPreTraining"), ("mpnet", "Model"), ("modernbert", "ForMaskedLM")]
+DAILY += [(name, "ForSequenceClassification") for name in ("distilbert", "roberta")]
+
+
+@pytest.fixture(scope="session")
+def originals(tmp_path_factory):
+    """Return a function that unpacks the folders of a model type."""
+    folder = tmp_path_factory.mktemp("family")
+
+    def unpacked(name):
+        if not (folder / name).exists():
+            zipfile.ZipFile(ORIGINALS / f"{name}.zip").extractall(folder / name)
+        return folder / name
+
+    return unpacked
+
+
+def outputs_of(model, inputs):
+    """Return what a model computes for stored inputs, with the names of transformers."""
+    tokens, mask = inputs["input_ids"], inputs["attention_mask"]
+    batch = tokens, inputs.get("token_type_ids"), mask.sum(-1)
+    if isinstance(model, kb.QuestionAnswerer):
+        return {f"{end}_logits": x for end, x in model(*batch).items()}
+    if not isinstance(model, kb.BERTModel):
+        return {"logits": model(*batch)}
+    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
+    encoded, mlm, nsp = model(*batch, positions)
+    pooled = None if model.hidden is None else model.hidden(encoded[:, 0])
+    heads = {"logits": mlm, "prediction_logits": mlm, "sop_logits": nsp}
+    if nsp is not None:
+        heads["sop_logits"] = nsp[:, ::-1]
+    return {"last_hidden_state": encoded, "pooler_output": pooled, **heads}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", nightly_except(DAILY, MODELS), ids=" ".join)
+def test_outputs_equal_those_of_the_original_and_weights_are_written_back(
+    which, originals, tmp_path
+):
+    name, ending = which
+    folder = originals(name) / ending
+    model = kb.load_pretrained(folder, verbose=False).model
+    assert type(model) is TASKS.get(ending, kb.BERTModel)
+    stored = np.load(originals(name) / "outputs.npz")
+    stored = {key.partition("/")[2]: stored[key] for key in stored if key.startswith(f"{ending}/")}
+    found, compared = outputs_of(model, stored), 0
+    if (name, ending) != ("electra", "ForPreTraining"):  # its head is not read
+        for key in found.keys() & stored.keys():
+            is_token = stored["attention_mask"].astype(bool)
+            is_token = is_token if stored[key].shape[:2] == is_token.shape else ...
+            np.testing.assert_allclose(
+                np.asarray(found[key])[is_token], stored[key][is_token], rtol=0, atol=1e-5
+            )
+            compared += 1
+        assert compared
+    kb.save_pretrained(model, tmp_path / "ours", format="huggingface")
+    theirs, ours = (
+        open_safetensors([path / "model.safetensors"]) for path in (folder, tmp_path / "ours")
+    )
+    names = {key: ".".join(key.split(".")[1:]) for key in ours.shapes}
+    names = {key: key if key in theirs.shapes else inner for key, inner in names.items()}
+    for key, original in names.items():
+        np.testing.assert_array_equal(ours.read(key), theirs.read(original))
+    unread = set(theirs.shapes) - set(names.values())
+    assert all(key.startswith("discriminator_predictions.") for key in unread)
+    written = json.loads((tmp_path / "ours/config.json").read_text())
+    if ending != "ForPreTraining" and name not in ("camembert", "xlm-roberta"):
+        assert (
+            written["architectures"]
+            == json.loads((folder / "config.json").read_text())["architectures"]
+        )
+    assert open_checkpoint(tmp_path / "ours").config == model.bert_config
+
+
+def config_of(tmp_path, name, **fields):
+    """Return the configuration of a preset with changed fields of Hugging Face."""
+    config = kb.BERTConfig.preset(name)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config_to_dict(config), **fields}))
+    return config_from_json(file)[0]
+
+
+PRESETS = "distilbert electra-small electra-base roberta-base albert-base mpnet-base".split()
+PRESETS += ["xlm-roberta-base", "modernbert-base", "ettin-17m"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_written_and_read_back(tmp_path, name):
+    assert config_of(tmp_path, name) == kb.BERTConfig.preset(name, initializer="truncated_normal")
+
+
+@pytest.mark.parametrize(
+    ("preset", "field", "value"),
+    [
+        ("albert-base", "num_hidden_groups", 2),
+        ("albert-base", "inner_group_num", 2),
+        ("electra-base", "summary_type", "last"),
+        ("electra-base", "summary_use_proj", False),
+        ("electra-base", "summary_activation", None),
+        ("electra-base", "position_embedding_type", "relative_key"),
+        ("roberta-base", "is_decoder", True),
+        ("roberta-base", "pad_token_id", None),
+        ("roberta-base", "max_position_embeddings", 2),
+        ("roberta-base", "type_vocab_size", 0),
+        ("mpnet-base", "relative_attention_num_buckets", 64),
+        ("mpnet-base", "pad_token_id", 0),
+        ("modernbert-base", "attention_bias", True),
+        ("modernbert-base", "norm_bias", True),
+        ("modernbert-base", "mlp_bias", True),
+        ("modernbert-base", "classifier_bias", True),
+        ("modernbert-base", "decoder_bias", False),
+        ("modernbert-base", "hidden_activation", "silu"),
+        ("modernbert-base", "local_attention", 0),
+        ("modernbert-base", "rope_scaling", {"factor": 2.0}),
+        ("modernbert-base", "rope_parameters", {"full_attention": {"rope_type": "yarn"}}),
+        ("modernbert-base", "rope_parameters", [1]),
+        ("modernbert-base", "layer_types", ["full_attention"] * 3),
+        ("modernbert-base", "layer_types", ["full_attention"] * 20 + ["sliding_attention"] * 2),
+        ("modernbert-base", "layer_types", ["sliding_attention"] * 22),
+        ("modernbert-base", "layer_types", 3),
+    ],
+)
+def test_a_field_that_changes_outputs_and_is_not_supported_is_named(tmp_path, preset, field, value):
+    with pytest.raises(ValueError, match=f"config.json.*{field}"):
+        config_of(tmp_path, preset, **{field: value})
+
+
+def test_rotary_positions_of_transformers_5_are_those_of_version_4(tmp_path):
+    of_5 = {
+        "layer_types": ["full_attention", "sliding_attention"] * 11,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 5e4},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+        },
+    }
+    of_4 = {"global_attn_every_n_layers": 2, "global_rope_theta": 5e4, "local_rope_theta": 1e3}
+    config = config_of(tmp_path, "modernbert-base", **of_5)
+    assert config == config_of(tmp_path, "modernbert-base", **of_4)
+    assert (config.global_attention_every, config.rope_theta, config.local_rope_theta) == (
+        *(2, 5e4, 1e3),
+    )
+
+
+def test_attention_to_all_tokens_in_every_block_is_one_configuration(tmp_path):
+    config = config_of(tmp_path, "modernbert-base", layer_types=["full_attention"] * 22)
+    assert config.local_attention == 0
+    fields = config_to_dict(dataclasses.replace(config, global_attention_every=3))
+    assert fields["global_attn_every_n_layers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("preset", "fields", "named"),
+    [
+        ("electra-base", {"embedding_width": 768}, "embedding_width=768"),
+        ("mpnet-base", {"relative_buckets": 16}, "relative_buckets=16"),
+        ("roberta-base", {"next_sentence": True}, "next_sentence=True"),
+        ("roberta-base", {"first_position_id": 3}, "first_position_id=3"),
+        ("modernbert-base", {"gated_ffn": False}, "gated_ffn=False"),
+    ],
+)
+def test_the_field_that_a_type_cannot_express_is_named(preset, fields, named):
+    with pytest.raises(ValueError, match=named):
+        config_to_dict(kb.BERTConfig.preset(preset, **fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "shape"),
+    [
+        ("modernbert", "model.layers.1.attn.Wqkv.weight", (47, 16)),
+        ("modernbert", "model.layers.1.attn.Wqkv.weight", ()),
+        ("modernbert", "model.layers.1.attn.Wqkv.weight[0]", (16, 16)),
+        ("electra", "electra.embeddings_project.weight", (16, 9)),
+        ("mpnet", "mpnet.encoder.relative_attention_bias.weight", (31, 2)),
+        ("roberta", "roberta.embeddings.position_embeddings.weight", (12, 16)),
+    ],
+)
+def test_a_weight_of_another_size_is_refused(name, weight, shape, originals, tmp_path):
+    folder = originals(name) / "ForMaskedLM"
+    arrays = open_safetensors([folder / "model.safetensors"])
+    values = {key: arrays.read(key) for key in arrays.shapes}
+    values[weight] = np.ones(shape, "float32")
+    write_safetensors(tmp_path / "model.safetensors", values, {})
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(ValueError, match="model.safetensors.*Wqkv|model.safetensors.*weight is"):
+        kb.load_pretrained(tmp_path)
+
+
+def test_a_block_that_is_used_more_often_than_any_model_is_refused(originals, tmp_path):
+    folder = originals("albert") / "ForMaskedLM"
+    fields = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "num_hidden_layers": 10**6}))
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ValueError, match="num_blks=1000000"):
+        kb.load_pretrained(tmp_path)
+
+
+def test_names_and_head_of_electra_that_are_not_read_are_reported(originals, capsys):
+    summary, weights = kb.inspect_checkpoint(originals("electra") / "ForPreTraining")
+    assert "without the weights of other layers: discriminator_predictions." in summary
+    assert "missing and freshly initialized: pooler, mlm" in summary
+    assert "electra.embeddings_project.weight" in {weight.name for weight in weights}
