@@ -255,7 +255,7 @@ class Normalization:
         """Replace characters that `mark` and `clean` would handle incorrectly. They are rare."""
         new = self._replacements
         private = _PRIVATE if self.compat == "huggingface" else ""
-        wanted = private + _character_class(new)
+        wanted = private + character_class(new)
         places = tf.where(tf.strings.regex_full_match(texts, f"(?s).*[{wanted}].*"))
 
         def replaced() -> tf.Tensor:
@@ -303,7 +303,7 @@ def _escaped(token: str) -> str:
     return "".join(rf"\x{{{ord(c):x}}}" for c in token)
 
 
-def _character_class(codes: Iterable[int]) -> str:
+def character_class(codes: Iterable[int]) -> str:
     """Return code points as ranges of a regular expression."""
     runs = itertools.groupby(enumerate(sorted(codes)), lambda item: item[1] - item[0])
     ranges = [[code for _, code in run] for _, run in runs]

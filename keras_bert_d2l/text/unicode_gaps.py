@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 _REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
+_END_OF_LETTERS = 0x32400  # only symbols and private-use characters follow
 
 # Capitals that TensorFlow does not lowercase, and the lowercase letter of the first.
 _CAPITALS = """
@@ -52,6 +53,30 @@ _DOTTED = {ord(capital): ord(capital.lower()) for capital in "ÌÍĨĮ"}
 CHINESE = (
     "3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF 2A700-2B73F 2B740-2B81F 2B820-2CEAF 2F800-2FA1F"
 )
+# Characters that Hugging Face's normalization forms (NFC, NFD, NFKC, NFKD) do not change, move or
+# join with others. In the version of Unicode that TensorFlow uses for these forms, they do.
+_INERT = """
+7FD 897-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA 32FF A7F2-A7F4 A82C AB69 105C9
+105D2 105DA 105E4 10781-10785 10787-107B0 107B2-107BA 10D24-10D27 10D69-10D6D 10EAB-10EAC
+10EFD-10EFF 10F46-10F50 10F82-10F85 11070 1133B 11382-11385 1138B 1138E 11390-11391 113B8 113BB
+113C2 113C5 113C7-113C9 113CE-113D0 1145E 11839-1183A 11930 11935 11938 1193D-1193E 11943 119E0
+11A34 11A47 11A99 11D42 11D44-11D45 11D97 11F41-11F42 1611E-16129 1612F 16D63 16D67-16D6A
+16FF0-16FF1 1CCD6-1CCF9 1E030-1E06D 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF 1E5EE-1E5EF
+1F16C 1FBF0-1FBF9
+"""
+# Letters and numbers of Hugging Face's byte-level tokenizers (Unicode 16) that are not assigned in
+# Unicode 14, the version of Python 3.11.
+_NEW_LETTERS = """
+1C89-1C8A A7CB-A7CD A7DA-A7DC 105C0-105F3 10D4A-10D65 10D6F-10D85 10EC2-10EC4 1123F-11240
+11380-11389 1138B 1138E 11390-113B5 113B7 113D1 113D3 11BC0-11BE0 11F02 11F04-11F10 11F12-11F33
+1342F 13441-13446 13460-143FA 16100-1611D 16D40-16D6C 18CFF 1B132 1B155 1DF25-1DF2A 1E030-1E06D
+1E4D0-1E4EB 1E5D0-1E5ED 1E5F0 2B739 2EBF0-2EE5D 31350-323AF
+"""
+_NEW_NUMBERS = """
+10D40-10D49 116D0-116E3 11BF0-11BF9 11F50-11F59 16130-16139 16D70-16D79 1CCF0-1CCF9 1D2C0-1D2D3
+1E4F0-1E4F9 1E5F1-1E5FA
+"""
+_WHITE_SPACE = "9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000"
 _SIGMA, _SMALL_SIGMA = 0x3A3, 0x3C3  # Hugging Face has no final sigma
 
 
@@ -90,6 +115,24 @@ def replacements(
     if not strips_accents:
         small |= _DOTTED
     return small | same
+
+
+def inert_characters() -> set[int]:
+    """Return the characters that normalization forms must not change, move or join with others."""
+    return set(_code_points(_INERT))
+
+
+def white_space() -> set[int]:
+    """Return the characters with the property White_Space."""
+    return set(_code_points(_WHITE_SPACE))
+
+
+def letters_and_numbers() -> tuple[set[int], set[int]]:
+    """Return the letters and the numbers of Hugging Face's byte-level tokenizers."""
+    categories = [unicodedata.category(chr(code))[0] for code in range(_END_OF_LETTERS)]
+    letters = {code for code, category in enumerate(categories) if category == "L"}
+    numbers = {code for code, category in enumerate(categories) if category == "N"}
+    return letters.union(_code_points(_NEW_LETTERS)), numbers.union(_code_points(_NEW_NUMBERS))
 
 
 def _code_points(ranges: str) -> Iterator[int]:

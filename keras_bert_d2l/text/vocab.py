@@ -159,7 +159,17 @@ class Vocab:
 
         A `vocab.txt` is UTF-8 with one token per line. The library tokenizers reads a
         `tokenizer.json`. The file is written atomically.
+
+        Raises:
+            ValueError: If the path does not end with `.json`, and must, or the other way around.
         """
+        ending = pathlib.Path(self.file_name).suffix
+        if (pathlib.Path(path).suffix == ".json") != (ending == ".json"):
+            raise ValueError(
+                f"`path` must end with {ending}, because the tokenizer of this vocabulary is of "
+                f"the kind {self.kind!r}. Received: {os.fspath(path)!r}. Save it as "
+                f"{self.file_name}, or in a format that has one."
+            )
         write_text(path, self.to_text())
 
     def with_tokens(self, tokens: Iterable[str], special: bool = False) -> "Vocab":

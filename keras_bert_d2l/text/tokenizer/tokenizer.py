@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import checks_names, shown
 from keras_bert_d2l.text.definition import from_json, unsupported_parts
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
     as_rows,
@@ -50,7 +51,7 @@ class Splitter(Protocol):
         """Return the texts of ids, strings `(B,)`."""
 
 
-_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {}  # by `Vocab.kind`
+_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {"bpe": BytePairSplitter}  # by `Vocab.kind`
 
 
 class Tokenizer(tf.Module):

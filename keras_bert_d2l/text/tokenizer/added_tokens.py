@@ -1,0 +1,77 @@
+"""Tokens that stay whole in a text, which Hugging Face's tokenizers find before anything else.
+
+B: texts in the batch.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_bert_d2l.text.normalization import character_class, tensorflow_text
+from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
+
+NO_TOKEN = -1
+SPACES = f"[{character_class(white_space())}]*"
+
+
+class AddedTokens(tf.Module):
+    """Finds the added tokens of a vocabulary in texts.
+
+    Tokens that are not `normalized` are found in the original text, the others later in the
+    normalized text. The longest of several matches wins, as in Hugging Face's tokenizers.
+
+    Args:
+        vocab: A `Vocab` with a definition.
+        normalize: Normalizes one string, as the tokenizer does.
+    """
+
+    def __init__(self, vocab: Vocab, normalize: Callable[[str], str] = str) -> None:
+        super().__init__(name="added_tokens")
+        entries = (vocab.definition or {})["added_tokens"]
+        raw = {e["content"]: e for e in entries if not e.get("normalized")}
+        normalized = {normalize(e["content"]): e for e in entries if e.get("normalized")}
+        # Tokens that were found before must not be cut by those of the normalized text.
+        both = [pattern for pattern in (_pattern(raw), _pattern(normalized)) if pattern]
+        self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
+        found = normalized | raw
+        self._ids = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant([*found], tf.string),
+                tf.constant([vocab[e["content"]] for e in found.values()], tf.int32),
+            ),
+            NO_TOKEN,
+        )
+        self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)
+
+    def cut(self, texts: tf.Tensor, normalized: bool) -> tf.RaggedTensor:
+        """Split texts before and after each token of the original or of the normalized text.
+
+        Returns:
+            The pieces of the texts, ragged strings `(B, None)`. White space that a token includes
+            is part of its piece.
+        """
+        pattern = self._patterns[normalized]
+        if not pattern:
+            return tf.RaggedTensor.from_row_lengths(texts, tf.ones_like(texts, tf.int64), False)
+        return tensorflow_text().regex_split(texts, pattern, pattern)
+
+    def ids(self, pieces: tf.Tensor) -> tf.Tensor:
+        """Return the id of each piece of a text, int32 `(B,)`, or -1 for other text."""
+        ids = self._ids.lookup(pieces)
+        if not self._strips:
+            return ids
+        stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
+        return tf.where(ids == NO_TOKEN, self._ids.lookup(stripped), ids)
+
+
+def _pattern(tokens: dict[str, ConfigDict]) -> str:
+    """Return a regular expression for tokens that prefers the longest."""
+    longest_first = sorted(tokens, key=lambda token: len(token.encode()), reverse=True)
+    return "|".join(
+        (SPACES if tokens[token].get("lstrip") else "")
+        + "".join(rf"\x{{{ord(c):x}}}" for c in token)
+        + (SPACES if tokens[token].get("rstrip") else "")
+        for token in longest_first
+    )
