@@ -13,9 +13,10 @@ $install python3.11 "$hub" keras-hub==0.32.0 keras==3.15.1 tensorflow-cpu==2.21.
     tensorflow-text==2.21.1
 
 # TensorFlow 2.15 needs an old wrapt, whose C extension fails with today's typing_extensions.
-export WRAPT_DISABLE_EXTENSIONS=true TF_USE_LEGACY_KERAS=1 KERAS_BACKEND=tensorflow
+export WRAPT_DISABLE_EXTENSIONS=true KERAS_BACKEND=tensorflow
 export TF_CPP_MIN_LOG_LEVEL=3 CUDA_VISIBLE_DEVICES=-1
-for script in tf_model_h5 model_garden tfhub kerashub; do
-    "$old/bin/python" "$here/$script.py"
+for script in tf_model_h5 model_garden tfhub; do
+    TF_USE_LEGACY_KERAS=1 "$old/bin/python" "$here/$script.py"
 done
+"$old/bin/python" "$here/kerashub.py"
 "$hub/bin/python" "$here/kerashub.py"
