@@ -7,8 +7,8 @@ A definition has the fields of the file without the vocabulary:
   ids, and `unk_id`.
 - `normalizer`, `pre_tokenizer`, `post_processor`, `decoder`: as in the file, or None.
 - `added_tokens`: tokens that stay whole in a text, without their ids.
-- `special_tokens`: the padding, unknown, start, separator and mask token. In the file, `role` of an
-  added token says the same; other programs ignore it.
+- `special_tokens`: the padding, unknown, start, separator and mask token. If they are unusual, the
+  `role` of an added token says the same in the file; other programs ignore it.
 
 Source: github.com/huggingface/tokenizers.
 """
@@ -40,6 +40,16 @@ class SpecialTokensError(ValueError):
     """A vocabulary lacks special tokens, but may be valid for another program."""
 
 
+def model_type(fields: ConfigDict) -> object:
+    """Return the type of the model in a `tokenizer.json`, which old files do not name."""
+    model = fields.get("model")
+    if not isinstance(model, dict):
+        return None
+    if "type" in model:
+        return model["type"]
+    return "BPE" if "merges" in model else "Unigram" if "unk_id" in model else None
+
+
 def from_json(
     fields: ConfigDict, special_tokens: Sequence[str | None] = (None,) * 5
 ) -> tuple[list[str], ConfigDict]:
@@ -54,7 +64,7 @@ def from_json(
         ValueError: The fields are not those of a tokenizer.
     """
     try:
-        model = dict(fields["model"])
+        model = {**fields["model"], "type": model_type(fields)}
         vocab = model.pop("vocab")
         if model["type"] == "Unigram":
             model["scores"] = [float(score) for _, score in vocab]
@@ -97,10 +107,13 @@ def to_json(tokens: Sequence[str], definition: ConfigDict) -> ConfigDict:
     else:
         model["vocab"] = {token: ids[token] for token in own}
         model["merges"] = model.pop("merges")  # after the vocabulary, where programs expect it
-    roles = dict(zip(definition["special_tokens"], ROLES, strict=True))
+    roles = {}
+    if _guessed(definition, ids) != definition["special_tokens"]:
+        roles = {
+            t: {"role": role} for t, role in zip(definition["special_tokens"], ROLES, strict=True)
+        }
     added = [
-        {"id": ids[entry["content"]], **entry}
-        | ({"role": roles[entry["content"]]} if entry["content"] in roles else {})
+        {"id": ids[entry["content"]], **entry, **roles.get(entry["content"], {})}
         for entry in definition["added_tokens"]
     ]
     return {
@@ -251,6 +264,13 @@ def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
         found = steps(definition[part], name)
         if [step["type"] for step in found] != ["ByteLevel"]:
             yield f"{part}={shown(definition[part])}"
+
+
+def _guessed(definition: ConfigDict, ids: dict[str, int]) -> list[str]:
+    try:
+        return _special_tokens(definition, ids, (None,) * len(ROLES))
+    except SpecialTokensError:
+        return []
 
 
 def _special_tokens(

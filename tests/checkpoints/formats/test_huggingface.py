@@ -336,7 +336,7 @@ NEW = {"content": "new", "id": len(VOCAB), "special": True}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__type": "BPE"}, "model.type='BPE'"),
+        ({"model__type": "WordLevel"}, "model.type='WordLevel'"),
         ({"model__unk_token": "a"}, "unk_token='a'"),
         ({"normalizer": None}, "normalizer.type=None"),
         ({"normalizer__clean_text": False}, "clean_text=False"),

@@ -1,8 +1,9 @@
 """Read and write Hugging Face's tokenizer files.
 
-The vocabulary is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The options are in
-`tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`. More special
-tokens are in any of them, and in `added_tokens.json`.
+The vocabulary of WordPiece is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The
+options are in `tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`.
+More special tokens are in any of them, and in `added_tokens.json`. Byte-level BPE and Unigram are
+defined by `tokenizer.json`, or byte-level BPE by `vocab.json` and `merges.txt`.
 
 Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`, and
 github.com/huggingface/tokenizers.
@@ -20,12 +21,32 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 )
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, has_file, read_json_object
+from keras_bert_d2l.reading import (
+    MOST_VOCAB_BYTES,
+    errors_naming,
+    has_file,
+    read_json_object,
+    read_small_text,
+)
+from keras_bert_d2l.text.definition import (
+    KINDS,
+    TOKEN_FLAGS,
+    from_json,
+    model_type,
+    unsupported_parts,
+)
 from keras_bert_d2l.text.normalization import TokenizerOptions
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, SpecialTokensError, Vocab, without_odd_tokens
+from keras_bert_d2l.text.vocab import (
+    GOOGLE_SPECIALS,
+    JSON_FILE,
+    VOCAB_FILE,
+    SpecialTokensError,
+    Vocab,
+    without_odd_tokens,
+)
 from keras_bert_d2l.types import ConfigDict
 
-VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
+IDS_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 SPECIALS_FILE, ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (VOCAB_FILE, JSON_FILE, OPTIONS_FILE, SPECIALS_FILE)  # as written
 
@@ -71,10 +92,15 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     lowercases = transformer_fields(path).get("do_lower_case")
     path = transformer_folder(path)
     options = fields_of(path / OPTIONS_FILE)
-    unsupported: list[str] = []
+    if (defined := _defining_fields(path, options)) is not None:
+        unsupported = ["do_lower_case=True of sentence-transformers"] if lowercases else []
+        vocab, more = _read_definition(path, defined, options)
+        unsupported += more
+        return None if unsupported else vocab, {}, ", ".join(unsupported)
+    unsupported = []
     try:
         if has_file(path / VOCAB_FILE):
-            vocab: Vocab | None = Vocab.from_file(path / VOCAB_FILE)
+            vocab = Vocab.from_file(path / VOCAB_FILE)
         elif has_file(path / JSON_FILE):
             vocab, found, unsupported = _read_json(path / JSON_FILE)
             options = {**found, **options}
@@ -102,6 +128,76 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     if own and not ours["split_special_tokens"]:
         ours["special_tokens"] = own
     return vocab, ours, ""
+
+
+def _defining_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict | None:
+    """Return the fields of `tokenizer.json` for a tokenizer other than WordPiece."""
+    if has_file(path / VOCAB_FILE):
+        return None
+    if has_file(path / JSON_FILE):
+        fields = read_json_object(path / JSON_FILE, MOST_VOCAB_BYTES)
+        return fields if model_type(fields) in KINDS else None
+    if not (has_file(path / IDS_FILE) and has_file(path / MERGES_FILE)):
+        return None
+    vocab = read_json_object(path / IDS_FILE, MOST_VOCAB_BYTES)
+    lines = read_small_text(path / MERGES_FILE, MOST_VOCAB_BYTES).split("\n")
+    merges = [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
+    return _roberta_fields(vocab, merges, options)
+
+
+def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -> ConfigDict:
+    """Return the fields of `tokenizer.json` that transformers 4 uses for RoBERTa."""
+    names = [_content(options.get(name)) for name in _SPECIAL_TOKENS]
+    pad, unk, cls, sep, mask = (
+        name or token
+        for name, token in zip(names, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True)
+    )
+    flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
+    adds_space = bool(options.get("add_prefix_space", False))
+    pre_tokenizer = {"type": "ByteLevel", "add_prefix_space": adds_space, "trim_offsets": True}
+    return {
+        "added_tokens": [
+            {"id": vocab[token], "content": token, **flags, "lstrip": token == mask}
+            for token in (pad, unk, cls, sep, mask)
+            if token in vocab
+        ],
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": {
+            **pre_tokenizer,
+            "type": "RobertaProcessing",
+            "sep": [sep, vocab.get(sep)],
+            "cls": [cls, vocab.get(cls)],
+        },
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }
+
+
+def _read_definition(
+    path: pathlib.Path, fields: ConfigDict, options: ConfigDict
+) -> tuple[Vocab | None, list[str]]:
+    """Return the vocabulary of a tokenizer other than WordPiece, and what is not supported."""
+    listed = {**fields_of(path / SPECIALS_FILE), **options}
+    names = [_content(listed.get(name)) for name in _SPECIAL_TOKENS]
+    with errors_naming(path):
+        try:
+            tokens, definition = from_json(fields, names)
+        except SpecialTokensError as error:
+            return None, [str(error)]
+        vocab = Vocab(tokens, definition)
+        unsupported = [*unsupported_parts(definition)]
+    step = definition["pre_tokenizer"] or {}
+    adds_space = options.get("add_prefix_space", step.get("add_prefix_space"))
+    if adds_space != step.get("add_prefix_space") and step.get("type") == "ByteLevel":
+        unsupported.append(f"add_prefix_space={shown(adds_space)} beside {JSON_FILE}")
+    others = [token for token in _added_tokens(path, options) if token not in vocab]
+    return vocab, [*unsupported, *(f"the added token {shown(token)}" for token in others)]
+
+
+def _content(token: object) -> str | None:
+    """Return the text of a token, which may be given by the fields of an `AddedToken`."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
 
 
 def _with_own_tokens(
@@ -181,8 +277,14 @@ def write_tokenizer(
     `tokenizer.json` is enough for the library tokenizers. transformers and transformers.js also
     read the other files. Only our tokenizer has the option `compat`.
     """
-    vocab.to_file(folder / VOCAB_FILE)
+    vocab.to_file(folder / vocab.file_name)
     specials: ConfigDict = dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True))
+    length = {} if max_len is None else {"model_max_length": max_len}
+    if vocab.kind != "wordpiece":
+        fields = {"tokenizer_class": "PreTrainedTokenizerFast", **length, **specials}
+        write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
+        write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
+        return
     if own := options.get("special_tokens"):
         specials["additional_special_tokens"] = own
     fields = {
@@ -192,7 +294,7 @@ def write_tokenizer(
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
         "compat": options.get("compat", "google"),
-        **({} if max_len is None else {"model_max_length": max_len}),
+        **length,
         **specials,
     }
     for name, content in (
@@ -261,9 +363,7 @@ def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
         if name in options and options[name] not in values:
             yield f"{name}={shown(options[name])}"
     for name, token in zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True):
-        value = options.get(name, token)
-        if isinstance(value, dict):  # the fields of an `AddedToken`
-            value = value.get("content")
+        value = _content(options.get(name, token))
         if value != token:
             yield f"{name}={shown(value)}"
 
