@@ -21,11 +21,11 @@ from keras_bert_d2l.types import ConfigDict
 ROLES = ("pad", "unk", "cls", "sep", "mask")  # in the order of `Vocab.special_tokens`
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 KINDS = {"BPE": "bpe", "Unigram": "unigram"}
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-# The bytes that the characters of byte-level tokens stand for.
-BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))
-}
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
+# The characters that stand for bytes in tokens of byte-level BPE, in the order of the bytes.
+BYTES = "".join(chr(n if n in _PRINTABLE else 0x100 + _OTHERS.index(n)) for n in range(0x100))
+_BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _SPELLINGS = {
     "pad": ("<pad>", "[PAD]"),
@@ -196,7 +196,13 @@ def token_text(token: str, kind: str) -> str:
     """Return the text of a token of a model, without spaces around it."""
     if kind == "unigram":
         return token.replace("▁", " ").strip()
-    return bytes(BYTES[character] for character in token).decode("utf-8", "replace").strip()
+    return (token_bytes(token) or token.encode()).decode("utf-8", "replace").strip()
+
+
+def token_bytes(token: str) -> bytes | None:
+    """Return the bytes that a byte-level token stands for, or None if it has other characters."""
+    known = all(character in _BYTE_OF for character in token)
+    return bytes(_BYTE_OF[character] for character in token) if known else None
 
 
 def trims_offsets(definition: ConfigDict) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text import definition as definitions
+from keras_bert_d2l.text.definition import token_bytes
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
 from keras_bert_d2l.text.tokenizer.gpt2_words import word_starts
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, rows_of_values
@@ -210,7 +211,7 @@ class BytePairs(tf.Module):
         ids = {token: number for number, token in enumerate(own)}
         self._size = len(tokens)
         self.unk_id = ids.get(model.get("unk_token") or "")
-        self._byte_ids = np.array([ids.get(c, self.unk_id) for c in BYTES.values()], np.int64)
+        self._byte_ids = np.array([ids.get(c, self.unk_id) for c in definitions.BYTES], np.int64)
         merges = {
             ids[a] * self._size + ids[b]: rank * self._size + ids[a + b]
             for rank, (a, b) in enumerate(model["merges"])
@@ -296,25 +297,6 @@ class BytePairs(tf.Module):
         )
         kept = tf.where(is_kept)[:, 0]
         return tf.gather(symbols, kept), tf.gather(owners, kept), tf.size(places) == 0
-
-
-def _byte_characters() -> dict[int, str]:
-    """Return the character that stands for each byte in the tokens."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable}
-    characters |= {byte: chr(256 + n) for n, byte in enumerate(others)}
-    return dict(sorted(characters.items()))
-
-
-BYTES = _byte_characters()
-_BYTE_OF = {character: byte for byte, character in BYTES.items()}
-
-
-def token_bytes(token: str) -> bytes | None:
-    """Return the bytes that a token stands for, or None if it has other characters."""
-    known = all(character in _BYTE_OF for character in token)
-    return bytes(_BYTE_OF[character] for character in token) if known else None
 
 
 def _trims(

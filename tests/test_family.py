@@ -1,0 +1,314 @@
+"""Every function takes models of BERT's relatives, with the tokenizers that they come with."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.config import OF_RELATIVES
+from tests.family import PRESETS, WORDS, bert_of, config_of, tokenizer_of
+from tests.nightly import nightly_except
+
+pytestmark = pytest.mark.slow
+each = pytest.mark.parametrize("name", nightly_except(["roberta"], PRESETS))
+each_night = pytest.mark.parametrize("name", nightly_except([], PRESETS))
+PLAIN = {"epochs": 1, "batch_size": 4, "verbose": False, "precision": "float32", "jit": False}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with a text, and labeled files for each task."""
+    folder = tmp_path_factory.mktemp("family")
+    random = np.random.default_rng(0)
+
+    def line(number):
+        return " ".join(random.choice(WORDS, number))
+
+    documents = ["\n".join(f"{line(6)}." for _ in range(4)) for _ in range(12)]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    rows = [f"{line(5)}\t{line(3)}\t{'ab'[n % 2]}" for n in range(8)]
+    (folder / "classify.tsv").write_text("\n".join(["text\ttext_b\tlabel", *rows]))
+    rows = [f"{line(5)}\t{line(3)}\t{n / 8}" for n in range(8)]
+    (folder / "embed.tsv").write_text("\n".join(["text\ttext_b\tscore", *rows]))
+    words = "Ada B-PER\nlives O\nin O\nLondon B-LOC\n. O\n"
+    (folder / "tag.conll").write_text("\n".join([words] * 4))
+    context = "Paris is big. " * 4 + "Ada lives in London."
+    question = {
+        "id": "1",
+        "question": "who lives",
+        "answers": [{"text": "Ada", "answer_start": 56}],
+    }
+    squad = {"data": [{"paragraphs": [{"context": context, "qas": [question]}]}]}
+    (folder / "answer.json").write_text(json.dumps(squad))
+    choices = {"text": "the cat", "choices": ["sat on", "Paris is"]}
+    lines = [json.dumps({**choices, "label": n % 2}) for n in range(4)]
+    (folder / "choose.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def with_vectors_of_words(name):
+    """Return a model that predicts for a mask the token whose id is given by the vocabulary."""
+    model = bert_of(name)
+    bias = np.zeros(len(model.tokenizer.vocab), "float32")
+    bias[model.tokenizer.tokenize([" cat"]).to_list()[0]] = 50.0
+    model.mlm.bias.assign(bias)
+    return model
+
+
+@each
+def test_the_mask_takes_the_space_before_it_and_predictions_are_text(name):
+    model = with_vectors_of_words(name)
+    (best,) = kb.fill_mask(model, "the <mask> sat", top_k=1)[0]
+    assert best.token == " cat"
+    assert best.id == model.tokenizer.tokenize(["a cat"]).to_list()[0][-1]
+    found = kb.fill_mask(model, "the <mask> sat", targets=["film", "cat"])[0]
+    assert [one.token for one in found] == [" cat", " film"]
+
+
+@each_night
+def test_a_text_has_the_same_vectors_whatever_the_padding(name):
+    model = bert_of(name)
+    texts = ["the cat sat", "a good film about London, Paris and a big cat"]
+    vectors = kb.embed(model, texts)
+    assert np.abs(vectors[0] - kb.embed(model, texts[0])).max() < 1e-5
+    (features,) = kb.extract_features(model, texts[:1])
+    assert (features.tokens[0], features.tokens[-1]) == ("<s>", "</s>")
+    assert features.vectors.shape[-2] == len(features.tokens)
+
+
+@each
+def test_a_pair_has_the_separators_of_its_template(name):
+    tokenizer = tokenizer_of(name)
+    vocab = tokenizer.vocab
+    a, b = tokenizer.tokenize(["the cat", "a film"]).to_list()
+    batch = tokenizer(["the cat"], ["a film"], max_len=40)
+    row = [0, *a, *[2] * vocab.num_separators, *b, 2]
+    assert batch["tokens"][0].numpy().tolist() == row + [1] * (40 - len(row))
+    assert int(batch["segments"].numpy().sum()) == len(b) + 1
+    short = tokenizer(["the cat sat on"], ["a good film"], max_len=9)["tokens"][0].numpy().tolist()
+    assert short.count(2) == vocab.num_separators + 1
+    assert 1 not in short
+
+
+@each
+@pytest.mark.parametrize("aggregate", nightly_except(["first"], ["simple", "first", "max"]))
+def test_tags_are_those_of_the_words_at_their_places(name, aggregate):
+    model = kb.TokenClassifier(bert_of(name), labels=["O", "B-PER"])
+    text = "Ada lives in  London\nParis is big"
+    tags = kb.tag(model, text)
+    assert [tag.word for tag in tags] == text.split()
+    assert all(text[tag.start : tag.end] == tag.word for tag in tags)
+    assert [tag.word for tag in kb.tag(model, [text.split()])[0]] == text.split()
+    for entity in kb.tag(model, text, aggregate=aggregate):
+        assert entity.text == text[entity.start : entity.end] == entity.text.strip()
+
+
+@each_night
+def test_answers_are_parts_of_a_context_of_several_windows(name):
+    model = kb.QuestionAnswerer(bert_of(name))
+    context = "Ada lives in London. Paris is big. " * 6
+    found = kb.answer(model, "the cat is", context, top_k=5)
+    assert len(found) == 5
+    assert all(one.text == context[one.start : one.end] == one.text.strip() for one in found)
+
+
+@each_night
+def test_signatures_give_the_answers_of_python(name, tmp_path):
+    text, context = (
+        "Ada lives in  London\nParis is big",
+        "Ada lives in London.  Paris is big.\n" * 6,
+    )
+
+    def ask(model, folder, signature="serving_default", **texts):
+        path = kb.export_saved_model(model, tmp_path / folder)
+        function = tf.saved_model.load(str(path)).signatures[signature]
+        return function(**{name: tf.constant([text]) for name, text in texts.items()})
+
+    bert = bert_of(name)
+    found = ask(bert, "bert", "fill_mask", text="the <mask> sat")["tokens"][0, 0].numpy()
+    expected = kb.fill_mask(bert, "the <mask> sat")[0]
+    assert [token.decode() for token in found] == [one.token for one in expected]
+    tagger = kb.TokenClassifier(bert_of(name), labels=["O", "B-PER"])
+    found, tags = ask(tagger, "tag", text=text), kb.tag(tagger, text)
+    assert [word.decode() for word in found["words"][0].numpy()] == [tag.word for tag in tags]
+    assert found["starts"][0].numpy().tolist() == [tag.start for tag in tags]
+    answerer = kb.QuestionAnswerer(bert_of(name))
+    found = ask(answerer, "answer", question="the cat is", context=context)
+    (best,) = kb.answer(answerer, "the cat is", context)
+    assert (found["answer"][0].numpy().decode(), int(found["start"][0])) == (best.text, best.start)
+
+
+@each_night
+def test_models_of_texts_answer(name):
+    labels = ["entailment", "neutral", "contradiction"]
+    model = kb.SequenceClassifier(bert_of(name), labels=labels)
+    assert set(kb.classify(model, "the cat sat", "good film").scores) == set(labels)
+    assert set(kb.zero_shot(model, "the cat sat", ["sport", "film"]).scores) == {"sport", "film"}
+    assert kb.choose(kb.MultipleChoice(bert_of(name)), "the cat", ["sat", "is"]).choice in "sat is"
+    assert np.isfinite(kb.regress(kb.SequenceRegressor(bert_of(name)), "the cat").score)
+
+
+@each_night
+def test_perplexity_counts_the_tokens_of_a_text(name):
+    model = bert_of(name)
+    found = kb.pseudo_perplexity(model, "the cat sat")
+    assert found.num_tokens == len(model.tokenizer.tokenize(["the cat sat"]).to_list()[0])
+    pairs = {"sentence_good": ["the cat sat"], "sentence_bad": ["cat the sat"]}
+    assert 0 <= kb.minimal_pairs(model, pairs).accuracy <= 1
+
+
+@each
+def test_whole_words_are_masked_together(name):
+    tokenizer = tokenizer_of(name)
+    vocab = tokenizer.vocab
+    batch = tokenizer(["the xyz cats sat on Londoners and mats about zebras"] * 64, max_len=40)
+    masking = kb.Masking("whole_word", rate=0.3, replace=(1, 0, 0))
+    keys, options = np.arange(64), {"vocab": vocab, "masking": masking, "num_predictions": 12}
+    masked = kb.mask_tokens(batch["tokens"], batch["valid_lens"], keys, **options).tokens.numpy()
+    before = batch["tokens"].numpy()
+    is_masked = masked == vocab.mask_id
+    continues = vocab.continues[before] & (np.roll(before, 1, axis=1) != vocab.cls_id)
+    together = is_masked == np.roll(is_masked, 1, axis=1)
+    assert is_masked.any()
+    assert together[continues].all()
+    assert not is_masked[np.isin(before, vocab.special_ids)].any()
+
+
+@each_night
+def test_changed_vocabularies_keep_the_answers_for_other_tokens(name):
+    model = bert_of(name)
+    vector = kb.embed(model, "the cat sat")
+    larger = kb.add_tokens(model, ["[E1]"], special=True)
+    assert larger.tokenizer.tokenize(["[E1]"]).to_list() == [[len(model.tokenizer.vocab)]]
+    smaller = kb.drop_tokens(larger, ["[E1]"])
+    for changed in (larger, smaller, kb.resize_positions(model, 60)):
+        assert np.abs(kb.embed(changed, "the cat sat") - vector).max() < 1e-5
+
+
+@each_night
+def test_blocks_are_kept_where_their_attention_stays_the_same(name):
+    model = bert_of(name)
+    assert kb.keep_blocks(model, [1]).bert_config.num_blks == 1
+    if name == "modernbert":  # every third block attends everywhere
+        with pytest.raises(ValueError, match=r"blocks.*such that every place.*\[1, 2\].*\[1, 3\]"):
+            kb.keep_blocks(model, [1, 3])
+
+
+@each_night
+def test_a_page_has_stored_answers_of_what_it_cannot_compute(name):
+    model = bert_of(name)
+    with pytest.raises(ValueError, match="`texts` is required .* relative of BERT"):
+        kb.playground(model)
+    assert "computed in advance" in kb.playground(model, texts=["the cat sat"]).html
+
+
+def test_another_padding_token_than_that_of_the_positions_is_refused():
+    model = bert_of("roberta", pad_id=0)
+    with pytest.raises(ValueError, match="padding token .* must have the id 0.*Received: 1"):
+        kb.embed(model, "the cat")
+
+
+def test_options_of_wordpiece_are_refused_at_the_door(corpus, tmp_path):
+    vocab = tokenizer_of("roberta").vocab
+    with pytest.raises(ValueError, match="`lowercase` is an option of WordPiece"):
+        kb.pretrain(corpus / "text.txt", tmp_path, vocab=vocab, lowercase=False, verbose=False)
+
+
+@pytest.fixture(scope="module")
+def run_of(corpus, tmp_path_factory):
+    """Return the run of a model that was pretrained from scratch, with its options."""
+    runs = {}
+
+    def run_of(name):
+        if name not in runs:
+            folder = tmp_path_factory.mktemp(name)
+            vocab = tokenizer_of(name).vocab
+            vocab.to_file(folder / vocab.file_name)
+            config_of(name).to_json(folder / "config.json")
+            runs[name] = folder / "run"
+            kb.pretrain(
+                corpus / "text.txt",
+                runs[name],
+                vocab=folder / vocab.file_name,
+                bert_config=folder / "config.json",
+                masking="whole_word",
+                rows="packed",
+                **pretraining(folder),
+            )
+        return runs[name]
+
+    return run_of
+
+
+def pretraining(folder):
+    return {
+        **{name: PLAIN[name] for name in ("batch_size", "verbose", "precision", "jit")},
+        "cache_dir": folder / "stores",
+        "layout": "lines",
+        "max_len": 32,
+        "steps": 2,
+        "evaluate_every": 2,
+    }
+
+
+@each_night
+def test_a_run_keeps_its_vocabulary_resumes_and_starts_other_runs(name, run_of, corpus, tmp_path):
+    run, vocab = run_of(name), tokenizer_of(name).vocab
+    assert {"tokenizer.json", "report.html"} <= {file.name for file in run.iterdir()}
+    model, tokenizer, _ = kb.load_pretrained(run, verbose=False)
+    assert (tokenizer.vocab, model.bert_config.pad_id) == (vocab, vocab.pad_id)
+    result = kb.pretrain(None, run, resume=True, verbose=False)
+    assert result.metrics[-1]["step"] == 2
+    text, options = corpus / "text.txt", pretraining(tmp_path)
+    for number, more in enumerate(({"lora": 2}, {"objective": "nsp", "masking": "span"})):
+        found = kb.pretrain(text, tmp_path / f"{number}", init=run, **more, **options)
+        assert np.isfinite(found.metrics[-1]["val_loss"])
+    assert kb.doctor(run).passed is not None
+    student = kb.distill(model, text, [1], epochs=1, max_len=32, verbose=False)
+    assert student.bert_config.num_blks == 1
+
+
+@each_night
+def test_pairs_of_pretraining_have_the_separators_of_the_template(name, corpus, tmp_path):
+    tokenizer = tokenizer_of(name)
+    vocab = tokenizer.vocab
+    text = kb.Corpus.open(corpus / "text.txt", layout="lines")
+    store = kb.build_store(text, tokenizer, tmp_path / "store")
+    assert kb.TokenStore.open(tmp_path / "store").tokenizer().vocab == vocab
+    for rows in ("padded", "packed", "bucketed"):
+        options = {"batch_size": 4, "max_len": 40, "rows": rows, "num_predictions": 2}
+        masking = kb.Masking(replace=(0, 0, 1))
+        batches = kb.pretraining_dataset(store, tokenizer, masking=masking, **options)
+        features, _, weights = next(iter(batches))
+        number = np.sum(weights["nsp"].numpy())
+        ends = features["tokens"].numpy() == vocab.sep_id
+        assert ends.sum() == number * (vocab.num_separators + 1)
+        lens = features["valid_lens"].numpy()
+        assert (np.sum(features["tokens"].numpy() != vocab.pad_id, axis=1) == lens).all()
+
+
+@each_night
+@pytest.mark.parametrize(
+    ("task", "file", "options"),
+    [
+        ("classify", "classify.tsv", {"freeze_blocks": 1}),
+        ("tag", "tag.conll", {"lora": 2}),
+        ("answer", "answer.json", {}),
+        ("choose", "choose.jsonl", {}),
+        ("embed", "embed.tsv", {}),
+        ("regress", "embed.tsv", {}),
+    ],
+)
+def test_each_task_is_finetuned_and_evaluated(name, task, file, options, run_of, corpus, tmp_path):
+    data = {"train": corpus / file, "dev": corpus / file, "model": run_of(name)}
+    run = tmp_path / "run"
+    found = kb.finetune_files(run, task=task, max_len=32, **data, **PLAIN, **options)
+    assert np.isfinite(found.metrics["best"]["loss"])
+    assert (run / "report.html").is_file()
+    assert all(map(np.isfinite, kb.evaluate(run, corpus / file).metrics.values()))
+
+
+def test_plain_bert_has_no_field_of_its_relatives():
+    assert not kb.BERTConfig.preset("base").to_dict().keys() & OF_RELATIVES
