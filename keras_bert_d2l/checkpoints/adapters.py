@@ -66,7 +66,8 @@ def save_adapter(model: Model, path: PathLike) -> None:
     The LoRA weights, and the head and pooler of a task model, take a few megabytes. An existing
     adapter in the folder is replaced in one step. PEFT loads it with
     `PeftModel.from_pretrained(base_model, path)`, unless the model has `pooling="mean"`, which
-    BERT in transformers lacks.
+    BERT in transformers lacks, or is a ModernBERT with LoRA of `W_q`, `W_k` or `W_v`, which
+    transformers joins.
 
     Args:
         model: The model, after `enable_lora`.
@@ -97,7 +98,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
     kernels, modules, others = [], [], []
     for row, weight in _rows(model):
         name, layer = _name(model, row), layers.get(id(weight))
-        module = name.rpartition(".")[0]
+        module = _module(name)
         if layer is not None:
             a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
             arrays |= {module + _A: a.T, module + _B: row.layout.to_theirs(b)}
@@ -190,7 +191,7 @@ def _values(
     expected: dict[str, tuple[int, ...]] = {}
     for row, weight in _rows(model):
         name, shape = row.theirs, tuple(weight.shape)
-        module = name.rpartition(".")[0]
+        module = _module(name)
         if row.ours.endswith("/kernel") and module + _A in arrays.shapes:
             adapted[row] = module
             expected |= {module + _A: (rank, shape[0]), module + _B: (shape[1], rank)}
@@ -244,6 +245,11 @@ def _name(model: Model, row: Row) -> str:
 
 def _type_of(model: Model) -> ModelType:
     return MODEL_TYPES[model_type_of(model.bert_config)]
+
+
+def _module(name: str) -> str:
+    """Return the layer of a weight, with the number of the part of a joined one: `Wqkv[0]`."""
+    return re.sub(r"\.\w+(?=(\[\d\])?$)", "", name)
 
 
 def _read_config(file: pathlib.Path) -> ConfigDict:

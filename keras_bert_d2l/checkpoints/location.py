@@ -21,6 +21,23 @@ SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
     "bert-base-multilingual-cased": "google-bert/bert-base-multilingual-cased",
     "minilm": "sentence-transformers/all-MiniLM-L6-v2",
     "bert-base-ner": "dslim/bert-base-NER",
+    "distilbert-base-uncased": "distilbert/distilbert-base-uncased",
+    "distilbert-sst2": "distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+    "roberta-base": "FacebookAI/roberta-base",
+    "distilroberta-base": "distilbert/distilroberta-base",
+    "twitter-sentiment": "cardiffnlp/twitter-roberta-base-sentiment-latest",
+    "xlm-roberta-base": "FacebookAI/xlm-roberta-base",
+    "camembert-base": "almanach/camembert-base",
+    "electra-small": "google/electra-small-discriminator",
+    "electra-base": "google/electra-base-discriminator",
+    "albert-base-v2": "albert/albert-base-v2",
+    "modernbert-base": "answerdotai/ModernBERT-base",
+    "ettin-17m": "jhu-clsp/ettin-encoder-17m",
+    "ettin-32m": "jhu-clsp/ettin-encoder-32m",
+    "mpnet": "sentence-transformers/all-mpnet-base-v2",
+    "multilingual-minilm": "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
+    "multilingual-e5-small": "intfloat/multilingual-e5-small",
+    "multilingual-e5-base": "intfloat/multilingual-e5-base",
 }
 
 _WEIGHTS = (  # only the first group that the model has is downloaded
@@ -31,7 +48,8 @@ _WEIGHTS = (  # only the first group that the model has is downloaded
 )
 _TOKENIZER = (
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
+    *("sentencepiece.bpe.model", "spiece.model"),
     *("modules.json", "sentence_bert_config.json"),
     *("assets/tokenizer/vocabulary.txt", "metadata.json"),  # of KerasHub
 )

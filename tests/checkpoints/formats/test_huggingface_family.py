@@ -98,6 +98,17 @@ def test_outputs_equal_those_of_the_original_and_weights_are_written_back(
     assert open_checkpoint(tmp_path / "ours").config == model.bert_config
 
 
+@pytest.mark.parametrize("name", [name for name in RELATIVES if name != "modernbert"])
+def test_a_file_of_tensorflow_has_the_weights_of_the_original(name, originals):
+    (folder,) = (originals("tf_model_h5") / name).iterdir()
+    found = open_checkpoint(folder)
+    expected = open_checkpoint(originals(name) / folder.name)
+    assert (found.config, found.task) == (expected.config, expected.task)
+    assert found.arrays.shapes == expected.arrays.shapes
+    for key in found.arrays.shapes:
+        np.testing.assert_array_equal(found.arrays.read(key), expected.arrays.read(key))
+
+
 def config_of(tmp_path, name, **fields):
     """Return the configuration of a preset with changed fields of Hugging Face."""
     config = kb.BERTConfig.preset(name)
@@ -225,3 +236,16 @@ def test_names_and_head_of_electra_that_are_not_read_are_reported(originals, cap
     assert "without the weights of other layers: discriminator_predictions." in summary
     assert "missing and freshly initialized: pooler, mlm" in summary
     assert "electra.embeddings_project.weight" in {weight.name for weight in weights}
+
+
+@pytest.mark.slow
+def test_an_adapter_keeps_the_parts_of_a_joined_weight_apart(originals, tmp_path):
+    folder = originals("modernbert") / "ForTokenClassification"
+    model, other = (kb.load_pretrained(folder, verbose=False).model for _ in range(2))
+    model.enable_lora(2, lora_layers=["W_q", "W_v"])
+    for number, layer in enumerate(model.lora_layers):
+        layer.lora_kernel_b.assign(np.full(layer.lora_kernel_b.shape, 0.1 * number))
+    kb.save_adapter(model, tmp_path / "adapter")
+    kb.load_adapter(other, tmp_path / "adapter")
+    for layer, loaded in zip(model.lora_layers, other.lora_layers, strict=True):
+        np.testing.assert_array_equal(layer.lora_kernel_b, loaded.lora_kernel_b)

@@ -147,6 +147,8 @@ def class_without_task(kind: ModelType, *, has_mlm: bool, has_nsp: bool) -> str:
 
 def _to_fields(config: BERTConfig, vocab: Vocab | None) -> ConfigDict:
     name = model_type_of(config)
+    if name == "roberta" and vocab is not None and vocab.kind == "unigram":
+        name = "xlm-roberta"  # of the same architecture
     kind = MODEL_TYPES[name]
     theirs_of = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
     fields = {"model_type": name, **foreign_config.their_fields(config, kind.fields)}

@@ -215,7 +215,8 @@ def describe(
     config, heads = _with_stored_heads(config, kind, names, task)
     if task is not None:  # old versions stored a pooler that is not used
         own = {row.theirs for row in table(config, task, kind)}
-        pooler = {row.theirs for row in table(config, None, kind) if part_of(row.ours) == "hidden"}
+        full = table(dataclasses.replace(config, pooler=True), None, kind)
+        pooler = {row.theirs for row in full if part_of(row.ours) == "hidden"}
         names = {name: old for name, old in names.items() if name not in pooler - own}
     if config.tie_embeddings and kind.decoder in names:
         if _is_copy_of_embedding(arrays, kind):

@@ -33,7 +33,8 @@ NOT_READ, CLASS = "not read", "class"
 _CLASS = re.compile(r"(?:.*/)?tf[a-z_]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
 _OPTIMIZER = ("optimizer_weights/", "optimizer/vars/")
 _WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
-_PATH = r"(?:(?P<scopes>.*)/)?(?P<name>(?:{})/.*)"  # from the first layer of the model on
+# From the first layer of the model on, which is `sop_classifier` rather than the layer inside.
+_PATH = r"(?:(?P<scopes>.*)/)?(?<!sop_classifier/)(?P<name>(?:{})/.*)"
 _FIRST = ("mlm___cls", "nsp___cls", "classifier", "qa_outputs", "sequence_summary")
 _WEIGHTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 

@@ -1,0 +1,49 @@
+"""Write `tf_model_h5.zip` in the folder of `family.py` by transformers 4 in TensorFlow.
+
+    python scripts/originals/family_h5.py
+
+It needs the packages of `requirements.txt` in this folder. It converts models of `family.py`, so
+the weights are the same.
+"""
+
+import os
+import pathlib
+import tempfile
+import zipfile
+
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1", TF_USE_LEGACY_KERAS="1")
+
+import transformers
+
+FOLDER = pathlib.Path(__file__).parents[2] / "tests/checkpoints/formats/originals/family"
+MODELS = {
+    "distilbert": "DistilBertForSequenceClassification",
+    "electra": "ElectraForMultipleChoice",
+    "roberta": "RobertaForSequenceClassification",
+    "camembert": "CamembertForMaskedLM",
+    "xlm-roberta": "XLMRobertaForTokenClassification",
+    "mpnet": "MPNetForQuestionAnswering",
+    "albert": "AlbertForPreTraining",
+}
+
+
+def main() -> None:
+    """Write the archive."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        zipfile.ZipFile(FOLDER / "tf_model_h5.zip", "w", zipfile.ZIP_LZMA) as archive,
+    ):
+        for model_type, name in MODELS.items():
+            path = pathlib.Path(folder, model_type)
+            ending = name[name.index("For") :]
+            zipfile.ZipFile(FOLDER / f"{model_type}.zip").extractall(path)
+            model = getattr(transformers, f"TF{name}").from_pretrained(path / ending)
+            if model_type == "albert":  # the bias that is not stored twice in PyTorch
+                model.predictions.decoder_bias.assign(model.predictions.bias)
+            model.save_pretrained(path / "h5")
+            for file in sorted((path / "h5").iterdir()):
+                archive.write(file, f"{model_type}/{ending}/{file.name}")
+
+
+if __name__ == "__main__":
+    main()
