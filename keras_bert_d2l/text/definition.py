@@ -26,6 +26,8 @@ _OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
 # The characters that stand for bytes in tokens of byte-level BPE, in the order of the bytes.
 BYTES = "".join(chr(n if n in _PRINTABLE else 0x100 + _OTHERS.index(n)) for n in range(0x100))
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
+# The normalizers of Unigram, apart from Replace.
+_NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", "NFC", "NFD", "NFKC", "NFKD")
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _SPELLINGS = {
     "pad": ("<pad>", "[PAD]"),
@@ -246,8 +248,13 @@ def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
         cls, sep, _ = frame(definition) or ("", "", 1)
         if [cls, sep] != definition["special_tokens"][2:4]:
             yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
+    for entry in definition["added_tokens"]:
+        if entry.get("single_word"):
+            yield f"single_word of the token {shown(entry['content'])}"
     if definition["model"]["type"] == "BPE":
         yield from _unsupported_byte_pairs(definition)
+    else:
+        yield from _unsupported_unigram(definition)
 
 
 def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
@@ -277,6 +284,29 @@ def _guessed(definition: ConfigDict, ids: dict[str, int]) -> list[str]:
         return _special_tokens(definition, ids, (None,) * len(ROLES))
     except SpecialTokensError:
         return []
+
+
+def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
+    if definition["model"].get("byte_fallback"):
+        yield "model.byte_fallback=True"
+    for step in steps(definition["normalizer"], "normalizers"):
+        pattern = step.get("pattern", {})
+        text = pattern.get("String", "")
+        # The text may overlap itself only as a run of one character, such as "``".
+        is_simple = len({*text}) == 1 or (
+            bool(text) and not any(text.startswith(text[n:]) for n in range(1, len(text)))
+        )
+        is_simple |= pattern == {"Regex": " {2,}"}
+        if step["type"] not in _NORMALIZERS and not (step["type"] == "Replace" and is_simple):
+            yield f"normalizer={shown(step)}"
+    for step in steps(definition["pre_tokenizer"], "pretokenizers"):
+        if step["type"] not in ("WhitespaceSplit", "Metaspace"):
+            yield f"pre_tokenizer={shown(step)}"
+        elif step.get("add_prefix_space") is False and step.get("prepend_scheme") != "never":
+            yield "pre_tokenizer.add_prefix_space=False without a prepend_scheme"
+    for step in steps(definition["decoder"], "decoders"):
+        if step["type"] != "Metaspace":
+            yield f"decoder={shown(step)}"
 
 
 def _special_tokens(

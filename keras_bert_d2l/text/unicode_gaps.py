@@ -15,6 +15,8 @@ import itertools
 import unicodedata
 from collections.abc import Iterator
 
+# Code points that may be letters, marks or format characters; the rest is private or unassigned.
+USED_CODES = (*range(0x30000), *range(0xE0000, 0xE1000))
 _REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
 _END_OF_LETTERS = 0x32400  # only symbols and private-use characters follow
@@ -48,6 +50,16 @@ A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F
 # as Chinese characters, and Hugging Face treats them as letters.
 _HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
 _HUGGING_FACE_ACCENT = 0x1734
+# Marks that Hugging Face's StripAccents keeps, and others that it removes. It uses Unicode 9.
+_KEPT_MARKS = """
+7FD 898-89F 8CA-8D3 9FE AFA-AFF B55 C04 C3C CF3 D00 D3B-D3C D81 EBA ECE 1715 180F 1ABF-1ACE 1CF7
+1DF6-1DFA A82C A8FF 10D24-10D27 10EAB-10EAC 10EFD-10EFF 10F46-10F50 10F82-10F85 11070 11073-11074
+110C2 11145-11146 111C9 111CE-111CF 11241 1133B 1145E 1182C-1183A 11930-11943 119D1-119E4
+11A01-11A0A 11A33-11A39 11A3B-11A3E 11A47 11A51-11A5B 11A8A-11A99 11D31-11D47 11D8A-11D97
+11EF3-11EF6 11F00-11F03 11F34-11F42 13440 13447-13455 16F4F 16F7F-16F87 16FE4 16FF0-16FF1
+1CF00-1CF2D 1CF30-1CF46 1E08F 1E130-1E136 1E2AE 1E2EC-1E2EF 1E4EC-1E4EF
+"""
+_OTHER_MARKS = "1CF2-1CF3"
 # Capitals that some locales lowercase to a letter with an additional dot.
 _DOTTED = {ord(capital): ord(capital.lower()) for capital in "ÌÍĨĮ"}
 CHINESE = (
@@ -105,16 +117,31 @@ def replacements(
         same[_HUGGING_FACE_ACCENT] = _REMOVED
     if not lowercase:
         return same
-    small = {}
-    for part in _CAPITALS.split():
-        capitals, _, first = part.partition(":")
-        for capital, letter in zip(_code_points(capitals), itertools.count(int(first, 16))):
-            small[capital] = same.get(letter, letter)
+    small = {capital: same.get(letter, letter) for capital, letter in _new_capitals()}
     if compat == "huggingface":
         small[_SIGMA] = _SMALL_SIGMA
     if not strips_accents:
         small |= _DOTTED
     return small | same
+
+
+def lowercase_of() -> dict[int, str]:
+    """Return the characters that Hugging Face's Lowercase replaces, each on its own."""
+    pairs = ((code, chr(code).lower()) for code in USED_CODES)
+    small = {code: text for code, text in pairs if text != chr(code)}
+    return small | {capital: chr(letter) for capital, letter in _new_capitals()}
+
+
+def accents() -> set[int]:
+    """Return the characters that Hugging Face's StripAccents removes."""
+    marks = {code for code in USED_CODES if unicodedata.category(chr(code))[0] == "M"}
+    return marks.difference(_code_points(_KEPT_MARKS)).union(_code_points(_OTHER_MARKS))
+
+
+def _new_capitals() -> Iterator[tuple[int, int]]:
+    for part in _CAPITALS.split():
+        capitals, _, first = part.partition(":")
+        yield from zip(_code_points(capitals), itertools.count(int(first, 16)))
 
 
 def inert_characters() -> set[int]:

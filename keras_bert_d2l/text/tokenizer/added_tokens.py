@@ -35,6 +35,7 @@ class AddedTokens(tf.Module):
         # Tokens that were found before must not be cut by those of the normalized text.
         both = [pattern for pattern in (_pattern(raw), _pattern(normalized)) if pattern]
         self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
+        self.normalized_ids = [vocab[entry["content"]] for entry in normalized.values()]
         found = normalized | raw
         self._ids = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
@@ -57,13 +58,18 @@ class AddedTokens(tf.Module):
             return tf.RaggedTensor.from_row_lengths(texts, tf.ones_like(texts, tf.int64), False)
         return tensorflow_text().regex_split(texts, pattern, pattern)
 
-    def ids(self, pieces: tf.Tensor) -> tf.Tensor:
-        """Return the id of each piece of a text, int32 `(B,)`, or -1 for other text."""
+    def ids(self, pieces: tf.Tensor, normalized: bool = True) -> tf.Tensor:
+        """Return the id of each piece of `cut`, int32 `(B,)`, or -1 for other text.
+
+        Without `normalized`, the tokens of the normalized text are other text.
+        """
         ids = self._ids.lookup(pieces)
-        if not self._strips:
-            return ids
-        stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
-        return tf.where(ids == NO_TOKEN, self._ids.lookup(stripped), ids)
+        if self._strips:
+            stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
+            ids = tf.where(ids == NO_TOKEN, self._ids.lookup(stripped), ids)
+        for later in () if normalized else self.normalized_ids:
+            ids = tf.where(ids == later, NO_TOKEN, ids)
+        return ids
 
 
 def _pattern(tokens: dict[str, ConfigDict]) -> str:

@@ -24,6 +24,7 @@ from keras_bert_d2l.text.tokenizer.framing import (
     sliding_windows,
     truncate,
 )
+from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.text_arguments import text_list
@@ -51,7 +52,10 @@ class Splitter(Protocol):
         """Return the texts of ids, strings `(B,)`."""
 
 
-_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {"bpe": BytePairSplitter}  # by `Vocab.kind`
+_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {  # by `Vocab.kind`
+    "bpe": BytePairSplitter,
+    "unigram": UnigramSplitter,
+}
 
 
 class Tokenizer(tf.Module):

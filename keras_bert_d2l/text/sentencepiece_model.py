@@ -1,0 +1,181 @@
+"""Read SentencePiece models: `sentencepiece.bpe.model` of XLM-R and CamemBERT, `spiece.model`.
+
+The result has the fields of the `tokenizer.json` that transformers converts the model to.
+
+Source: github.com/google/sentencepiece, `src/sentencepiece_model.proto`; github.com/huggingface/
+transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encoding.
+"""
+
+import base64
+import re
+import struct
+from collections.abc import Iterator
+
+from keras_bert_d2l.types import ConfigDict
+
+# Field numbers of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_PIECE, _SCORE, _TYPE = 1, 2, 3
+_MODEL_TYPE, _BYTE_FALLBACK, _UNK_ID = 3, 35, 40
+_CHARSMAP = 2
+_UNIGRAM, _NORMAL, _CONTROL, _USER_DEFINED = 1, 1, 3, 4
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+_NUMBER_AND_COMMA = re.compile(r".*\d,", re.DOTALL)
+
+
+def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> ConfigDict:
+    """Convert a SentencePiece model to the fields of a `tokenizer.json`.
+
+    Args:
+        data: The content of the file.
+        model_type: The field of that name in `config.json`. It decides the ids: those of
+            `"xlm-roberta"` and `"camembert"` are shifted, as in fairseq, and others are not.
+        options: The fields of `tokenizer_config.json`: `do_lower_case` and `keep_accents` matter
+            for `"albert"`.
+
+    Raises:
+        ValueError: If the file is damaged or is not a Unigram model.
+    """
+    try:
+        pieces, trainer, charsmap = _read_model(data)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"this is not a SentencePiece model: {error}") from error
+    if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM or not pieces:
+        raise ValueError("only SentencePiece models of the type Unigram are supported")
+    normalizers: list[ConfigDict] = []
+    if charsmap:
+        encoded = base64.b64encode(charsmap).decode()
+        normalizers = [{"type": "Precompiled", "precompiled_charsmap": encoded}]
+    cls, sep, mask, pad, unk = "<s>", "</s>", "<mask>", "<pad>", "<unk>"
+    vocab = [(piece, score) for piece, score, _ in pieces]
+    if model_type == "xlm-roberta":
+        vocab = [*((token, 0.0) for token in (cls, pad, sep, unk)), *vocab[3:], (mask, 0.0)]
+    elif model_type == "camembert":
+        first = (("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0))
+        vocab = [*first, ("<unk>NOTUSED", -100.0), *vocab[1:], (mask, 0.0)]
+    else:
+        cls, sep, mask = "[CLS]", "[SEP]", "[MASK]"
+        # ALBERT separates a comma from the digits before it.
+        vocab = [(p, s - 100 if _NUMBER_AND_COMMA.fullmatch(p) else s) for p, s in vocab]
+        normalizers = [
+            *_albert_normalizers(options),
+            *normalizers,
+            _replace({"Regex": " {2,}"}, " "),
+        ]
+    ids = {token: number for number, (token, _) in enumerate(vocab)}
+    special = [cls, pad, sep, unk, mask, *(p for p, _, kind in pieces if kind == _CONTROL)]
+    own = [piece for piece, _, kind in pieces if kind == _USER_DEFINED]
+    flags = {"single_word": False, "rstrip": False, "normalized": False}
+    added = [
+        {
+            "id": ids[token],
+            "content": token,
+            **flags,
+            "lstrip": token == mask,
+            "special": token in special,
+        }
+        for token in sorted({*special, *own} & {*ids}, key=ids.__getitem__)
+    ]
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
+        },
+        "post_processor": _template(cls, sep, ids, 1 if cls == "[CLS]" else 2),
+        "decoder": _METASPACE,
+        "model": {
+            "type": "Unigram",
+            "unk_id": ids.get(unk),
+            "vocab": [[*entry] for entry in vocab],
+            "byte_fallback": bool(trainer.get(_BYTE_FALLBACK, 0)),
+        },
+    }
+
+
+def _albert_normalizers(options: ConfigDict) -> list[ConfigDict]:
+    found = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
+    if not options.get("keep_accents", False):
+        found += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    return [*found, {"type": "Lowercase"}] if options.get("do_lower_case", True) else found
+
+
+def _replace(pattern: ConfigDict, content: str) -> ConfigDict:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _template(cls: str, sep: str, ids: dict[str, int], num_separators: int) -> ConfigDict:
+    def part(token: str, segment: int) -> ConfigDict:
+        kind = "Sequence" if token in ("A", "B") else "SpecialToken"
+        return {kind: {"id": token, "type_id": segment}}
+
+    single = [part(token, 0) for token in (cls, "A", sep)]
+    second = [*[sep] * (num_separators - 1), "B", sep]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": single + [part(token, int(num_separators == 1)) for token in second],
+        "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in (cls, sep)},
+    }
+
+
+def _read_model(data: bytes) -> tuple[list[tuple[str, float, int]], dict[int, int], bytes]:
+    """Return the pieces with their scores and types, the training options and the charsmap."""
+    pieces: list[tuple[str, float, int]] = []
+    trainer: dict[int, int] = {}
+    charsmap = b""
+    for number, value in _fields(data):
+        if number == _PIECES:
+            piece = dict(_fields(_as_bytes(value)))
+            text = _as_bytes(piece.get(_PIECE, b"")).decode()
+            score = struct.unpack("<f", _as_bytes(piece.get(_SCORE, bytes(4))))[0]
+            kind = piece.get(_TYPE, _NORMAL)
+            pieces.append((text, score, kind if isinstance(kind, int) else _NORMAL))
+        elif number == _TRAINER:
+            trainer = {n: v for n, v in _fields(_as_bytes(value)) if isinstance(v, int)}
+        elif number == _NORMALIZER:
+            charsmap = _as_bytes(dict(_fields(_as_bytes(value))).get(_CHARSMAP, b""))
+    return pieces, trainer, charsmap
+
+
+def _as_bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise IndexError("a field has the wrong type")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field of a message; numbers of 4 bytes as bytes."""
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = _varint(data, place)
+            yield tag >> 3, value
+            continue
+        if kind == _BYTES:
+            size, place = _varint(data, place)
+        elif kind in (_FOUR_BYTES, _EIGHT_BYTES):
+            size = 4 if kind == _FOUR_BYTES else 8
+        else:
+            raise IndexError(f"unknown wire type {kind}")
+        if size > len(data) - place:
+            raise IndexError("it ends in the middle of a field")
+        yield tag >> 3, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise IndexError("a number has more than 10 bytes")

@@ -1,0 +1,207 @@
+"""Unigram (SentencePiece) tokenizers, as in XLM-R, CamemBERT and ALBERT.
+
+B: texts, P: parts of all texts, N: characters of all texts.
+
+Source: github.com/huggingface/tokenizers, `pre_tokenizers/metaspace.rs` and `whitespace.rs`.
+"""
+
+import re
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_bert_d2l.text.definition import steps
+from keras_bert_d2l.text.normalization import decode, encode
+from keras_bert_d2l.text.tokenizer import characters
+from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
+from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Step, behind
+from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
+from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.unicode_gaps import accents, lowercase_of, white_space
+from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
+
+
+class _Tokens(NamedTuple):
+    """Tokens: ids, and the first and the last character of each in its text, plus one."""
+
+    ids: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    rows: tf.Tensor  # the part of a text that each comes from
+
+
+class UnigramSplitter(tf.Module):
+    """Splits texts into the pieces of a Unigram model, and joins them.
+
+    Added tokens are cut out first, and the parts of a text between them are normalized and split
+    into words. B: texts, P: parts of all texts.
+
+    Args:
+        vocab: A `Vocab` of the kind "unigram".
+    """
+
+    def __init__(self, vocab: Vocab) -> None:
+        super().__init__(name="splitter")
+        definition = vocab.definition or {}
+        model = definition["model"]
+        self._tokens = vocab.tokens
+        pieces = vocab.tokens[: model["num_tokens"]]
+        self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
+        self._normalizers = [
+            _normalizer(fields) for fields in steps(definition["normalizer"], "normalizers")
+        ]
+        self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
+        self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
+        self._added = AddedTokens(vocab, self._normalized_token)
+
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of texts, ragged int32 `(B, None)`."""
+        return self.with_offsets(texts)[0]
+
+    def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
+        return self.tokenize(words.flat_values)
+
+    def with_offsets(self, texts: tf.Tensor) -> Pieces:
+        """Return the ids of texts, and the characters at which each token starts and ends."""
+        parts = self._added.cut(texts, normalized=False)
+        row_splits = tf.cast(parts.row_splits, tf.int32)
+        text, added = self._take_added(_characters(parts), parts.flat_values, normalized=False)
+        for normalize in self._normalizers:
+            text = normalize(text)
+        if self._added.normalized_ids:
+            num_characters = tf.math.bincount(text.rows, minlength=tf.size(parts.flat_values))
+            whole = tf.RaggedTensor.from_row_lengths(text.codes, num_characters, validate=False)
+            smaller = self._added.cut(encode(whole), normalized=True)
+            text = text._replace(rows=_characters(smaller).rows)
+            text, more = self._take_added(text, smaller.flat_values, normalized=True)
+            # Each part has one more place than it has smaller parts, for an added token.
+            owners = tf.cast(smaller.value_rowids(), tf.int32)
+            places = tf.range(tf.size(owners)) + owners
+            splits = tf.cast(smaller.row_splits, tf.int32)
+            splits += tf.range(tf.size(splits))
+            text = text._replace(rows=tf.gather(places, text.rows))
+            more = more._replace(rows=tf.gather(places, more.rows))
+            added = added._replace(rows=tf.gather(splits, added.rows))
+            added = _Tokens(*(tf.concat(pair, 0) for pair in zip(added, more, strict=True)))
+            row_splits = tf.gather(splits, row_splits)
+        tokens = self._pieces(*self._words(text))
+        tokens = tf.cond(
+            tf.size(added.ids) > 0, lambda: _in_order(added, tokens), lambda: tuple(tokens)
+        )
+        tokens = _Tokens(*tokens)
+        splits = tf.searchsorted(tokens.rows, row_splits, out_type=tf.int64)
+        return tuple(
+            tf.RaggedTensor.from_row_splits(values, splits, validate=False) for values in tokens[:3]
+        )
+
+    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        """Return the texts of ids, strings `(B,)`."""
+        pieces = ids.with_flat_values(tf.gather(tf.constant(self._tokens), ids.flat_values))
+        texts = tf.strings.reduce_join(pieces, axis=1)
+        for fields in self._pre_tokenizers:
+            if fields["type"] == "Metaspace":
+                mark = re.escape(fields["replacement"])
+                if fields.get("prepend_scheme") != "never":
+                    texts = tf.strings.regex_replace(texts, f"^{mark}", "")
+                texts = tf.strings.regex_replace(texts, mark, " ")
+        return texts
+
+    def _normalized_token(self, token: str) -> str:
+        codes = tf.constant([*map(ord, token)], tf.int32)
+        text = Characters(codes, tf.range(tf.size(codes)), tf.zeros_like(codes))
+        for normalize in self._normalizers:
+            text = normalize(text)
+        return "".join(map(chr, text.codes.numpy()))
+
+    def _take_added(
+        self, text: Characters, parts: tf.Tensor, normalized: bool
+    ) -> tuple[Characters, _Tokens]:
+        """Separate the added tokens from the rest of the parts of texts."""
+        ids = self._added.ids(parts, normalized)
+        is_added = ids != NO_TOKEN
+        rows = tf.cast(tf.where(is_added)[:, 0], tf.int32)
+        first = tf.gather(text.sources, tf.searchsorted(text.rows, rows))
+        last = tf.gather(text.sources, tf.searchsorted(text.rows, rows, side="right") - 1)
+        is_other = ~tf.gather(is_added, text.rows)
+        text = tf.cond(tf.size(rows) > 0, lambda: text.keep(is_other), lambda: text)
+        return text, _Tokens(tf.gather(ids, rows), first, last + 1, rows)
+
+    def _words(self, text: Characters) -> tuple[Characters, tf.Tensor]:
+        """Split texts into words. Return also whether each character is the first of a word."""
+        begins = text.starts_row()
+        for fields in self._pre_tokenizers:
+            if fields["type"] == "WhitespaceSplit":
+                is_space = self._is_space(text.codes) > 0
+                begins = tf.boolean_mask(begins | behind(is_space, False), ~is_space)
+                text = text.keep(~is_space)
+                continue
+            mark, scheme = ord(fields["replacement"]), fields.get("prepend_scheme", "always")
+            codes = tf.where(text.codes == characters.SPACE, mark, text.codes)
+            if scheme != "never":
+                lacks = begins & (codes != mark) & ((text.sources == 0) | (scheme == "always"))
+                owners = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))
+                is_first = owners != behind(owners, -1)
+                text, begins = text.take(owners), tf.gather(begins, owners) & is_first
+                codes = tf.gather(codes, owners)
+                codes = tf.where(tf.gather(lacks, owners) & is_first, mark, codes)
+            text = text._replace(codes=codes)
+            if fields.get("split", True):
+                begins |= codes == mark
+        return text, begins
+
+    def _pieces(self, text: Characters, begins: tf.Tensor) -> _Tokens:
+        """Split words, each different one once."""
+        size = [tf.size(begins)]
+        first = tf.boolean_mask(tf.range(size[0]), begins)
+        lengths = tf.concat([first, size], 0)[1:] - first
+        words = encode(tf.RaggedTensor.from_row_lengths(text.codes, lengths, validate=False))
+        different, which = tf.unique(words)
+        one = tf.math.unsorted_segment_min(tf.range(tf.size(words)), which, tf.size(different))
+        sizes = tf.gather(lengths, one)
+        of_one = tf.ragged.range(tf.gather(first, one), tf.gather(first + lengths, one))
+        ids, starts, counts = self._unigram(tf.gather(text.codes, of_one.flat_values), sizes)
+
+        # Repeat the pieces of each different word wherever it occurs.
+        limits, counts = tf.gather(tf.cumsum(counts), which), tf.gather(counts, which)
+        taken = tf.ragged.range(limits - counts, limits).flat_values
+        moved = first - tf.gather(tf.cumsum(sizes, exclusive=True), which)
+        starts = tf.gather(starts, taken) + tf.repeat(moved, counts)
+        ends = tf.concat([starts, size], 0)[1:] - 1
+        places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
+        return _Tokens(tf.gather(ids, taken), *places, tf.gather(text.rows, starts))
+
+
+def _characters(parts: tf.RaggedTensor) -> Characters:
+    """Return the characters of texts `(B, None)`; their rows are the parts of all texts."""
+    codes = decode(parts.flat_values)
+    rows = tf.repeat(tf.range(tf.size(parts.flat_values)), codes.row_lengths())
+    splits = tf.cast(tf.gather(codes.row_splits, parts.row_splits), tf.int32)
+    places = tf.range(tf.size(rows))
+    text = tf.searchsorted(splits[1:], places, side="right")
+    return Characters(codes.flat_values, places - tf.gather(splits, text), rows)
+
+
+def _in_order(added: _Tokens, tokens: _Tokens) -> tuple[tf.Tensor, ...]:
+    order = tf.argsort(tf.concat([added.rows, tokens.rows], 0), stable=True)
+    pairs = zip(added, tokens, strict=True)
+    return tuple(tf.gather(tf.concat(pair, 0), order) for pair in pairs)
+
+
+def _normalizer(fields: ConfigDict) -> Step:
+    kind = fields["type"]
+    if kind == "Precompiled":
+        return Charsmap(fields["precompiled_charsmap"])
+    if kind == "Strip":
+        return characters.strip(fields["strip_left"], fields["strip_right"])
+    if kind == "Replace" and "String" in fields["pattern"]:
+        return characters.replace_text(fields["pattern"]["String"], fields["content"])
+    if kind == "Replace":
+        return characters.replace_runs(" ", fields["content"])
+    if kind == "Lowercase":
+        return characters.map_characters(lowercase_of())
+    if kind == "StripAccents":
+        return characters.map_characters(dict.fromkeys(accents(), ""))
+    return characters.normal_form(kind)
