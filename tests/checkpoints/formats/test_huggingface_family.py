@@ -200,6 +200,37 @@ def test_the_field_that_a_type_cannot_express_is_named(preset, fields, named):
         config_to_dict(kb.BERTConfig.preset(preset, **fields))
 
 
+def with_weights(path, folder, weights):
+    """Write a folder with further weights, or with other ones."""
+    arrays = open_safetensors([folder / "model.safetensors"])
+    values = {key: arrays.read(key) for key in arrays.shapes} | weights
+    write_safetensors(path / "model.safetensors", values, {})
+    (path / "config.json").write_bytes((folder / "config.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", ["roberta", "mpnet", "albert"])
+def test_buffers_and_an_unused_pooler_of_old_files_are_not_weights(name, originals, tmp_path):
+    folder = originals(name) / "ForTokenClassification"
+    pooler = "albert.pooler" if name == "albert" else f"{name}.pooler.dense"
+    others = {f"{pooler}.weight": (16, 16), f"{pooler}.bias": (16,)}
+    others[f"{name}.embeddings.position_ids"] = (1, 14)
+    with_weights(tmp_path, folder, {key: np.ones(x, "float32") for key, x in others.items()})
+    assert open_checkpoint(tmp_path).arrays.shapes == open_checkpoint(folder).arrays.shapes
+
+
+def test_a_copy_of_the_embedding_is_skipped_and_the_bias_of_the_decoder_takes_effect(
+    originals, tmp_path
+):
+    folder, bias = originals("roberta") / "ForMaskedLM", np.full(40, 3, "float32")
+    embedding = open_checkpoint(folder).arrays.read("roberta.embeddings.word_embeddings.weight")
+    copies = {"lm_head.decoder.weight": embedding.copy(), "lm_head.decoder.bias": bias}
+    with_weights(tmp_path, folder, copies)
+    found = open_checkpoint(tmp_path)
+    assert found.config.tie_embeddings
+    assert found.arrays.shapes == open_checkpoint(folder).arrays.shapes
+    np.testing.assert_array_equal(found.arrays.read("lm_head.bias"), bias)
+
+
 @pytest.mark.parametrize(
     ("name", "weight", "shape"),
     [
@@ -212,12 +243,7 @@ def test_the_field_that_a_type_cannot_express_is_named(preset, fields, named):
     ],
 )
 def test_a_weight_of_another_size_is_refused(name, weight, shape, originals, tmp_path):
-    folder = originals(name) / "ForMaskedLM"
-    arrays = open_safetensors([folder / "model.safetensors"])
-    values = {key: arrays.read(key) for key in arrays.shapes}
-    values[weight] = np.ones(shape, "float32")
-    write_safetensors(tmp_path / "model.safetensors", values, {})
-    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with_weights(tmp_path, originals(name) / "ForMaskedLM", {weight: np.ones(shape, "float32")})
     with pytest.raises(ValueError, match="model.safetensors.*Wqkv|model.safetensors.*weight is"):
         kb.load_pretrained(tmp_path)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats.foreign_config import GOOGLE_FIELDS, FieldTable
 from keras_bert_d2l.checkpoints.weights import (
+    BLOCK,
     POSITIONS,
     SWAPPED,
     SWAPPED_TRANSPOSED,
@@ -83,41 +84,33 @@ def _mlm(dense: str, norm: str, decoder: str, bias: str = "") -> Names:
     }
 
 
-def _encoder(base: str, block: str, layers: Mapping[str, str]) -> Names:
+def _encoder(base: str, block: str, layers: str) -> Names:
     """Return the names of an encoder with the embeddings of BERT.
 
     Args:
         base: The name of the encoder.
         block: The name of a block, with `{}` for its index.
-        layers: The names of the layers inside a block, by ours.
+        layers: The names of the layers inside a block, in the order of `BLOCK`.
     """
-    embeddings = f"{base}.embeddings"
+    embeddings, names = f"{base}.embeddings", zip(BLOCK, layers.split(), strict=True)
     return {
         "encoder/token_embedding": f"{embeddings}.word_embeddings",
         "encoder/segment_embedding": f"{embeddings}.token_type_embeddings",
         "encoder/pos_embedding": (f"{embeddings}.position_embeddings.weight", POSITIONS),
         "encoder/embedding_ln": f"{embeddings}.LayerNorm",
-        **{f"encoder/blk_{{}}/{ours}": f"{base}.{block}.{name}" for ours, name in layers.items()},
+        **{f"encoder/blk_{{}}/{ours}": f"{base}.{block}.{name}" for ours, name in names},
     }
 
 
 def _of_bert(base: str) -> Names:
     """Return the names of an encoder that has the same layers as BERT."""
-    own = "attention.self"
-    layers = {
-        "attention/W_q": f"{own}.query",
-        "attention/W_k": f"{own}.key",
-        "attention/W_v": f"{own}.value",
-        "attention/W_o": "attention.output.dense",
-        "addnorm1/ln": "attention.output.LayerNorm",
-        "ffn/dense1": "intermediate.dense",
-        "ffn/dense2": "output.dense",
-        "addnorm2/ln": "output.LayerNorm",
-    }
+    layers = """
+        attention.self.query attention.self.key attention.self.value attention.output.dense
+        attention.output.LayerNorm intermediate.dense output.dense output.LayerNorm
+    """
     return {**_encoder(base, "encoder.layer.{}", layers), "hidden": f"{base}.pooler.dense"}
 
 
-_ACTIVATION = {"hidden_act": ("activation", "gelu")}
 _TIED = {"tie_word_embeddings": ("tie_embeddings", True)}
 _ABSOLUTE: Mapping[str, tuple[object, ...]] = {"position_embedding_type": ("absolute", None)}
 
@@ -129,7 +122,7 @@ def _fields(vocab_size: int, **others: tuple[str, object]) -> FieldTable:
         **GOOGLE_FIELDS,
         "type_vocab_size": ("num_segments", 2),
         "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
-        **_ACTIVATION,
+        "hidden_act": ("activation", "gelu"),
         **_TIED,
         **others,
     }
@@ -189,16 +182,10 @@ _DISTILBERT = ModelType(
         **_encoder(
             "distilbert",
             "transformer.layer.{}",
-            {
-                "attention/W_q": "attention.q_lin",
-                "attention/W_k": "attention.k_lin",
-                "attention/W_v": "attention.v_lin",
-                "attention/W_o": "attention.out_lin",
-                "addnorm1/ln": "sa_layer_norm",
-                "ffn/dense1": "ffn.lin1",
-                "ffn/dense2": "ffn.lin2",
-                "addnorm2/ln": "output_layer_norm",
-            },
+            """
+            attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm
+            ffn.lin1 ffn.lin2 output_layer_norm
+            """,
         ),
         "hidden": "pre_classifier",
         **_mlm("vocab_transform", "vocab_layer_norm", "vocab_projector"),
@@ -253,16 +240,10 @@ _MPNET = ModelType(
         **_encoder(
             "mpnet",
             "encoder.layer.{}",
-            {
-                "attention/W_q": "attention.attn.q",
-                "attention/W_k": "attention.attn.k",
-                "attention/W_v": "attention.attn.v",
-                "attention/W_o": "attention.attn.o",
-                "addnorm1/ln": "attention.LayerNorm",
-                "ffn/dense1": "intermediate.dense",
-                "ffn/dense2": "output.dense",
-                "addnorm2/ln": "output.LayerNorm",
-            },
+            """
+            attention.attn.q attention.attn.k attention.attn.v attention.attn.o attention.LayerNorm
+            intermediate.dense output.dense output.LayerNorm
+            """,
         ),
         "encoder/relative_bias": "mpnet.encoder.relative_attention_bias",
         "hidden": "mpnet.pooler.dense",
@@ -292,16 +273,10 @@ _ALBERT = ModelType(
         **_encoder(
             "albert",
             "encoder.albert_layer_groups.0.albert_layers.{}",
-            {
-                "attention/W_q": "attention.query",
-                "attention/W_k": "attention.key",
-                "attention/W_v": "attention.value",
-                "attention/W_o": "attention.dense",
-                "addnorm1/ln": "attention.LayerNorm",
-                "ffn/dense1": "ffn",
-                "ffn/dense2": "ffn_output",
-                "addnorm2/ln": "full_layer_layer_norm",
-            },
+            """
+            attention.query attention.key attention.value attention.dense attention.LayerNorm
+            ffn ffn_output full_layer_layer_norm
+            """,
         ),
         "encoder/embedding_projection": "albert.encoder.embedding_hidden_mapping_in",
         "hidden": "albert.pooler",
@@ -319,7 +294,7 @@ _ALBERT = ModelType(
 )
 
 _QKV = "model.layers.{}.attn.Wqkv.weight"
-_PREDICTION = ("head.dense", "classifier")
+_TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 _MODERNBERT = ModelType(
     title="ModernBert",
     base="model",
@@ -380,17 +355,11 @@ _MODERNBERT = ModelType(
         "decoder_bias": (True,),
     },
     ignored="""
-        causal_mask classifier_pooling cls_token_id deterministic_flash_attn
-        initializer_cutoff_factor
+        classifier_pooling cls_token_id deterministic_flash_attn initializer_cutoff_factor
         layer_norm_eps layer_types position_embedding_type reference_compile repad_logits_with_grad
         rope_parameters sparse_pred_ignore_index sparse_prediction
     """,
-    heads={
-        "ForSequenceClassification": _PREDICTION,
-        "ForTokenClassification": _PREDICTION,
-        "ForQuestionAnswering": _PREDICTION,
-        "ForMultipleChoice": _PREDICTION,
-    },
+    heads=dict.fromkeys(map("For{}".format, _TASKS), ("head.dense", "classifier")),
     dropout=("classifier_dropout", 0.0),
     has_pooler=False,
 )
@@ -400,8 +369,8 @@ MODEL_TYPES = {
     "distilbert": _DISTILBERT,
     "electra": _ELECTRA,
     "roberta": _ROBERTA,
-    "xlm-roberta": _CAMEMBERT._replace(title="XLMRoberta"),
     "camembert": _CAMEMBERT,
+    "xlm-roberta": _CAMEMBERT._replace(title="XLMRoberta"),
     "mpnet": _MPNET,
     "albert": _ALBERT,
     "modernbert": _MODERNBERT,
