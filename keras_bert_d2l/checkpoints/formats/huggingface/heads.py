@@ -134,7 +134,8 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     elif names.head and task.get("pooling") == "mean":
         raise ValueError(
             f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
-            'pooling="mean". Save it in the native format, or export it as ONNX.'
+            'pooling="mean". Save it in the native format, export it as ONNX, or train a model '
+            'with pooling="cls".'
         )
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
