@@ -204,8 +204,9 @@ class AddNorm(Composite):
         self.norm_first = norm_first
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
         options: LayerOptions = {"dtype": self.dtype_policy, "name": "ln"}
-        self.ln = layer_normalization(layer_norm, layer_norm_epsilon, bias_free, **options)
-        if not has_norm:
+        if has_norm:
+            self.ln = layer_normalization(layer_norm, layer_norm_epsilon, bias_free, **options)
+        else:
             self.ln = keras.layers.Identity(**options)
 
     def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
