@@ -651,3 +651,25 @@ def test_texts_without_labels_are_rejected(classifier):
     ):
         with pytest.raises(ValueError, match="`y` must be one label per text. Received: y=None"):
             call()
+
+
+def test_with_pooler_norm_all_heads_read_the_pooler():
+    bert = make_bert(pooler_norm=True, pooler_activation="gelu", bias_free=True)
+    batch = make_batch()
+    encoded = bert.encoder(**batch)
+    of_mean = SequenceClassifier(bert, ["a", "b"], pooling="mean")
+    X = of_mean.mean(encoded, of_mean.is_token(batch["tokens"], batch["valid_lens"]))
+    for model, read in ((TokenClassifier(bert, ["a", "b"]), encoded), (of_mean, X)):
+        expected = model.head(bert.hidden(read))
+        np.testing.assert_allclose(model(batch), expected, atol=1e-6)
+    mean = np.asarray(bert.hidden(X)).mean(-1)
+    np.testing.assert_allclose(mean, np.zeros_like(mean), atol=1e-6)  # is normalized
+    assert [weight.path.split("/")[-1] for weight in bert.hidden.weights] == ["kernel", "gamma"]
+
+
+def test_shared_blocks_are_frozen_together():
+    model = SequenceClassifier(make_bert(num_blks=3, shared_blocks=True), ["a", "b"])
+    with pytest.raises(ValueError, match="0 or 3 with shared_blocks=True.*Received: num_blks=1"):
+        model.freeze_encoder(1)
+    model.freeze_encoder()
+    assert not model.encoder.trainable_variables
