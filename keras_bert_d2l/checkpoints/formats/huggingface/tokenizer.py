@@ -3,7 +3,8 @@
 The vocabulary of WordPiece is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The
 options are in `tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`.
 More special tokens are in any of them, and in `added_tokens.json`. Byte-level BPE and Unigram are
-defined by `tokenizer.json`, or byte-level BPE by `vocab.json` and `merges.txt`.
+defined by `tokenizer.json`, or byte-level BPE by `vocab.json` and `merges.txt`, and Unigram by a
+model of SentencePiece.
 
 Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`, and
 github.com/huggingface/tokenizers.
@@ -13,6 +14,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     OPTIONS_FILE,
     fields_of,
@@ -23,6 +25,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
+    check_size,
     errors_naming,
     has_file,
     read_json_object,
@@ -36,6 +39,7 @@ from keras_bert_d2l.text.definition import (
     unsupported_parts,
 )
 from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from keras_bert_d2l.text.vocab import (
     GOOGLE_SPECIALS,
     JSON_FILE,
@@ -47,6 +51,7 @@ from keras_bert_d2l.text.vocab import (
 from keras_bert_d2l.types import ConfigDict
 
 IDS_FILE, MERGES_FILE = "vocab.json", "merges.txt"
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
 SPECIALS_FILE, ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 TOKENIZER_FILES = (VOCAB_FILE, JSON_FILE, OPTIONS_FILE, SPECIALS_FILE)  # as written
 
@@ -69,6 +74,12 @@ _FIXED: dict[str, dict[str, object]] = {
     },
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+# The types of models whose tokenizers are read from a model of SentencePiece.
+_SENTENCEPIECE = {
+    "XLMRobertaTokenizer": "xlm-roberta",
+    "CamembertTokenizer": "camembert",
+    "AlbertTokenizer": "albert",
 }
 _OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens")  # transformers 4, and 5
 _TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
@@ -138,11 +149,23 @@ def _defining_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict | No
         fields = read_json_object(path / JSON_FILE, MOST_VOCAB_BYTES)
         return fields if model_type(fields) in KINDS else None
     if not (has_file(path / IDS_FILE) and has_file(path / MERGES_FILE)):
-        return None
+        return _sentencepiece_fields(path, options)
     vocab = read_json_object(path / IDS_FILE, MOST_VOCAB_BYTES)
     lines = read_small_text(path / MERGES_FILE, MOST_VOCAB_BYTES).split("\n")
     merges = [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
     return _roberta_fields(vocab, merges, options)
+
+
+def _sentencepiece_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict | None:
+    """Return the fields of `tokenizer.json` for a model of SentencePiece."""
+    name = str(options.get("tokenizer_class")).removesuffix("Fast")
+    kind = _SENTENCEPIECE.get(name, fields_of(path / CONFIG_FILE).get("model_type"))
+    files = [path / file for file in SENTENCEPIECE_FILES if has_file(path / file)]
+    if not files or kind not in _SENTENCEPIECE.values():
+        return None
+    check_size(files[0], MOST_VOCAB_BYTES)
+    with errors_naming(files[0]):
+        return sentencepiece_fields(files[0].read_bytes(), str(kind), options)
 
 
 def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -> ConfigDict:
