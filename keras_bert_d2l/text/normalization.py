@@ -287,6 +287,12 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=_NO_CHARACTER)
 
 
+def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """Return the row of each value, as `value_rowids` does with many more operations in a graph."""
+    values = tf.range(ragged.row_splits[-1])
+    return tf.searchsorted(ragged.row_splits[1:], values, side="right", out_type=tf.int64)
+
+
 def encode(codes: tf.Tensor) -> tf.Tensor:
     """Return the texts of code points `(B, None)`, dense or ragged, as strings `(B,)`."""
     return tf.strings.unicode_encode(codes, "UTF-8")

@@ -5,7 +5,12 @@ N: characters of all texts.
 
 import tensorflow as tf
 
-from keras_bert_d2l.text.normalization import character_class, decode, tensorflow_text
+from keras_bert_d2l.text.normalization import (
+    character_class,
+    decode,
+    rows_of_values,
+    tensorflow_text,
+)
 from keras_bert_d2l.text.unicode_gaps import inert_characters
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -62,10 +67,12 @@ def sources(before: tf.RaggedTensor, after: tf.RaggedTensor, form: str) -> tf.Te
 
     def elements(codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the characters of all decompositions: owners and sorted order."""
-        characters = tf.strings.unicode_encode(codes.flat_values[:, tf.newaxis], "UTF-8")
-        parts = decode(normalize(characters, decomposition))
-        owners = parts.value_rowids()
-        rows = tf.gather(codes.value_rowids(), owners)
+        values = codes.flat_values
+        single = tf.range(tf.size(values, tf.int64) + 1)
+        single = tf.RaggedTensor.from_row_splits(values, single, validate=False)
+        parts = decode(normalize(tf.strings.unicode_encode(single, "UTF-8"), decomposition))
+        owners = rows_of_values(parts)
+        rows = tf.gather(rows_of_values(codes), owners)
         keys = rows * _MOST_CHARACTERS + tf.cast(parts.flat_values, tf.int64)
         return owners, tf.argsort(keys, stable=True)
 

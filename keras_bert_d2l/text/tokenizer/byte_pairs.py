@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text import definition as definitions
-from keras_bert_d2l.text.definition import token_bytes
+from keras_bert_d2l.text.definition import BYTES, token_bytes
+from keras_bert_d2l.text.normalization import rows_of_values
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
 from keras_bert_d2l.text.tokenizer.gpt2_words import word_starts
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, rows_of_values
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_forms import normalize, sources
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -86,7 +87,7 @@ class BytePairSplitter(tf.Module):
         return self._in_graph[0](texts)
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        words = self._words(texts)
+        words = self._words(texts, with_origins=False)
         ids = self._byte_pairs(words.strings, words.added)
         return _rows(ids.flat_values, tf.gather(ids.row_splits, words.row_splits))
 
@@ -104,7 +105,7 @@ class BytePairSplitter(tf.Module):
         return self._in_graph[1](texts)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
-        words = self._words(texts)
+        words = self._words(texts, with_origins=True)
         ids = self._byte_pairs(words.strings, words.added)
         codes = words.codes
         widths = 1 + sum(tf.cast(codes >= limit, tf.int64) for limit in (0x80, 0x800, 0x10000))
@@ -151,7 +152,7 @@ class BytePairSplitter(tf.Module):
             token = unicodedata.normalize(form, token)
         return token
 
-    def _words(self, texts: tf.Tensor) -> _Words:
+    def _words(self, texts: tf.Tensor, with_origins: bool) -> _Words:
         """Cut out the added tokens, normalize the other texts, and split them into words."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         texts = tf.strings.regex_replace(texts, r"\x00", _NUL)
@@ -160,8 +161,9 @@ class BytePairSplitter(tf.Module):
         for form in self._forms:
             is_text = self._added.ids(values) == NO_TOKEN
             new = tf.where(is_text, normalize(values, form), values)
-            found = sources(_decode(values), _decode(new), form)
-            origins = found if origins is None else tf.gather(origins, found)
+            if with_origins:
+                found = sources(_decode(values), _decode(new), form)
+                origins = found if origins is None else tf.gather(origins, found)
             values = new
         parts = self._added.cut(values, normalized=True)
         splits = tf.gather(parts.row_splits, pieces.row_splits)
@@ -169,7 +171,8 @@ class BytePairSplitter(tf.Module):
         added = self._added.ids(values)
         needs_space = tf.zeros_like(added, tf.bool)
         if self._adds_space:
-            needs_space = ~tf.strings.regex_full_match(values, "(?s)( .*)?") & (added == NO_TOKEN)
+            needs_space = (tf.strings.substr(values, 0, 1) != " ") & (values != "")
+            needs_space &= added == NO_TOKEN
             values = tf.where(needs_space, tf.strings.join([" ", values]), values)
 
         codes = _decode(values)
@@ -211,7 +214,13 @@ class BytePairs(tf.Module):
         ids = {token: number for number, token in enumerate(own)}
         self._size = len(tokens)
         self.unk_id = ids.get(model.get("unk_token") or "")
-        self._byte_ids = np.array([ids.get(c, self.unk_id) for c in definitions.BYTES], np.int64)
+        byte_ids = [ids.get(c, self.unk_id) for c in BYTES]
+        if None in byte_ids:
+            raise ValueError(
+                f"The BPE model has no token for the byte {byte_ids.index(None)} and no "
+                "`unk_token`, so its tokenizer would lose text. Add the missing tokens of bytes."
+            )
+        self._byte_ids = np.array(byte_ids, np.int64)
         merges = {
             ids[a] * self._size + ids[b]: rank * self._size + ids[a + b]
             for rank, (a, b) in enumerate(model["merges"])

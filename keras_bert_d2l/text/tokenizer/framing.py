@@ -9,7 +9,8 @@ from typing import TypeVar
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, rows_of_values
+from keras_bert_d2l.text.normalization import rows_of_values
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
 from keras_bert_d2l.types import Tensor
 

@@ -15,6 +15,7 @@ from keras_bert_d2l.text.normalization import (
     Normalization,
     decode,
     encode,
+    rows_of_values,
     tensorflow_text,
 )
 from keras_bert_d2l.text.unicode_gaps import stand_ins
@@ -211,12 +212,6 @@ def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return start, end
-
-
-def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """Return the row of each value, as `value_rowids` does with many more operations in a graph."""
-    values = tf.range(ragged.row_splits[-1])
-    return tf.searchsorted(ragged.row_splits[1:], values, side="right", out_type=tf.int64)
 
 
 def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:

@@ -177,21 +177,21 @@ def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -
     )
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
     adds_space = bool(options.get("add_prefix_space", False))
-    pre_tokenizer = {"type": "ByteLevel", "add_prefix_space": adds_space, "trim_offsets": True}
+    spaces = {"add_prefix_space": adds_space, "trim_offsets": True}
     return {
         "added_tokens": [
             {"id": vocab[token], "content": token, **flags, "lstrip": token == mask}
             for token in (pad, unk, cls, sep, mask)
             if token in vocab
         ],
-        "pre_tokenizer": pre_tokenizer,
+        "pre_tokenizer": {"type": "ByteLevel", **spaces},
         "post_processor": {
-            **pre_tokenizer,
             "type": "RobertaProcessing",
+            **spaces,
             "sep": [sep, vocab.get(sep)],
             "cls": [cls, vocab.get(cls)],
         },
-        "decoder": {"type": "ByteLevel"},
+        "decoder": {"type": "ByteLevel", **spaces},
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }
 

