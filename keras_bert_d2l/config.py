@@ -355,6 +355,10 @@ class BERTConfig(_BlockFields):
         fields |= {"positions": "rotary"} if self.positions == "rotary" else {}
         return fields | ({} if self.num_segments else {"num_segments": 0})
 
+    def is_local(self, block: int) -> bool:
+        """Return whether the attention of a block, counted from 0, is limited to a window."""
+        return self.local_attention > 0 and block % self.global_attention_every > 0
+
     @property
     def width_of_embeddings(self) -> int:
         """The width of the embeddings and of the hidden layer of the MLM head, D or E."""

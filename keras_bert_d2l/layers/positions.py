@@ -22,7 +22,7 @@ from keras_bert_d2l.layers.kernels.local_attention import (
 from keras_bert_d2l.layers.variants import embedding_initializer
 from keras_bert_d2l.types import Shape, Tensor
 
-_FARTHEST = 128  # distances from here on have one bias
+FARTHEST = 128  # distances from here on have one bias
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,9 +104,7 @@ def distances_of_blocks(
         return [None] * config.num_blks
     length = ops.shape(X)[1]
     of_scores = None if bias is None else bias.of_length(length)  # (1, N, T, T)
-    is_local = [
-        window > 0 and i % config.global_attention_every > 0 for i in range(config.num_blks)
-    ]
+    is_local = [config.is_local(block) for block in range(config.num_blks)]
     angles: dict[float, Tensor] = {}
     if is_rotary:
         ids = ops.arange(length, dtype="int32")[None] if position_ids is None else position_ids
@@ -150,8 +148,12 @@ def rotary_angles(position_ids: Tensor, theta: float, head_width: int) -> Tensor
         theta: Base of the wavelengths.
         head_width: H.
     """
-    frequencies = theta ** -(np.arange(0, head_width, 2) / head_width)
-    return ops.cast(position_ids, "float32")[:, :, None] * frequencies.astype("float32")
+    return ops.cast(position_ids, "float32")[:, :, None] * rotary_frequencies(theta, head_width)
+
+
+def rotary_frequencies(theta: float, head_width: int) -> np.ndarray:
+    """Return by which angles one position rotates the pairs of a head, float32 `(H / 2,)`."""
+    return (theta ** -(np.arange(0, head_width, 2) / head_width)).astype("float32")
 
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
@@ -196,15 +198,15 @@ class RelativeBias(keras.layers.Layer):
         buckets = relative_buckets(self.config.relative_buckets)
         table = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
         places = ops.arange(length, dtype="int32")
-        distances = ops.clip(places[None] - places[:, None], -_FARTHEST, _FARTHEST)  # (T, T)
-        return ops.transpose(ops.take(table, distances + _FARTHEST, axis=0), (2, 0, 1))[None]
+        distances = ops.clip(places[None] - places[:, None], -FARTHEST, FARTHEST)  # (T, T)
+        return ops.transpose(ops.take(table, distances + FARTHEST, axis=0), (2, 0, 1))[None]
 
 
 def relative_buckets(num_buckets: int) -> np.ndarray:
     """Return the row of the table for the distances from -128 to 128, key minus query, int32."""
-    distances = np.arange(-_FARTHEST, _FARTHEST + 1)
+    distances = np.arange(-FARTHEST, FARTHEST + 1)
     num, far = num_buckets // 2, np.abs(distances)  # per direction
     exact = num // 2
-    share = np.log(np.maximum(far, 1) / exact) / np.log(_FARTHEST / exact)
+    share = np.log(np.maximum(far, 1) / exact) / np.log(FARTHEST / exact)
     shared = np.minimum(exact + (share * (num - exact) + 1e-6).astype("int32"), num - 1)
     return (np.where(far < exact, far, shared) + num * (distances > 0)).astype("int32")

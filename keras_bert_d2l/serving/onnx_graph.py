@@ -2,19 +2,28 @@
 
 The functions add the nodes of a layer to a graph. They take and return tensor names.
 
-B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, V: vocabulary size.
+B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, H: width of a head,
+V: vocabulary size.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
 
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, Pooling
+from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
+from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense, Pooling
+from keras_bert_d2l.layers.positions import (
+    FARTHEST,
+    RelativeBias,
+    relative_buckets,
+    rotary_frequencies,
+)
 from keras_bert_d2l.layers.transformer import AddNorm, TransformerEncoderBlock
 from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.types import Tensor
@@ -33,6 +42,8 @@ _ACTIVATIONS: dict[Callable[..., Tensor], tuple[str, dict[str, str]] | None] = {
     keras.activations.linear: None,
     keras.activations.sigmoid: ("Sigmoid", {}),
     keras.activations.tanh: ("Tanh", {}),
+    keras.activations.relu: ("Relu", {}),
+    keras.activations.gelu: ("Gelu", {"approximate": "none"}),
     activation_function("relu"): ("Relu", {}),
     activation_function("gelu"): ("Gelu", {"approximate": "none"}),
     activation_function("gelu_tanh"): ("Gelu", {"approximate": "tanh"}),
@@ -49,10 +60,10 @@ class Graph:
         outputs: Shapes of the float32 outputs by name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *inputs: str) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self.inputs: dict[str, Shape] = dict.fromkeys((TOKENS, MASK, SEGMENTS), PLACES)
+        self.inputs: dict[str, Shape] = dict.fromkeys(inputs, PLACES)
         self.outputs: dict[str, Shape] = {}
 
     def add(self, operator: str, *inputs: str, **attributes: str | float | Sequence[int]) -> str:
@@ -62,6 +73,13 @@ class Graph:
         name = f"{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))  # type: ignore[arg-type]
         return name
+
+    def halves(self, X: str) -> tuple[str, str]:
+        """Split a tensor in the middle of its last axis."""
+        first = self.add("Split", X, axis=-1, num_outputs=2)
+        second = f"{first}_second"
+        self.nodes[-1].output.append(second)
+        return first, second
 
     def output(self, name: str, X: str, *shape: str | int) -> None:
         """Give a tensor the name of an output of the graph."""
@@ -95,40 +113,39 @@ class Graph:
         return name
 
 
+class _Scores(NamedTuple):
+    """What the attention of a block depends on besides its queries, keys and values.
+
+    Attributes:
+        added: What is added to the scores, `(B, 1 or N, 1 or T, T)`.
+        rotation: Rotary positions: the cosines and the sines, both `(T, 1, H)`.
+    """
+
+    added: str
+    rotation: tuple[str, str] | None
+
+
+def graph_for(config: BERTConfig) -> Graph:
+    """Return an empty graph. As in transformers, it has no segments if they have no effect."""
+    return Graph(TOKENS, MASK, *([SEGMENTS] if config.num_segments > 1 else []))
+
+
 def encode(graph: Graph, encoder: BERTEncoder) -> str:
     """Add an encoder of the inputs `(B, T)`. Return the encoded tokens `(B, T, D)`."""
-    config, segments = encoder.config, SEGMENTS
-    if config.first_segment_id:
-        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int64"))
-        if config.mask_from == "tokens":
-            is_text = graph.add("Greater", TOKENS, graph.constant(0, "int64"))
-            segments = graph.add("Mul", segments, graph.add("Cast", is_text, to=_INT64))
-    embedded = []
-    for name, layer, ids in (
-        ("token", encoder.token_embedding, TOKENS),
-        ("segment", encoder.segment_embedding, segments),
-    ):
-        table = graph.weight(f"encoder/{name}_embedding/embeddings", layer.embeddings)
-        embedded.append(graph.add("Gather", table, ids))
-    X = graph.add("Add", *embedded)
-    if encoder.pos_embedding is not None:
-        X = graph.add("Add", X, _positions(graph, encoder))
-    if encoder.embedding_ln is not None:
-        X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
-    penalty = _penalty(graph, is_token(graph, config.mask_from))
-    for index, block in enumerate(encoder.blks):
-        X = _block(graph, block, X, penalty, f"encoder/blk_{index}")
+    X = _embed(graph, encoder)
+    for block, scores in zip(encoder.blks, _scores_of_blocks(graph, encoder), strict=True):
+        # With `shared_blocks`, all blocks are the first one.
+        X = _block(graph, block, X, scores, f"encoder/blk_{encoder.blks.index(block)}")
     if encoder.final_ln is not None:
         X = normalize(graph, encoder.final_ln, X, "encoder/final_ln")
     return X
 
 
-def is_token(graph: Graph, mask_from: str) -> str:
+def is_token(graph: Graph, config: BERTConfig) -> str:
     """Add the mask of non-padding tokens, bool `(B, T)`."""
-    zero = graph.constant(0, "int64")
-    mask = graph.add("Greater", MASK, zero)
-    if mask_from == "tokens":
-        mask = graph.add("And", mask, graph.add("Greater", TOKENS, zero))
+    mask = graph.add("Greater", MASK, graph.constant(0, "int64"))
+    if config.mask_from == "tokens":
+        mask = graph.add("And", mask, _is_text(graph, config))
     return mask
 
 
@@ -138,17 +155,27 @@ def dense(graph: Graph, layer: keras.layers.Dense, X: str, name: str) -> str:
     X = graph.add("MatMul", X, graph.weight(f"{name}/kernel", layer.kernel))
     if layer.use_bias:
         X = graph.add("Add", X, graph.weight(f"{name}/bias", layer.bias))
-    operator = _ACTIVATIONS[layer.activation]
+    return _activate(graph, layer.activation, X)
+
+
+def _activate(graph: Graph, function: Callable[..., Tensor], X: str) -> str:
+    operator = _ACTIVATIONS[function]
     return X if operator is None else graph.add(operator[0], X, **operator[1])
+
+
+def pooler(graph: Graph, layer: keras.layers.Dense, X: str) -> str:
+    """Add the hidden layer before the heads, over the last axis."""
+    X = dense(graph, layer, X, "hidden")
+    return normalize(graph, layer.ln, X, "hidden/ln") if isinstance(layer, NormalizedDense) else X
 
 
 def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str:
     """Add a layer normalization, Keras's own or `UnbiasedLayerNormalization`."""
-    gamma, beta = (
-        graph.weight(f"{name}/{part}", getattr(layer, part)) for part in ("gamma", "beta")
-    )
+    if isinstance(layer, keras.layers.Identity):
+        return X
+    gamma, *beta = (graph.weight(f"{name}/{weight.name}", weight) for weight in layer.weights)
     if not isinstance(layer, UnbiasedLayerNormalization):
-        return graph.add("LayerNormalization", X, gamma, beta, axis=-1, epsilon=layer.epsilon)
+        return graph.add("LayerNormalization", X, gamma, *beta, axis=-1, epsilon=layer.epsilon)
     last = graph.constant([-1], "int64")
     centered = graph.add("Sub", X, graph.add("ReduceMean", X, last))
     squares = graph.add("ReduceSumSquare", centered, last)
@@ -156,7 +183,7 @@ def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str
     lowest = graph.constant(keras.backend.epsilon() ** 2)
     std = graph.add("Sqrt", graph.add("Max", variance, lowest))
     normal = graph.add("Div", centered, graph.add("Add", std, graph.constant(layer.epsilon)))
-    return graph.add("Add", graph.add("Mul", normal, gamma), beta)
+    return graph.add("Add", graph.add("Mul", normal, gamma), *beta)
 
 
 def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
@@ -173,7 +200,7 @@ def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
     for layer in head.mlp.layers:
         if isinstance(layer, keras.layers.Dense):
             X = dense(graph, layer, X, f"mlm/mlp/{layer.name}")
-        elif not isinstance(layer, keras.layers.Identity):
+        else:
             X = normalize(graph, layer, X, f"mlm/mlp/{layer.name}")
     if head.token_embedding is not None:
         table = graph.weight("encoder/token_embedding/embeddings", head.token_embedding.embeddings)
@@ -212,11 +239,73 @@ def first_token(graph: Graph, X: str) -> str:
     return graph.add("Gather", X, graph.constant(0, "int64"), axis=1)
 
 
+def _embed(graph: Graph, encoder: BERTEncoder) -> str:
+    """Add the sum of the embeddings, normalized and projected, `(B, T, D)`."""
+    segments = _segments(graph, encoder.config) if SEGMENTS in graph.inputs else None
+    table = graph.weight("encoder/token_embedding/embeddings", encoder.token_embedding.embeddings)
+    embedded = [graph.add("Gather", table, TOKENS)]
+    if encoder.segment_embedding is not None:
+        name = "encoder/segment_embedding/embeddings"
+        table = graph.weight(name, encoder.segment_embedding.embeddings)
+        embedded.append(table if segments is None else graph.add("Gather", table, segments))
+    X = graph.add("Add", *embedded) if embedded[1:] else embedded[0]
+    if encoder.pos_embedding is not None:
+        X = graph.add("Add", X, _positions(graph, encoder))
+    if encoder.embedding_ln is not None:
+        X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
+    if encoder.embedding_projection is not None:
+        X = dense(graph, encoder.embedding_projection, X, "encoder/embedding_projection")
+    return X
+
+
+def _is_text(graph: Graph, config: BERTConfig) -> str:
+    """Add which ids are not that of padding, bool `(B, T)`."""
+    padding = graph.constant(config.pad_id, "int64")
+    if config.pad_id == 0:
+        return graph.add("Greater", TOKENS, padding)
+    return graph.add("Not", graph.add("Equal", TOKENS, padding))
+
+
+def _segments(graph: Graph, config: BERTConfig) -> str:
+    """Add the rows of the segment embedding, int64 `(B, T)`."""
+    segments = SEGMENTS
+    if config.first_segment_id:
+        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int64"))
+        if config.mask_from == "tokens":
+            is_text = graph.add("Cast", _is_text(graph, config), to=_INT64)
+            segments = graph.add("Mul", segments, is_text)
+    return segments
+
+
 def _positions(graph: Graph, encoder: BERTEncoder) -> str:
-    """Add the position embeddings for the first T positions, `(T, D)`."""
+    """Add the position embeddings, `(T, D)` or, with `first_position_id`, `(B, T, D)`."""
+    config = encoder.config
     table = graph.weight("encoder/pos_embedding", keras.ops.squeeze(encoder.pos_embedding, 0))
-    first = graph.constant([0], "int64")
-    return graph.add("Slice", table, first, graph.add("Shape", TOKENS, start=1), first)
+    if not config.first_position_id:
+        first = graph.constant([0], "int64")
+        return graph.add("Slice", table, first, graph.add("Shape", TOKENS, start=1), first)
+    is_text = graph.add("Cast", _is_text(graph, config), to=_INT64)
+    counts = graph.add("CumSum", is_text, graph.constant(1, "int64"))
+    offset = graph.constant(config.first_position_id - 1, "int64")
+    rows = graph.add("Add", graph.add("Mul", counts, is_text), offset)
+    return graph.add("Gather", table, rows)
+
+
+def _scores_of_blocks(graph: Graph, encoder: BERTEncoder) -> list[_Scores]:
+    """Add what the attention of each block depends on."""
+    config, bias = encoder.config, encoder.relative_bias
+    added = _penalty(graph, is_token(graph, config))
+    if bias is not None:
+        added = graph.add("Add", added, _relative_bias(graph, bias))
+    is_local = [config.is_local(block) for block in range(config.num_blks)]
+    kinds = {}
+    for local in dict.fromkeys(is_local):
+        theta = config.local_rope_theta if local else config.rope_theta
+        kinds[local] = _Scores(
+            _in_window(graph, config.local_attention, added) if local else added,
+            _rotation(graph, config, theta) if config.positions == "rotary" else None,
+        )
+    return [kinds[local] for local in is_local]
 
 
 def _penalty(graph: Graph, mask: str) -> str:
@@ -225,16 +314,74 @@ def _penalty(graph: Graph, mask: str) -> str:
     return graph.add("Unsqueeze", scores, graph.constant([1, 2], "int64"))
 
 
-def _block(graph: Graph, block: TransformerEncoderBlock, X: str, penalty: str, name: str) -> str:
+def _in_window(graph: Graph, window: int, added: str) -> str:
+    """Add the penalty of keys outside of the windows, `(B, 1 or N, T, T)`."""
+    far = graph.add("Abs", _distances(graph))
+    is_near = graph.add("LessOrEqual", far, graph.constant(window // 2, "int64"))
+    return graph.add("Where", is_near, added, graph.constant(_MASKED_SCORE))
+
+
+def _relative_bias(graph: Graph, layer: RelativeBias) -> str:
+    """Add the bias of the scores, `(N, T, T)`."""
+    name = "encoder/relative_bias"
+    table = graph.weight(f"{name}/embeddings", layer.embeddings)
+    buckets = relative_buckets(layer.config.relative_buckets).astype("int64")
+    graph.constants[f"{name}/buckets"] = buckets
+    least, most = (graph.constant(far, "int64") for far in (-FARTHEST, FARTHEST))
+    distances = graph.add("Clip", _distances(graph), least, most)
+    rows = graph.add("Gather", f"{name}/buckets", graph.add("Add", distances, most))
+    return graph.add("Transpose", graph.add("Gather", table, rows), perm=[2, 0, 1])
+
+
+def _distances(graph: Graph) -> str:
+    """Add the distances from queries to keys, int64 `(T, T)`."""
+    places = _places(graph)
+    return graph.add("Sub", places, graph.add("Unsqueeze", places, graph.constant([1], "int64")))
+
+
+def _places(graph: Graph) -> str:
+    """Add the numbers 0 to T - 1, int64 `(T,)`."""
+    first, step = (graph.constant(number, "int64") for number in (0, 1))
+    length = graph.add("Squeeze", graph.add("Shape", TOKENS, start=1))
+    return graph.add("Range", first, length, step)
+
+
+def _rotation(graph: Graph, config: BERTConfig, theta: float) -> tuple[str, str]:
+    """Add the cosines and sines of rotary positions, both `(T, 1, H)`."""
+    name = f"encoder/rotary_{theta}"
+    graph.constants[name] = rotary_frequencies(theta, config.num_hiddens // config.num_heads)
+    places = graph.add("Cast", _places(graph), to=_FLOAT)
+    places = graph.add("Unsqueeze", places, graph.constant([1, 2], "int64"))
+    angles = graph.add("Mul", places, name)  # (T, 1, H / 2)
+    cos, sin = graph.add("Cos", angles), graph.add("Sin", angles)
+    sines = graph.add("Concat", graph.add("Neg", sin), sin, axis=-1)
+    return graph.add("Concat", cos, cos, axis=-1), sines
+
+
+def _rotated(graph: Graph, X: str, rotation: tuple[str, str]) -> str:
+    """Add the rotation of heads `(B, T, N, H)`, whose pairs are i and i + H / 2."""
+    cos, sin = rotation
+    swapped = graph.add("Concat", *reversed(graph.halves(X)), axis=-1)
+    return graph.add("Add", graph.add("Mul", X, cos), graph.add("Mul", swapped, sin))
+
+
+def _block(graph: Graph, block: TransformerEncoderBlock, X: str, scores: _Scores, name: str) -> str:
     def attend(X: str) -> str:
-        return _attention(graph, block.attention, X, penalty, f"{name}/attention")
+        return _attention(graph, block.attention, X, scores, f"{name}/attention")
 
     def transform(X: str) -> str:
-        hidden = dense(graph, block.ffn.dense1, X, f"{name}/ffn/dense1")
-        return dense(graph, block.ffn.dense2, hidden, f"{name}/ffn/dense2")
+        return _feed_forward(graph, block.ffn, X, f"{name}/ffn")
 
     X = _residual(graph, block.addnorm1, X, attend, f"{name}/addnorm1")
     return _residual(graph, block.addnorm2, X, transform, f"{name}/addnorm2")
+
+
+def _feed_forward(graph: Graph, layer: PositionWiseFFN, X: str, name: str) -> str:
+    X = dense(graph, layer.dense1, X, f"{name}/dense1")
+    if isinstance(layer, GatedFFN):
+        X, gate = graph.halves(X)
+        X = graph.add("Mul", _activate(graph, layer.activation, X), gate)
+    return dense(graph, layer.dense2, X, f"{name}/dense2")
 
 
 def _residual(
@@ -248,19 +395,22 @@ def _residual(
     return normalize(graph, layer.ln, graph.add("Sum", sublayer(X), X), f"{name}/ln")
 
 
-def _attention(graph: Graph, layer: MultiHeadAttention, X: str, penalty: str, name: str) -> str:
+def _attention(graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores, name: str) -> str:
     width = layer.num_hiddens // layer.num_heads
     split = graph.constant([0, 0, layer.num_heads, width], "int64")  # 0 keeps the size
     joined = graph.constant([0, 0, layer.num_hiddens], "int64")
 
     def heads(letter: str, *axes: int) -> str:
         projected = dense(graph, getattr(layer, f"W_{letter}"), X, f"{name}/W_{letter}")
-        return graph.add("Transpose", graph.add("Reshape", projected, split), perm=axes)
+        projected = graph.add("Reshape", projected, split)  # (B, T, N, H)
+        if inputs.rotation is not None and letter != "v":
+            projected = _rotated(graph, projected, inputs.rotation)
+        return graph.add("Transpose", projected, perm=axes)
 
-    queries = heads("q", 0, 2, 1, 3)  # (B, N, T, D / N)
+    queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
     queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(width)))
     scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
-    weights = graph.add("Softmax", graph.add("Add", scores, penalty), axis=-1)
+    weights = graph.add("Softmax", graph.add("Add", scores, inputs.added), axis=-1)
     values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))
     values = graph.add("Transpose", values, perm=[0, 2, 1, 3])
     return dense(graph, layer.W_o, graph.add("Reshape", values, joined), f"{name}/W_o")

@@ -29,8 +29,10 @@ from keras_bert_d2l.serving.onnx_graph import (
     dense,
     encode,
     first_token,
+    graph_for,
     is_token,
     pool,
+    pooler,
     predict_masked,
 )
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
@@ -98,8 +100,8 @@ def export_onnx(
     Raises:
         ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
-        ValueError: The vocabulary does not have the model's size, the model is quantized, it
-            splits long texts into windows, or it is a relative of BERT.
+        ValueError: The vocabulary does not have the model's size, the model is quantized, or
+            it splits long texts into windows.
         OSError: The folder cannot be written.
 
     Example:
@@ -115,7 +117,6 @@ def export_onnx(
     ```
     """
     check_kind(model, BERTModel, TaskModel, remedy="export one of those")
-    model.bert_config.check_is_bert("`export_onnx` writes graphs", "Use `export_saved_model`")
     if model.max_row_len > model.bert_config.max_len:
         raise ValueError(
             "An ONNX graph does not split texts into windows. Received: a model with "
@@ -190,20 +191,23 @@ def _write_huggingface_files(
 
 
 def _graph(model: BERTModel | TaskModel) -> Graph:
-    config, graph = model.bert_config, Graph()
+    config = model.bert_config
+    graph = graph_for(config)
     encoded = encode(graph, model.encoder)
     if isinstance(model, BERTModel) or not model.has_head:
         embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
         graph.output("last_hidden_state", encoded, *PLACES, config.num_hiddens)
-        embedding = pool(graph, embedder.head, encoded, is_token(graph, config.mask_from))
+        embedding = pool(graph, embedder.head, encoded, is_token(graph, config))
         graph.output("sentence_embedding", embedding, "batch", config.num_hiddens)
         if isinstance(model, BERTModel):
             _add_pretraining_heads(graph, model, encoded)
         return graph
     if model.mean is not None:
-        encoded = pool(graph, model.mean, encoded, is_token(graph, config.mask_from))
-    elif model.hidden is not None:
-        encoded = dense(graph, model.hidden, first_token(graph, encoded), "hidden")
+        encoded = pool(graph, model.mean, encoded, is_token(graph, config))
+    elif model.pooling == "cls" and model.hidden is not None:
+        encoded = first_token(graph, encoded)
+    if model.hidden is not None:
+        encoded = pooler(graph, model.hidden, encoded)
     logits = dense(graph, model.head, encoded, "head")
     if model.outputs[1:]:
         for column, name in enumerate(model.outputs):
@@ -220,7 +224,7 @@ def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None
     config, heads = model.bert_config, model.usable_heads
     cls = first_token(graph, encoded)
     if "pooler" in heads:
-        cls = dense(graph, heads["pooler"], cls, "hidden")
+        cls = pooler(graph, heads["pooler"], cls)
         graph.output("pooler_output", cls, "batch", config.num_hiddens)
     if "mlm" in heads:
         logits = predict_masked(graph, heads["mlm"], encoded)

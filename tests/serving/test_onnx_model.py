@@ -44,6 +44,26 @@ CONFIGS = {
     "rows without a token": {**GOOGLE, "num_tokens": VOCAB_SIZE - 2},
 }
 
+SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "num_hiddens": 8,
+    "ffn_num_hiddens": 16,
+    "num_heads": 2,
+    "num_blks": 3,
+    "max_len": MAX_LEN,
+}
+RELATIVES = {
+    "distilbert": {},
+    "electra-small": {"embedding_width": 6},
+    "electra-base": {},
+    "roberta-base": {},
+    "xlm-roberta-base": {},
+    "albert-base": {"embedding_width": 6},
+    "mpnet-base": {"relative_buckets": 8},
+    "modernbert-base": {"pad_id": 3, "local_attention": 4, "global_attention_every": 2},
+    "ettin-17m": {"pad_id": 3, "global_attention_every": 3, "relative_buckets": 4},
+}
+
 
 @pytest.fixture
 def make_model():
@@ -51,12 +71,20 @@ def make_model():
 
     def make_model(dtype="float32", num_blks=2, **fields):
         config = BERTConfig(VOCAB_SIZE, 8, 16, 2, num_blks, 0.5, MAX_LEN, **fields)
-        model = BERTModel.from_bert_config(config, dtype=dtype)
-        for seed, weight in enumerate(model.weights):
-            weight.assign(keras.random.normal(weight.shape, 0.2, 0.5, seed=seed))
-        return model
+        return random_model(config, dtype)
 
     return make_model
+
+
+def random_model(config, dtype="float32"):
+    model = BERTModel.from_bert_config(config, dtype=dtype)
+    for seed, weight in enumerate(model.weights):
+        weight.assign(keras.random.normal(weight.shape, 0.2, 0.5, seed=seed))
+    return model
+
+
+def make_relative(name):
+    return random_model(BERTConfig.preset(name, **SIZES, **RELATIVES[name]))
 
 
 @pytest.fixture
@@ -74,13 +102,14 @@ def ask(tmp_path):
 def inputs_of(batch):
     """Return a batch of our models with the names and dtypes of an ONNX file."""
     batch = {name: array.astype("int64") for name, array in batch.items()}
-    tokens, valid_lens = batch.pop("tokens"), batch.pop("valid_lens")
-    return {
-        "input_ids": tokens,
-        "attention_mask": np.int64(np.arange(tokens.shape[1]) < valid_lens[:, None]),
-        "token_type_ids": batch.pop("segments"),
-        **batch,
-    }
+    tokens = batch.pop("tokens")
+    if "valid_lens" in batch:
+        batch["attention_mask"] = np.int64(
+            np.arange(tokens.shape[1]) < batch.pop("valid_lens")[:, None]
+        )
+    if "segments" in batch:
+        batch["token_type_ids"] = batch.pop("segments")
+    return {"input_ids": tokens, **batch}
 
 
 def make_batch(size, length, seed=0):
@@ -168,6 +197,78 @@ def test_text_embedders_match_keras(pooling, normalize, fields, make_model, ask)
         encoded = model.encoder(**batch)
         expected = {"last_hidden_state": encoded, "sentence_embedding": model(batch)}
         assert_equal(onnx_model(batch), expected)
+
+
+def padded_on_both_sides(config, size, length):
+    """Return a batch whose first row has no padding, with segments if they have an effect."""
+    batch = make_batch(size, length)
+    places, ends = np.arange(length), batch.pop("valid_lens")[:, None]
+    ends[0] = length
+    mask = (places >= ends // 3 * (ends < length)) & (places < ends)
+    tokens = np.where(batch["tokens"] == config.pad_id, 4, batch["tokens"])
+    batch["tokens"] = np.where(mask, tokens, config.pad_id).astype("int32")
+    if config.num_segments < 2:
+        del batch["segments"]
+    return {**batch, "attention_mask": mask.astype("int32")}
+
+
+@pytest.mark.parametrize("name", nightly_except({"modernbert-base"}, RELATIVES))
+def test_relatives_of_bert_match_keras_with_padding_on_both_sides(name, ask):
+    model = make_relative(name)
+    config, onnx_model = model.bert_config, ask(model)
+    for size, length, num_predictions in SHAPES[:2]:
+        batch = padded_on_both_sides(config, size, length)
+        positions = np.zeros((size, num_predictions), "int32") + np.argmax(
+            batch["attention_mask"], axis=1, keepdims=True
+        )
+        encoded, mlm_logits, nsp_logits = model(**batch, pred_positions=positions)
+        answer = onnx_model({**batch, "pred_positions": positions})
+        # Without keys in its window, the vector of padding is arbitrary.
+        is_token = batch["attention_mask"].astype(bool)
+        has_cls = is_token[:, 0]
+        encoded = np.asarray(encoded)
+        expected = {
+            "last_hidden_state": encoded[is_token],
+            "sentence_embedding": TextEmbedder(model)(batch),
+            "pooler_output": model.hidden(encoded[:, 0])[has_cls],
+            "mlm_logits": mlm_logits,
+            "nsp_logits": nsp_logits if nsp_logits is None else nsp_logits[has_cls],
+        }
+        shown = {"last_hidden_state": is_token, "pooler_output": has_cls, "nsp_logits": has_cls}
+        assert_equal({key: x[shown.get(key, ...)] for key, x in answer.items()}, expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["classify", "regress", "tag", "answer"])
+@pytest.mark.parametrize("name", RELATIVES)
+def test_task_models_of_relatives_match_keras(name, task, ask):
+    model = TASKS[task](make_relative(name))
+    onnx_model = ask(model)
+    for size, length, _ in SHAPES[:2]:
+        batch = padded_on_both_sides(model.bert_config, size, length)
+        found, is_token = model(batch), batch["attention_mask"].astype(bool)
+        is_shown = is_token if model.gives_tokens else is_token[:, 0]
+        found = (
+            {f"{k}_logits": x for k, x in found.items()} if task == "answer" else {"logits": found}
+        )
+        answer = {key: x[is_shown] for key, x in onnx_model(batch).items()}
+        assert_equal(answer, {key: np.asarray(x)[is_shown] for key, x in found.items()})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "num_blks"), [("albert-base", 1), ("modernbert-base", 3)])
+def test_int8_quantizes_the_kernels_of_relatives_once(name, num_blks, tmp_path):
+    model = make_relative(name)
+    path = export_onnx(model, tmp_path / "int8", int8=True)
+    file = onnx.load(path)
+    kernels = [x for x in file.graph.initializer if x.data_type == onnx.TensorProto.INT8]
+    assert sum(len(kernel.dims) == 2 for kernel in kernels) == num_blks * 6
+    assert [node.op_type for node in file.graph.node].count("MatMulInteger") == 3 * 6
+    batch = padded_on_both_sides(model.bert_config, 3, MAX_LEN)
+    (vectors,) = onnxruntime.InferenceSession(str(path)).run(
+        ["sentence_embedding"], inputs_of(batch)
+    )
+    assert 0 < np.abs(vectors - TextEmbedder(model)(batch)).max() < 0.05
 
 
 def test_a_batch_may_be_empty(make_model, ask):

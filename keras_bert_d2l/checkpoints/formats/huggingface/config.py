@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import (
     LINEAR,
     SCORE_FIELD,
+    check_pooling,
     fields_of_task,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
@@ -120,7 +121,10 @@ def config_to_dict(
     if not config.first_position_id:  # then no output depends on it
         read_back = dataclasses.replace(read_back, pad_id=config.pad_id)
     foreign_config.check_kept(_simplest(config), _simplest(read_back), "Hugging Face")
-    return fields if task is None else fields | fields_of_task(task, kind)
+    if task is None:
+        return fields
+    check_pooling(task, kind)
+    return fields | fields_of_task(task, kind)
 
 
 def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:

@@ -120,7 +120,7 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     """Return the fields of `config.json` that describe a task.
 
     Raises:
-        ValueError: transformers has no model for the task, or its head reads something else.
+        ValueError: transformers has no model for the task.
     """
     names = _names(task_of_kind(task["kind"]))
     fields: ConfigDict = {"architectures": [layers_of(task, kind).architecture]}
@@ -131,12 +131,6 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
         fields[kind.dropout[0]] = task["dropout"]
     if names.head and "pooling" in task and _POOLING in kind.ignored:
         fields[_POOLING] = task["pooling"]
-    elif names.head and task.get("pooling") == "mean":
-        raise ValueError(
-            f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
-            'pooling="mean". Save it in the native format, export it as ONNX, or train a model '
-            'with pooling="cls".'
-        )
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
     if "activation" in task:
@@ -144,6 +138,17 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     if names.problems:
         fields["problem_type"] = names.problems[task.get("multi_label", False)]
     return fields
+
+
+def check_pooling(task: ConfigDict, kind: ModelType) -> None:
+    """Raise a `ValueError` if the head reads something else than the models of transformers."""
+    has_head = bool(_names(task_of_kind(task["kind"])).head)
+    if has_head and task.get("pooling") == "mean" and _POOLING not in kind.ignored:
+        raise ValueError(
+            f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
+            'pooling="mean". Save it in the native format, export it as ONNX, or train a model '
+            'with pooling="cls".'
+        )
 
 
 def _names(task: AnyTask) -> HuggingFace:
