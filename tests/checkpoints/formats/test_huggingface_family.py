@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 import zipfile
 from pathlib import Path
 
@@ -275,3 +276,10 @@ def test_an_adapter_keeps_the_parts_of_a_joined_weight_apart(originals, tmp_path
     kb.load_adapter(other, tmp_path / "adapter")
     for layer, loaded in zip(model.lora_layers, other.lora_layers, strict=True):
         np.testing.assert_array_equal(layer.lora_kernel_b, loaded.lora_kernel_b)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("bpe", "roberta"), ("unigram", "xlm-roberta")])
+def test_the_vocabulary_decides_between_types_of_one_architecture(kind, name):
+    vocab = types.SimpleNamespace(kind=kind, pad_id=1)
+    fields = config_to_dict(kb.BERTConfig.preset("roberta-base"), vocab=vocab)
+    assert (fields["model_type"], fields["pad_token_id"]) == (name, 1)
