@@ -9,6 +9,7 @@ WORDS = "the cat sat on a mat good bad film Paris is big Ada lives in London spo
 SIZES = {"num_hiddens": 16, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 2, "max_len": 48}
 PRESETS = {
     "roberta": ("roberta-base", {}),
+    "xlm-roberta": ("xlm-roberta-base", {}),
     "modernbert": ("modernbert-base", {"local_attention": 8, "num_blks": 4}),
 }
 

@@ -188,7 +188,10 @@ def excluding_own_tokens(masking: Masking, tokenizer: Tokenizer) -> Masking:
 
     They carry no more information about a word than `[CLS]` does.
     """
-    own = tokenizer.vocab[list(tokenizer.options.get("special_tokens", ()))]
+    vocab = tokenizer.vocab
+    added = (vocab.definition or {}).get("added_tokens", ())
+    special = [entry["content"] for entry in added if entry["special"]]
+    own = vocab[[*tokenizer.options.get("special_tokens", ()), *special]]
     return dataclasses.replace(masking, exclude=(*masking.exclude, *own))
 
 

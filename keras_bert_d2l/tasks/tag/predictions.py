@@ -153,9 +153,9 @@ def tag(
 ) -> list[Tag] | list[Entity] | list[list[Tag]] | list[list[Entity]]:
     """Predict the label of every word in texts, or the entities that the labels mark.
 
-    The tokenizer splits a text into words at white space and around punctuation. If your data is
-    split differently ("do n't"), pass lists of words. As in training, the label of a word is
-    predicted at its first token.
+    The tokenizer splits a text into words at white space and around punctuation; BPE and Unigram
+    split it only at white space. If your data is split differently ("do n't"), pass lists of words.
+    As in training, the label of a word is predicted at its first token.
 
     Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
     and each word gets its label from the part with more of its context. A word without tokens, such
