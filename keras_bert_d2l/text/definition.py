@@ -13,6 +13,7 @@ A definition has the fields of the file without the vocabulary:
 Source: github.com/huggingface/tokenizers.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
@@ -145,8 +146,9 @@ def check(tokens: Sequence[str], definition: ConfigDict) -> None:
             problem = "its merges join tokens of the vocabulary to another one"
         elif model["type"] == "Unigram" and not (
             len(model["scores"]) == len(own) > model["unk_id"] >= 0
+            and all(map(math.isfinite, model["scores"]))
         ):
-            problem = "it has a score for each token and an `unk_id`"
+            problem = "it has a finite score for each token and an `unk_id`"
         else:
             frame(definition)
             return

@@ -133,6 +133,14 @@ def test_byte_fallback_is_named():
     assert [*unsupported_parts(from_json(fields)[1])] == ["model.byte_fallback=True"]
 
 
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_score_that_is_not_finite_is_refused(score):
+    fields = fields_of("albert")
+    fields["model"]["vocab"][7][1] = score
+    with pytest.raises(ValueError, match="a finite score for each token"):
+        Vocab(*from_json(fields))
+
+
 def test_damaged_models_are_refused():
     data = (FOLDER / "spiece.model").read_bytes()
     for size in (1, 5, 20, len(data) // 2, len(data) - 1):
