@@ -106,7 +106,8 @@ def playground(
             f"`texts` is required for a model of more than {_MOST_WEIGHTS / 1e6:.0f} million "
             "weights, for a relative of BERT and for tokenizers other than WordPiece, because the "
             f"answers are computed in advance. Received: texts={shown(texts)} and a model of "
-            f"{num_weights / 1e6:.0f} million weights."
+            f"{num_weights / 1e6:.0f} million weights, with a {tokenizer.vocab.kind} tokenizer and "
+            f"the fields of relatives {shown(model.bert_config.unlike_bert)}."
         )
     page = _page(model, tokenizer, found, {} if is_stored else weights)
     if path is not None:
