@@ -338,16 +338,6 @@ class BERTConfig(_BlockFields):
         ):
             check_that(is_right, name, expected, getattr(self, name))
 
-    def check_is_bert(self, can: str, remedy: str) -> None:
-        """Raise a `ValueError` if the model has layers that BERT does not have.
-
-        Args:
-            can: What only a BERT can, for the message.
-            remedy: What to do instead.
-        """
-        if fields := self.unlike_bert:
-            raise ValueError(f"{can} only of a BERT. Received: {shown(fields)}. {remedy}.")
-
     @property
     def unlike_bert(self) -> ConfigDict:
         """The fields with a value that BERT does not have."""

@@ -59,9 +59,9 @@ def export_onnx(
 
     The folder can be loaded by Hugging Face's programs: Optimum, text-embeddings-inference and
     transformers.js. The inputs are int64: `input_ids`, `attention_mask` (1 for tokens, 0 for
-    padding) and `token_type_ids` (the segments), all `(B, T)`. A `BERTModel` with an MLM head also
-    takes `pred_positions` `(B, P)`, which may be omitted. B, T and P may differ between calls. The
-    outputs are float32:
+    padding) and `token_type_ids` (the segments; not if the model has less than two), all `(B, T)`.
+    A `BERTModel` with an MLM head also takes `pred_positions` `(B, P)`, which may be omitted. B, T
+    and P may differ between calls. The outputs are float32:
 
     - `BERTModel`: `last_hidden_state` `(B, T, D)`; `pooler_output` `(B, D)`; `sentence_embedding`
       `(B, D)`, as from `embed`; `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column
@@ -85,7 +85,7 @@ def export_onnx(
     fields; `1_Pooling/config.json` and `modules.json` if there is a sentence embedding;
     `model_card.json`, which describes the architecture, labels, tokenizer options, inputs and
     outputs; and, if there is a tokenizer, `tokenizer.json`, `tokenizer_config.json`,
-    `special_tokens_map.json` and `vocab.txt`.
+    `special_tokens_map.json` and, of WordPiece, `vocab.txt`.
     Programs that read these tokenize like `Tokenizer(compat="huggingface")`.
 
     Args:
@@ -179,11 +179,11 @@ def _write_huggingface_files(
     folder: pathlib.Path, model: BERTModel | TaskModel, tokenizer: Tokenizer | None
 ) -> None:
     """Write the files that other programs need besides the graph."""
-    config = model.bert_config
-    fields = runtime_fields(config, task_fields(model))
+    config, vocab = model.bert_config, None
     if tokenizer is not None:
-        fields["pad_token_id"] = tokenizer.vocab.pad_id
-        write_tokenizer(folder, tokenizer.vocab, tokenizer.options, config.max_len)
+        vocab = tokenizer.vocab
+        write_tokenizer(folder, vocab, tokenizer.options, config)
+    fields = runtime_fields(config, task_fields(model), vocab)
     write_json(folder / CONFIG_FILE, fields, ensure_ascii=False)
     embedding = embedding_fields(model)
     if embedding is not None:

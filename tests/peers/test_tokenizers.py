@@ -139,7 +139,7 @@ def test_random_texts_have_the_same_ids(pair):
 def test_the_tokenizer_json_that_we_write_has_the_same_ids(pair, split_special_tokens, tmp_path):
     options = {**pair[0].options, "split_special_tokens": split_special_tokens}
     ours = Tokenizer(pair[0].vocab, **options)
-    write_tokenizer(tmp_path, ours.vocab, ours.options, max_len=512)
+    write_tokenizer(tmp_path, ours.vocab, ours.options)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     theirs.enable_padding(pad_id=ours.vocab.pad_id)
     texts = [*random_texts(1000), "[CLS] a [SEP][MASK]", "x" * 100, "x" * 101, ""]

@@ -127,13 +127,15 @@ def config_to_dict(
     return fields | fields_of_task(task, kind)
 
 
-def runtime_fields(config: BERTConfig, task: ConfigDict | None) -> ConfigDict:
+def runtime_fields(
+    config: BERTConfig, task: ConfigDict | None, vocab: Vocab | None = None
+) -> ConfigDict:
     """Return the fields of `config.json` for programs that run a graph instead of building it.
 
     They read the sizes, the labels and the kind of task, so every model has such fields. Models
     that embed texts, with or without pretraining heads, are a `BertModel`.
     """
-    fields = _to_fields(config, None)
+    fields = _to_fields(config, vocab)
     kind = MODEL_TYPES[fields["model_type"]]
     fields["architectures"] = [class_without_task(kind, has_mlm=False, has_nsp=False)]
     if task:

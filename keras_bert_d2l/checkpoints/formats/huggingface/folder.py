@@ -307,7 +307,7 @@ def write(
     if kind.decoder in weights:  # transformers expects the bias of an untied head twice
         weights[kind.decoder_bias] = weights[kind.mlm_bias]
     if vocab is not None:
-        write_tokenizer(folder, vocab, tokenizer_options, config.max_len)
+        write_tokenizer(folder, vocab, tokenizer_options, config)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":

@@ -22,6 +22,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     transformer_folder,
 )
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
@@ -293,7 +294,10 @@ def _read_json(file: pathlib.Path) -> tuple[Vocab | None, ConfigDict, list[str]]
 
 
 def write_tokenizer(
-    folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions, max_len: int | None = None
+    folder: pathlib.Path,
+    vocab: Vocab,
+    options: TokenizerOptions,
+    config: BERTConfig | None = None,
 ) -> None:
     """Write the vocabulary and the options of a tokenizer.
 
@@ -302,9 +306,13 @@ def write_tokenizer(
     """
     vocab.to_file(folder / vocab.file_name)
     specials: ConfigDict = dict(zip(_SPECIAL_TOKENS, vocab.special_tokens, strict=True))
-    length = {} if max_len is None else {"model_max_length": max_len}
+    of_model: ConfigDict = {}
+    if config is not None:
+        of_model["model_max_length"] = config.max_len
+        if config.num_segments <= 1:
+            of_model["model_input_names"] = ["input_ids", "attention_mask"]
     if vocab.kind != "wordpiece":
-        fields = {"tokenizer_class": "PreTrainedTokenizerFast", **length, **specials}
+        fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
         write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
         write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
         return
@@ -317,7 +325,7 @@ def write_tokenizer(
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
         "compat": options.get("compat", "google"),
-        **length,
+        **of_model,
         **specials,
     }
     for name, content in (
