@@ -13,7 +13,12 @@ from keras import ops
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.attention import attend, combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.kernels.attention import (
+    attend,
+    combine_masks,
+    is_exported,
+    valid_lens_mask,
+)
 from keras_bert_d2l.layers.kernels.local_attention import (
     is_worthwhile,
     local_attention,
@@ -63,22 +68,41 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
         if self.angles is not None:
             q, k = rotated(q, self._of_queries(self.angles)), rotated(k, self.angles)
         if self.window:
-            num_keys = ops.shape(k)[1]
-            mask = combine_masks(valid_lens_mask(valid_lens, num_keys), mask)
-            is_of_keys = mask is None or mask.shape[1] == 1
-            is_complete = self.queries is None and is_of_keys and not return_weights
-            if is_complete and self.bias is None and is_worthwhile(self.window, k.shape[1]):
-                heads = local_attention(q, k, v, window=self.window, mask=mask, dropout=dropout)
-                return heads, None
-            queries = self.queries
-            queries = ops.arange(num_keys, dtype="int32") if queries is None else queries
-            valid_lens, mask = (
-                None,
-                combine_masks(mask, window_mask(self.window, queries, num_keys)),
-            )
+            mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[1]), mask)
+            return self._attend_in_windows(q, k, v, mask, dropout, return_weights)
         return attend(
             *(q, k, v, valid_lens, mask, dropout), bias=self.bias, return_weights=return_weights
         )
+
+    def _attend_in_windows(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        dropout: Callable[[Tensor], Tensor] | None,
+        return_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        num_keys = ops.shape(k)[1]
+
+        def complete() -> tuple[Tensor, Tensor | None]:
+            queries = self.queries
+            queries = ops.arange(num_keys, dtype="int32") if queries is None else queries
+            seen = combine_masks(mask, window_mask(self.window, queries, num_keys))
+            return attend(
+                *(q, k, v, None, seen, dropout), bias=self.bias, return_weights=return_weights
+            )
+
+        def in_blocks() -> Tensor:
+            return local_attention(q, k, v, window=self.window, mask=mask, dropout=dropout)
+
+        is_of_keys = mask is None or mask.shape[1] == 1
+        if return_weights or not (is_of_keys and self.queries is None and self.bias is None):
+            return complete()
+        if is_exported() and k.shape[1] is None:  # rows of a SavedModel have any length
+            is_long = is_worthwhile(self.window, num_keys)
+            return ops.cond(is_long, in_blocks, lambda: complete()[0]), None
+        return (in_blocks(), None) if is_worthwhile(self.window, k.shape[1]) else complete()
 
     def _of_queries(self, angles: Tensor) -> Tensor:
         if self.queries is None:

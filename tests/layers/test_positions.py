@@ -1,10 +1,14 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l import BERTConfig, BERTEncoder, BERTModel
 from keras_bert_d2l.layers.feed_forward import GatedFFN
+from keras_bert_d2l.layers.kernels.attention import attend, exported
+from keras_bert_d2l.layers.kernels.local_attention import window_mask
 from keras_bert_d2l.layers.positions import (
+    Distances,
     counted_positions,
     relative_buckets,
     rotary_angles,
@@ -99,6 +103,26 @@ def test_local_blocks_attend_to_a_window_and_global_blocks_to_all_tokens():
     for index, weights in enumerate(attention):
         is_seen = (np.array(weights) > 0).all((0, 1))
         np.testing.assert_array_equal(is_seen, distance <= (23 if index == 0 else 2))
+
+
+def test_an_export_attends_in_blocks_to_long_rows_and_directly_to_short_ones():
+    def in_windows(q, k, v, valid_lens):
+        with exported():
+            return Distances(window=4).attend(q, k, v, valid_lens, None, None, return_weights=False)
+
+    specs = [tf.TensorSpec((None, None, 2, 4))] * 3 + [tf.TensorSpec((None,), tf.int32)]
+    function = tf.function(in_windows, input_signature=specs, autograph=False)
+    graph = function.get_concrete_function().graph
+    assert "StatelessIf" in {operation.type for operation in graph.get_operations()}
+    random = np.random.default_rng(0)
+    for length in (2, 15, 16, 21):  # from 8 half windows on, blocks are faster
+        q, k, v = random.normal(size=(3, 2, length, 2, 4)).astype("float32")
+        mask = window_mask(4, np.arange(length), length)
+        is_token = np.arange(length) < np.array([[length], [max(1, length - 4)]])
+        expected, _ = attend(q, k, v, None, mask & is_token[:, None], None, return_weights=False)
+        found, _ = function(q, k, v, is_token.sum(1))
+        sees_any = np.any(mask & is_token[:, None], -1)
+        np.testing.assert_allclose(found[sees_any], expected[sees_any], atol=1e-6)
 
 
 @pytest.mark.slow

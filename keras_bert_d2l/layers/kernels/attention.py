@@ -292,6 +292,11 @@ def exported() -> Iterator[None]:
         _is_exported.reset(token)
 
 
+def is_exported() -> bool:
+    """Return whether a graph is traced for inference on unknown devices."""
+    return _is_exported.get()
+
+
 def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return `ops.transpose(x, axes)`.
 
@@ -299,7 +304,7 @@ def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     for each other than one thread takes. In an export, the elements are therefore called integers,
     which TensorFlow transposes itself.
     """
-    if not _is_exported.get() or ops.dtype(x) != "float32":
+    if not is_exported() or ops.dtype(x) != "float32":
         return ops.transpose(x, axes)
     import tensorflow as tf
 

@@ -29,7 +29,7 @@ def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
     return distance <= window // 2
 
 
-def is_worthwhile(window: int, num_tokens: int | None) -> bool:
+def is_worthwhile(window: int, num_tokens: Tensor | None) -> Tensor:
     """Return whether attention in blocks is faster for a number of tokens, `None` if unknown."""
     return num_tokens is not None and num_tokens >= _LEAST_CHUNKS * (window // 2)
 
