@@ -12,6 +12,7 @@ from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from tests.family import bert_of
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
@@ -68,6 +69,19 @@ def test_transformers_reads_the_configuration(architecture, tmp_path):
     if hasattr(model, "labels"):
         assert config.id2label == dict(enumerate(model.labels))
     assert json.loads((file.parent / "config.json").read_text())["model_type"] == "bert"
+
+
+@pytest.mark.parametrize("name", ["roberta", "modernbert"])
+def test_transformers_reads_the_folders_of_relatives(name, tmp_path):
+    model = SequenceClassifier(bert_of(name), ["bad", "good"])
+    file = export_onnx(model, tmp_path / "onnx")
+    config = transformers.AutoConfig.from_pretrained(file.parent)
+    assert (config.model_type, config.id2label) == (name, {0: "bad", 1: "good"})
+    theirs = transformers.AutoTokenizer.from_pretrained(file.parent)
+    batch = theirs(TEXTS, TEXTS_B, padding=True, return_tensors="np")
+    (logits,) = onnxruntime.InferenceSession(str(file)).run(["logits"], dict(batch))
+    expected = model(model.tokenizer(TEXTS, TEXTS_B))
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
