@@ -17,13 +17,14 @@ from keras_bert_d2l.serving.signatures.signature import (
     filled,
     traced_once,
 )
-from keras_bert_d2l.text.normalization import encode
+from keras_bert_d2l.text.normalization import character_class, encode
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 
-_ACCENT, _SPACE = r"\p{Mn}", r"[\s\p{Z}]"
+_ACCENT, _SPACE = r"\p{Mn}", f"[{character_class(white_space())}]"
 _STEP = 8  # the shortest length, and the distance between the lengths up to 64
 
 Batch = dict[str, tf.Tensor]

@@ -18,7 +18,7 @@ from keras_bert_d2l.text.normalization import (
     rows_of_values,
     tensorflow_text,
 )
-from keras_bert_d2l.text.unicode_gaps import stand_ins
+from keras_bert_d2l.text.unicode_gaps import stand_ins, white_space
 from keras_bert_d2l.text.vocab import Vocab
 
 Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
@@ -27,6 +27,7 @@ Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
 _MAX_BYTES_PER_CHARACTER = 4
 _SUFFIX = "##"
+_SPACES = "".join(map(chr, white_space()))
 # Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
 _SPACING = (
     (r" ##", ""),
@@ -207,7 +208,7 @@ def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
         start: First character of the range.
         end: Last character of the range plus one.
     """
-    while start < end and text[start].isspace():
+    while start < end and text[start] in _SPACES:
         start += 1
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1

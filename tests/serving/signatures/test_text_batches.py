@@ -1,7 +1,8 @@
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.texts import TextBatches, padded_lengths
+from keras_bert_d2l.serving.signatures.texts import Characters, TextBatches, padded_lengths
+from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from tests.nightly import nightly_except
 
 
@@ -44,3 +45,11 @@ def test_the_batch_matches_the_tokenizer(tokenizer):
     expected = tokenizer(texts, max_len=max_len)
     for name, tensor in batch.items():
         assert tensor.numpy().tolist() == expected[name].numpy().tolist()
+
+
+def test_spans_start_after_the_same_spaces_as_in_python():
+    texts = [f"{chr(code)}a" for code in (*range(9, 14), *range(0x1C, 0x21), 0x85, 0xA0, 0x200B)]
+    rows = tf.range(len(texts))
+    starts = Characters(tf.constant(texts)).starts_after_spaces(rows, tf.zeros_like(rows))
+    assert starts.numpy().tolist() == [whole_characters(text, 0, 2)[0] for text in texts]
+    assert starts.numpy().tolist() == [1] * 5 + [0] * 4 + [1] * 3 + [0]
