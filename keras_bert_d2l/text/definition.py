@@ -29,6 +29,12 @@ BYTES = "".join(chr(n if n in _PRINTABLE else 0x100 + _OTHERS.index(n)) for n in
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 # The normalizers of Unigram, apart from Replace.
 _NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", "NFC", "NFD", "NFKC", "NFKD")
+# Limits for files that are made to fill the memory; real tokenizers stay far below them.
+_MOST_CHARACTERS = 256  # of a token, and of a text of a Replace
+_MOST_OF_ALL = 2**22  # characters of all tokens
+_MOST_STEPS = 32  # of a normalizer or pre-tokenizer
+_MOST_ADDED_BYTES = 2**15  # of all added tokens, which are one regular expression
+_SPACES_BYTES = 32  # of a regular expression that finds spaces
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _SPELLINGS = {
     "pad": ("<pad>", "[PAD]"),
@@ -94,7 +100,7 @@ def from_json(
             entry.pop("role", None)
     except SpecialTokensError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"these are not the fields of a tokenizer: {error!r:.200}") from error
     return [*ids], definition
 
@@ -149,13 +155,17 @@ def check(tokens: Sequence[str], definition: ConfigDict) -> None:
             and all(map(math.isfinite, model["scores"]))
         ):
             problem = "it has a finite score for each token and an `unk_id`"
+        elif max(map(len, own)) > _MOST_CHARACTERS or sum(map(len, own)) > _MOST_OF_ALL:
+            problem = f"tokens have at most {_MOST_CHARACTERS} characters, all {_MOST_OF_ALL:,}"
         else:
-            frame(definition)
+            tuple(unsupported_parts(definition))
             return
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         problem = f"it has all fields ({error!r:.200})"
+    except RecursionError:
+        problem = "its steps are not nested"
     raise ValueError(
-        f"A tokenizer.json is only readable if {problem}. Copy the tokenizer's files again."
+        f"A tokenizer is only readable if {problem}. Copy the tokenizer's files again."
     )
 
 
@@ -253,6 +263,13 @@ def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
     for entry in definition["added_tokens"]:
         if entry.get("single_word"):
             yield f"single_word of the token {shown(entry['content'])}"
+    strips = [e.get(name) for e in definition["added_tokens"] for name in ("lstrip", "rstrip")]
+    num_bytes = sum(len(token.encode()) for token in added_tokens(definition))
+    if num_bytes + _SPACES_BYTES * sum(map(bool, strips)) > _MOST_ADDED_BYTES:
+        yield f"added_tokens of more than {_MOST_ADDED_BYTES:,} bytes"
+    for part, name in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
+        if len(steps(definition[part], name)) > _MOST_STEPS:
+            yield f"{part} of more than {_MOST_STEPS} steps"
     if definition["model"]["type"] == "BPE":
         yield from _unsupported_byte_pairs(definition)
     else:
@@ -294,6 +311,10 @@ def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
     for step in steps(definition["normalizer"], "normalizers"):
         pattern = step.get("pattern", {})
         text = pattern.get("String", "")
+        texts = [text, step["content"] if step["type"] == "Replace" else ""]
+        if max(map(len, texts)) > _MOST_CHARACTERS:
+            yield f"Replace of more than {_MOST_CHARACTERS} characters"
+            continue
         # The text may overlap itself only as a run of one character, such as "``".
         is_simple = len({*text}) == 1 or (
             bool(text) and not any(text.startswith(text[n:]) for n in range(1, len(text)))
@@ -304,6 +325,8 @@ def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
     for step in steps(definition["pre_tokenizer"], "pretokenizers"):
         if step["type"] not in ("WhitespaceSplit", "Metaspace"):
             yield f"pre_tokenizer={shown(step)}"
+        elif step["type"] == "Metaspace" and len(step["replacement"]) != 1:
+            yield f"pre_tokenizer.replacement={shown(step['replacement'])}"
         elif step.get("add_prefix_space") is False and step.get("prepend_scheme") != "never":
             yield "pre_tokenizer.add_prefix_space=False without a prepend_scheme"
     for step in steps(definition["decoder"], "decoders"):

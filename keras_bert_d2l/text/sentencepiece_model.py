@@ -21,6 +21,9 @@ _CHARSMAP = 2
 _UNIGRAM, _NORMAL, _CONTROL, _USER_DEFINED = 1, 1, 3, 4
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
+_MOST_PIECES = 2**19  # a limit for files that are made to fill the memory
+_PAD, _UNK = "<pad>", "<unk>"
+_SHIFTED = ("xlm-roberta", "camembert")  # ids as in fairseq
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 _NUMBER_AND_COMMA = re.compile(r".*\d,", re.DOTALL)
 
@@ -48,39 +51,22 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
     if charsmap:
         encoded = base64.b64encode(charsmap).decode()
         normalizers = [{"type": "Precompiled", "precompiled_charsmap": encoded}]
-    cls, sep, mask, pad, unk = "<s>", "</s>", "<mask>", "<pad>", "<unk>"
-    vocab = [(piece, score) for piece, score, _ in pieces]
-    if model_type == "xlm-roberta":
-        vocab = [*((token, 0.0) for token in (cls, pad, sep, unk)), *vocab[3:], (mask, 0.0)]
-    elif model_type == "camembert":
-        first = (("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unk, 0.0))
-        vocab = [*first, ("<unk>NOTUSED", -100.0), *vocab[1:], (mask, 0.0)]
-    else:
+    cls, sep, mask = "<s>", "</s>", "<mask>"
+    if model_type not in _SHIFTED:
         cls, sep, mask = "[CLS]", "[SEP]", "[MASK]"
-        # ALBERT separates a comma from the digits before it.
-        vocab = [(p, s - 100 if _NUMBER_AND_COMMA.fullmatch(p) else s) for p, s in vocab]
-        normalizers = [
-            *_albert_normalizers(options),
-            *normalizers,
-            _replace({"Regex": " {2,}"}, " "),
-        ]
+        spaces = _replace({"Regex": " {2,}"}, " ")
+        normalizers = [*_albert_normalizers(options), *normalizers, spaces]
+    vocab = _vocab(pieces, model_type)
     ids = {token: number for number, (token, _) in enumerate(vocab)}
-    special = [cls, pad, sep, unk, mask, *(p for p, _, kind in pieces if kind == _CONTROL)]
     own = [piece for piece, _, kind in pieces if kind == _USER_DEFINED]
+    special = {cls, _PAD, sep, _UNK, mask, *(p for p, _, kind in pieces if kind == _CONTROL)}
     flags = {"single_word": False, "rstrip": False, "normalized": False}
-    added = [
-        {
-            "id": ids[token],
-            "content": token,
-            **flags,
-            "lstrip": token == mask,
-            "special": token in special,
-        }
-        for token in sorted({*special, *own} & {*ids}, key=ids.__getitem__)
-    ]
     return {
         "version": "1.0",
-        "added_tokens": added,
+        "added_tokens": [
+            {"id": ids[t], "content": t, **flags, "lstrip": t == mask, "special": t in special}
+            for t in sorted({*special, *own} & {*ids}, key=ids.__getitem__)
+        ],
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": {
             "type": "Sequence",
@@ -90,11 +76,25 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         "decoder": _METASPACE,
         "model": {
             "type": "Unigram",
-            "unk_id": ids.get(unk),
+            "unk_id": ids.get(_UNK),
             "vocab": [[*entry] for entry in vocab],
             "byte_fallback": bool(trainer.get(_BYTE_FALLBACK, 0)),
         },
     }
+
+
+def _vocab(pieces: list[tuple[str, float, int]], model_type: str) -> list[tuple[str, float]]:
+    """Return the tokens and their scores in the order of the ids."""
+    vocab = [(piece, score) for piece, score, _ in pieces]
+    if model_type == "xlm-roberta":
+        first = ["<s>", _PAD, "</s>", _UNK]
+        return [*((token, 0.0) for token in first), *vocab[3:], ("<mask>", 0.0)]
+    if model_type == "camembert":
+        first = ["<s>NOTUSED", _PAD, "</s>NOTUSED", _UNK]
+        more = [*((token, 0.0) for token in first), ("<unk>NOTUSED", -100.0)]
+        return [*more, *vocab[1:], ("<mask>", 0.0)]
+    # ALBERT separates a comma from the digits before it.
+    return [(p, s - 100 if _NUMBER_AND_COMMA.fullmatch(p) else s) for p, s in vocab]
 
 
 def _albert_normalizers(options: ConfigDict) -> list[ConfigDict]:
@@ -119,7 +119,7 @@ def _template(cls: str, sep: str, ids: dict[str, int], num_separators: int) -> C
         "type": "TemplateProcessing",
         "single": single,
         "pair": single + [part(token, int(num_separators == 1)) for token in second],
-        "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in (cls, sep)},
+        "special_tokens": {t: {"id": t, "ids": [ids.get(t)], "tokens": [t]} for t in (cls, sep)},
     }
 
 
@@ -135,6 +135,8 @@ def _read_model(data: bytes) -> tuple[list[tuple[str, float, int]], dict[int, in
             score = struct.unpack("<f", _as_bytes(piece.get(_SCORE, bytes(4))))[0]
             kind = piece.get(_TYPE, _NORMAL)
             pieces.append((text, score, kind if isinstance(kind, int) else _NORMAL))
+            if len(pieces) > _MOST_PIECES:
+                raise IndexError(f"it has more than {_MOST_PIECES:,} pieces")
         elif number == _TRAINER:
             trainer = {n: v for n, v in _fields(_as_bytes(value)) if isinstance(v, int)}
         elif number == _NORMALIZER:

@@ -190,7 +190,7 @@ def excluding_own_tokens(masking: Masking, tokenizer: Tokenizer) -> Masking:
     """
     vocab = tokenizer.vocab
     added = (vocab.definition or {}).get("added_tokens", ())
-    special = [entry["content"] for entry in added if entry["special"]]
+    special = [entry["content"] for entry in added if entry.get("special")]
     own = vocab[[*tokenizer.options.get("special_tokens", ()), *special]]
     return dataclasses.replace(masking, exclude=(*masking.exclude, *own))
 

@@ -19,7 +19,10 @@ from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Repl
 from keras_bert_d2l.text.unicode_gaps import USED_CODES
 
 _NUM_CODES = 0x110000
-_MOST_GRAPHEME_BYTES, _MOST_KEYS = 5, 2**17
+_MOST_GRAPHEME_BYTES = 5
+# Limits for files that are made to fill the memory. SentencePiece's own tables have 250,000 bytes,
+# 4,281 beginnings of keys of the same length, and at most 33 bytes in a replacement.
+_MOST_BYTES, _MOST_KEYS, _MOST_NEW_BYTES = 2**21, 2**14, 255
 # What a character does at the boundaries of graphemes.
 _EXTENDS, _PREPENDS, _CONTROL, _CR, _LF = 1, 2, 3, 4, 5
 _NO_SPACING_MARKS = (
@@ -148,7 +151,7 @@ class Charsmap(tf.Module):
 def read_charsmap(data: bytes) -> dict[str, str]:
     """Return the texts of a table of normalizations that replace at most 5 bytes."""
     size = int.from_bytes(data[:4], "little")
-    if size % 4 or not 4 <= size <= len(data) - 4:
+    if size % 4 or not 4 <= size <= len(data) - 4 <= _MOST_BYTES:
         raise ValueError("precompiled_charsmap does not have the size that it states")
     units = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64)
     texts = data[4 + size :]
@@ -168,7 +171,9 @@ def read_charsmap(data: bytes) -> dict[str, str]:
         for end in np.nonzero(is_end[units_of])[0]:
             start = units[places[end]] & 0x7FFFFFFF
             key = bytes(keys[end].tolist()).decode()
-            found[key] = texts[start : texts.index(b"\0", start)].decode()
+            found[key] = texts[
+                start : texts.index(b"\0", start, start + _MOST_NEW_BYTES + 1)
+            ].decode()
     return found
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_bert_d2l.reading import DAMAGE, errors_naming
 from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode
 from keras_bert_d2l.text.tokenizer import characters
@@ -191,6 +192,12 @@ def _in_order(added: _Tokens, tokens: _Tokens) -> tuple[tf.Tensor, ...]:
 
 
 def _normalizer(fields: ConfigDict) -> Step:
+    problem, remedy = " in the normalizer is not valid", "Copy the tokenizer's files again."
+    with errors_naming(fields["type"], problem, remedy, (*DAMAGE, AttributeError, TypeError)):
+        return _step(fields)
+
+
+def _step(fields: ConfigDict) -> Step:
     kind = fields["type"]
     if kind == "Precompiled":
         return Charsmap(fields["precompiled_charsmap"])

@@ -207,15 +207,14 @@ def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     The node of a token is its id, the root is V, and other nodes have higher numbers.
     """
     lengths = np.array([*map(len, tokens)])
-    codes = np.zeros((len(tokens), lengths.max() + 1), np.int64)
-    for number, token in enumerate(tokens):
-        codes[number, : len(token)] = [*map(ord, token)]
+    starts = np.cumsum(lengths) - lengths
+    codes = np.array([ord(character) for token in tokens for character in token], np.int64)
     ids, nodes = np.arange(len(tokens)), np.full(len(tokens), len(tokens))
     all_keys, all_nodes, count = [], [], len(tokens) + 1
     for position in range(lengths.max()):
         ids = ids[lengths[ids] > position]
         keys, places = np.unique(
-            nodes[ids] * _NUM_CODES + codes[ids, position], return_inverse=True
+            nodes[ids] * _NUM_CODES + codes[starts[ids] + position], return_inverse=True
         )
         new = np.arange(count, count + len(keys))
         is_end = lengths[ids] == position + 1

@@ -106,7 +106,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     options = fields_of(path / OPTIONS_FILE)
     if (defined := _defining_fields(path, options)) is not None:
         unsupported = ["do_lower_case=True of sentence-transformers"] if lowercases else []
-        vocab, more = _read_definition(path, defined, options)
+        vocab, more = _read_definition(path, *defined, options)
         unsupported += more
         return None if unsupported else vocab, {}, ", ".join(unsupported)
     unsupported = []
@@ -142,23 +142,27 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     return vocab, ours, ""
 
 
-def _defining_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict | None:
-    """Return the fields of `tokenizer.json` for a tokenizer other than WordPiece."""
+def _defining_fields(
+    path: pathlib.Path, options: ConfigDict
+) -> tuple[pathlib.Path, ConfigDict] | None:
+    """Return the file of a tokenizer other than WordPiece, and its fields of `tokenizer.json`."""
     if has_file(path / VOCAB_FILE):
         return None
     if has_file(path / JSON_FILE):
         fields = read_json_object(path / JSON_FILE, MOST_VOCAB_BYTES)
-        return fields if model_type(fields) in KINDS else None
+        return (path / JSON_FILE, fields) if model_type(fields) in KINDS else None
     if not (has_file(path / IDS_FILE) and has_file(path / MERGES_FILE)):
         return _sentencepiece_fields(path, options)
     vocab = read_json_object(path / IDS_FILE, MOST_VOCAB_BYTES)
     lines = read_small_text(path / MERGES_FILE, MOST_VOCAB_BYTES).split("\n")
     merges = [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
-    return _roberta_fields(vocab, merges, options)
+    return path / MERGES_FILE, _roberta_fields(vocab, merges, options)
 
 
-def _sentencepiece_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict | None:
-    """Return the fields of `tokenizer.json` for a model of SentencePiece."""
+def _sentencepiece_fields(
+    path: pathlib.Path, options: ConfigDict
+) -> tuple[pathlib.Path, ConfigDict] | None:
+    """Return the file of a model of SentencePiece and its fields of `tokenizer.json`."""
     name = str(options.get("tokenizer_class")).removesuffix("Fast")
     kind = _SENTENCEPIECE.get(name, fields_of(path / CONFIG_FILE).get("model_type"))
     files = [path / file for file in SENTENCEPIECE_FILES if has_file(path / file)]
@@ -166,7 +170,7 @@ def _sentencepiece_fields(path: pathlib.Path, options: ConfigDict) -> ConfigDict
         return None
     check_size(files[0], MOST_VOCAB_BYTES)
     with errors_naming(files[0]):
-        return sentencepiece_fields(files[0].read_bytes(), str(kind), options)
+        return files[0], sentencepiece_fields(files[0].read_bytes(), str(kind), options)
 
 
 def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -> ConfigDict:
@@ -198,12 +202,12 @@ def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -
 
 
 def _read_definition(
-    path: pathlib.Path, fields: ConfigDict, options: ConfigDict
+    path: pathlib.Path, file: pathlib.Path, fields: ConfigDict, options: ConfigDict
 ) -> tuple[Vocab | None, list[str]]:
     """Return the vocabulary of a tokenizer other than WordPiece, and what is not supported."""
     listed = {**fields_of(path / SPECIALS_FILE), **options}
     names = [_content(listed.get(name)) for name in _SPECIAL_TOKENS]
-    with errors_naming(path):
+    with errors_naming(file):
         try:
             tokens, definition = from_json(fields, names)
         except SpecialTokensError as error:

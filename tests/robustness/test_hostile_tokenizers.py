@@ -1,0 +1,149 @@
+"""Tokenizers made to crash, stall or fill a reader end in an error that names file and part."""
+
+import base64
+import json
+import pathlib
+import re
+import struct
+
+import numpy as np
+import pytest
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
+from tests.nightly import nightly_except
+from tests.robustness.trial import ERROR, judge, measured
+from tests.text.tokenizer.byte_level import MERGES, roberta_fields
+
+SPIECE = (pathlib.Path(__file__).parents[1] / "text/tokenizer/unigram/spiece.model").read_bytes()
+FIELDS = {"bpe": roberta_fields(), "unigram": sentencepiece_fields(SPIECE, "albert", {})}
+ALBERT = json.dumps({"tokenizer_class": "AlbertTokenizer"})
+
+
+def edited(kind, *path, value):
+    """Return the files of a folder whose `tokenizer.json` has one other value."""
+    fields = json.loads(json.dumps(FIELDS[kind]))
+    *others, last = path
+    holder = fields
+    for key in others:
+        holder = holder[key]
+    holder[last] = value
+    return {"tokenizer.json": json.dumps(fields)}
+
+
+def with_normalizer(**fields):
+    return edited("unigram", "normalizer", value=fields)
+
+
+def with_charsmap(data):
+    encoded = base64.b64encode(data).decode()
+    return with_normalizer(type="Precompiled", precompiled_charsmap=encoded)
+
+
+def with_added(*tokens, kind="bpe", **flags):
+    size = len(FIELDS[kind]["model"]["vocab"])
+    added = [{"id": size + n, "content": token, **flags} for n, token in enumerate(tokens)]
+    return edited(kind, "added_tokens", value=[*FIELDS[kind]["added_tokens"], *added])
+
+
+def with_merges(text):
+    model = FIELDS["bpe"]["model"]
+    return {"vocab.json": json.dumps(model["vocab"]), "merges.txt": text}
+
+
+def with_model(data):
+    return {"tokenizer_config.json": ALBERT, "spiece.model": data}
+
+
+def wide_trie():
+    """Return a table of normalizations in which every byte may follow every other one."""
+    units = np.arange(256, dtype="<u4") * (1 + (1 << 10))  # all lead to the same place
+    return struct.pack("<I", units.nbytes) + units.tobytes() + b"a\0"
+
+
+def long_replacement():
+    """Return a table of normalizations that replaces "a" by a megabyte."""
+    units = np.zeros(256, "<u4")
+    units[ord("a")] = ord("a") | 1 << 8 | 1 << 10
+    return struct.pack("<I", units.nbytes) + units.tobytes() + b"b" * 2**20 + b"\0"
+
+
+CASES = {
+    "a long piece": (edited("unigram", "model", "vocab", 9, value=["a" * 10**6, -1.0]), "256"),
+    "a long token": (
+        *(edited("bpe", "model", value={**FIELDS["bpe"]["model"], "vocab": {"a" * 10**6: 0}}),),
+        "fields of a tokenizer",
+    ),
+    "a score of 400 digits": (
+        *(edited("unigram", "model", "vocab", 9, value=["ab", 10**400]), "OverflowError"),
+    ),
+    "a text as score": (edited("unigram", "model", "vocab", 9, value=["ab", "x"]), "'x'"),
+    "a piece without a score": (edited("unigram", "model", "vocab", 9, value=["ab"]), "values"),
+    "an unknown piece of -1": (edited("unigram", "model", "unk_id", value=-1), "unk_id"),
+    "an unknown piece of 10^12": (edited("unigram", "model", "unk_id", value=10**12), "Index"),
+    "no charsmap": (
+        *(with_normalizer(type="Precompiled", precompiled_charsmap=None), "Precompiled"),
+    ),
+    "a charsmap that is not base64": (
+        *(with_normalizer(type="Precompiled", precompiled_charsmap="%"), "Precompiled"),
+    ),
+    "a charsmap that lies about its size": (with_charsmap(b"\xff" * 16), "precompiled_charsmap"),
+    "a charsmap of 3 MB": (with_charsmap(b"\0\0\x28\0" + bytes(3 * 2**20)), "charsmap"),
+    "a charsmap with too many keys": (with_charsmap(wide_trie()), "precompiled_charsmap"),
+    "a replacement of a megabyte": (with_charsmap(long_replacement()), "Precompiled"),
+    "Strip without fields": (with_normalizer(type="Strip"), "'Strip'.*strip_left"),
+    "Replace by nothing": (
+        *(with_normalizer(type="Replace", pattern={"String": "a"}, content=None), "TypeError"),
+    ),
+    "Replace by a megabyte": (
+        *(with_normalizer(type="Replace", pattern={"String": "a"}, content="b" * 10**6), "Replace"),
+    ),
+    "Replace without a pattern": (
+        *(with_normalizer(type="Replace", pattern=None, content=""), "AttributeError"),
+    ),
+    "a thousand normalizers": (
+        with_normalizer(type="Sequence", normalizers=[{"type": "NFKC"}] * 1000),
+        "normalizer of more than 32 steps",
+    ),
+    "a sequence without steps": (with_normalizer(type="Sequence"), "normalizers"),
+    "a mark of two characters": (
+        edited("unigram", "pre_tokenizer", value={"type": "Metaspace", "replacement": "__"}),
+        "pre_tokenizer.replacement",
+    ),
+    "a text as pre-tokenizer": (edited("bpe", "pre_tokenizer", value="x"), "TypeError"),
+    "a frame without tokens": (
+        edited("bpe", "post_processor", value={"type": "RobertaProcessing"}),
+        "'cls'",
+    ),
+    "a number as added token": (with_added(7), "7"),
+    "no added token": (with_added(None), "None"),
+    "10,000 added tokens": (
+        with_added(*map("token{}".format, range(10**4))),
+        "added_tokens of more",
+    ),
+    "tokens between spaces": (
+        *(with_added(*map("token{}".format, range(999)), lstrip=True, rstrip=True), "added_tokens"),
+    ),
+    "ids with a gap": (edited("bpe", "model", "vocab", "x", value=10**9), "0, 1, 2"),
+    "a merge of unknown tokens": (edited("bpe", "model", "merges", value=["x yz"]), "merges"),
+    "a merge of three": (with_merges("\n".join([*MERGES, "a a a"])), "unpack"),
+    "numbers as merges": (edited("bpe", "model", "merges", value=[1]), "int"),
+    "a megabyte as merge": (with_merges("a " + "a" * 10**6), "merges"),
+    "merges that are not UTF-8": (with_merges(b"\xff\xfe"), "UTF-8"),
+    "half a model": (with_model(SPIECE[: len(SPIECE) // 2]), "SentencePiece"),
+    "a million pieces": (with_model(b"\x0a\x00" * 10**6), "524,288 pieces"),
+    "a model of two pieces": (with_model(b"\x0a\x03\x0a\x01a" * 2), "token for pad"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", nightly_except({*CASES} - {"a million pieces"}, CASES))
+def test_a_hostile_tokenizer_is_refused(name, tmp_path):
+    files, part = CASES[name]
+    for file, content in files.items():
+        (tmp_path / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with measured() as used:
+        outcome, detail = judge(lambda: kb.load_tokenizer(tmp_path), tmp_path)
+    assert outcome == ERROR
+    assert re.search(part, detail)
+    assert used.megabytes < 150
