@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES
+from tests import family
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()
@@ -107,7 +108,7 @@ COMPRESSED = {  # by gzip
 
 
 def make_bert(preset="huggingface", **sizes):
-    config = kb.BERTConfig.preset(preset, vocab_size=len(WORDS), **{**SIZES, **sizes})
+    config = kb.BERTConfig.preset(preset, **{"vocab_size": len(WORDS), **SIZES, **sizes})
     model = kb.BERTModel.from_bert_config(config)
     model.tokenizer = kb.Tokenizer(kb.Vocab(WORDS))
     return model
@@ -138,6 +139,30 @@ def hub(local_hub, small_models, tmp_path, monkeypatch):
         local_hub.add(name, folder)
     monkeypatch.chdir(tmp_path)
     return local_hub
+
+
+RELATIVES = {  # a short name on the pages -> a preset
+    **dict.fromkeys(("camembert-base", "roberta-base", "xlm-roberta-base"), "roberta-base"),
+    "distilbert-base-uncased": "distilbert",
+    "electra-small": "electra-small",
+    "mpnet": "mpnet-base",
+    "albert-base-v2": "albert-base",
+    "modernbert-base": "modernbert-base",
+}
+
+
+@pytest.fixture(scope="session")
+def relatives(tmp_path_factory):
+    """The folder of a model for each id. Those with the preset of RoBERTa tokenize by Unigram."""
+    folder, made = tmp_path_factory.mktemp("relatives"), {}
+    words = kb.Vocab([WORDS[1], WORDS[0], *WORDS[2:]])  # MPNet's padding must have the id 1
+    for name, preset in RELATIVES.items():
+        vocab = family.unigram() if preset == "roberta-base" else words
+        model = make_bert(preset, vocab_size=len(vocab), pad_id=vocab.pad_id)
+        model.tokenizer = kb.Tokenizer(vocab)
+        made[SHORT_NAMES[name]] = folder / name
+        kb.save_pretrained(model, folder / name, format="huggingface")
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +214,7 @@ def exporting_once(tmp_path_factory):
     export, folder, made = kb.export_saved_model, tmp_path_factory.mktemp("exports"), {}
 
     def export_once(model, out, *, version=None, run_dir=None, **options):
-        kind = (type(model), *sorted(options.items()))
+        kind = (type(model), getattr(model, "bert_config", None), *sorted(options.items()))
         if kind not in made:
             made[kind] = export(model, folder / str(len(made)), run_dir=run_dir, **options)
         number = version or len(list(pathlib.Path(out).glob("*"))) + 1
@@ -204,6 +229,9 @@ def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch
     page = request.node.name
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(kb, "export_saved_model", exporting_once)
+    if any(name in page for name in ("relatives", "coming_from", "README.md-sh")):
+        for name, folder in request.getfixturevalue("relatives").items():
+            hub.add(name, folder)
     if "onnx" in page:
         shutil.copytree(request.getfixturevalue("onnx_models"), tmp_path / "onnx")
     if "serving" in page:

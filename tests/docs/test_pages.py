@@ -71,7 +71,8 @@ FIRST = {  # makes what other pages have made, and removes what the page makes
 }
 NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README does every day
     *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "doctor", "fine_tuning")),
-    *(f"docs/{name}.md" for name in ("onnx", "pretraining", "serving", "tasks_data", "the_book")),
+    *(f"docs/{name}.md" for name in ("onnx", "pretraining", "relatives", "serving", "tasks_data")),
+    "docs/the_book.md",
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
     *(f"docs/tutorials/from_{name}.md" for name in ("tensorflow_hub", "transformers_tensorflow")),
     "docs/tutorials/serve.md",
