@@ -42,7 +42,7 @@ Epsilon: TypeAlias = Annotated[float, check_positive]
 Deviation: TypeAlias = Annotated[float, check_not_negative]
 
 
-_MOST_BUCKETS = 128  # in each direction, of relative positions
+FARTHEST = 128  # relative positions from here on have one bias
 _OF_LAYERS = ("activity_regularizer", "autocast")  # more arguments that every Keras layer takes
 
 
@@ -215,7 +215,7 @@ class BERTConfig(_BlockFields):
         local_attention: Size of the window of attention, in tokens: a query attends to keys up to
             half of it away (128 in ModernBERT). 0: queries attend to all keys.
         global_attention_every: With a window, block i attends to all keys if i is a multiple of
-            this number (3 in ModernBERT).
+            this number, at least 2 (3 in ModernBERT).
         gated_ffn: Whether the first feed-forward layer has twice the width, and the activation of
             its first half multiplies the second half (ModernBERT).
         bias_free: Whether the dense layers and normalizations of the encoder, of the pooler and of
@@ -301,6 +301,7 @@ class BERTConfig(_BlockFields):
         head = self.num_hiddens / self.num_heads
         is_learned, window = self.positions == "learned", self.local_attention
         buckets, is_mlp = self.relative_buckets, self.mlm_head == "mlp"
+        is_local = not window or min(window, self.global_attention_every) > 1  # in some blocks
         for name, is_right, expected in (
             ("pad_id", self.pad_id < self.vocab_size, f"below vocab_size={self.vocab_size}"),
             (
@@ -331,10 +332,14 @@ class BERTConfig(_BlockFields):
             ),
             (
                 "relative_buckets",
-                not buckets or (4 <= buckets <= 2 * _MOST_BUCKETS and buckets % 2 == 0),
-                f"0, or an even number from 4 to {2 * _MOST_BUCKETS}",
+                not buckets or (4 <= buckets <= 2 * FARTHEST and buckets % 2 == 0),
+                f"0, or an even number from 4 to {2 * FARTHEST}",
             ),
-            ("local_attention", window != 1, "0, or at least 2"),
+            (
+                "local_attention",
+                is_local,
+                "0, or at least 2 with global_attention_every of 2 or more",
+            ),
         ):
             check_that(is_right, name, expected, getattr(self, name))
 

@@ -110,6 +110,7 @@ def test_an_unknown_preset_raises_and_lists_the_known_ones():
         ({"positions": "none", "first_position_id": 2}, "positions='learned'.*position_id=2"),
         ({"relative_buckets": 5}, "even number from 4 to 256.*relative_buckets=5"),
         ({"local_attention": 1}, "0, or at least 2.*local_attention=1"),
+        ({"local_attention": 8}, "at least 2 with global_attention_every.*local_attention=8"),
         ({"skip_first_norm": True}, "norm_first=False.*skip_first_norm=True"),
         ({"bias_free": True, "layer_norm": "unbiased"}, "layer_norm='unbiased'.*bias_free=True"),
         ({"num_segments": 0, "first_segment_id": 1}, "below num_segments=0.*segment_id=1"),
@@ -135,7 +136,7 @@ def test_numpy_numbers_become_plain_numbers():
 
 
 def test_the_fields_of_relatives_are_written_only_where_they_differ_from_bert():
-    fields = {"pad_id": 1, "gated_ffn": True, "embedding_width": 4, "local_attention": 8}
+    fields = {"pad_id": 1, "gated_ffn": True, "embedding_width": 4, "rope_theta": 8.0}
     plain, relative = make_config(), make_config(**fields)
     assert relative.to_dict() == {**plain.to_dict(), **fields}
     assert BERTConfig.from_dict(relative.to_dict()) == relative

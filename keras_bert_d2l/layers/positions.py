@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.config import FARTHEST, BERTConfig
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.attention import (
     attend,
@@ -26,8 +26,6 @@ from keras_bert_d2l.layers.kernels.local_attention import (
 )
 from keras_bert_d2l.layers.variants import embedding_initializer
 from keras_bert_d2l.types import Shape, Tensor
-
-FARTHEST = 128  # distances from here on have one bias
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -190,7 +190,8 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
     if kind.base == "electra" and values["embedding_width"] == values["num_hiddens"]:
         values["embedding_width"] = None  # there is no projection, unlike in ALBERT
     if kind.base == "model":
-        check_integer("local_attention", values["local_attention"], 1)
+        window = check_integer("local_attention", values["local_attention"], 1)
+        values["local_attention"] = window if values["global_attention_every"] != 1 else 0
         values["mlm_activation"] = values["pooler_activation"]
     if "type_vocab_size" in kind.fields:
         check_integer("type_vocab_size", values["num_segments"], 1)
@@ -205,9 +206,8 @@ def _simplest(config: BERTConfig) -> BERTConfig:
     simpler: ConfigDict = {}
     if config.mlm_activation == config.activation:
         simpler["mlm_activation"] = None
-    is_global = not config.local_attention or config.global_attention_every == 1
-    if config.positions == "rotary" and is_global:
-        simpler |= {"local_attention": 0, "global_attention_every": 1}
+    if config.positions == "rotary" and not config.local_attention:
+        simpler["global_attention_every"] = 1
     return dataclasses.replace(config, **simpler)
 
 
