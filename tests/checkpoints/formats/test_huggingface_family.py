@@ -283,3 +283,28 @@ def test_the_vocabulary_decides_between_types_of_one_architecture(kind, name):
     vocab = types.SimpleNamespace(kind=kind, pad_id=1)
     fields = config_to_dict(kb.BERTConfig.preset("roberta-base"), vocab=vocab)
     assert (fields["model_type"], fields["pad_token_id"]) == (name, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "fields", "dropout"),
+    [
+        ("distilbert", "ForSequenceClassification", {"seq_classif_dropout": 0.3}, 0.3),
+        ("distilbert", "ForTokenClassification", {"dropout": 0.4, "seq_classif_dropout": 0.3}, 0.4),
+        ("electra", "ForMultipleChoice", {"summary_last_dropout": 0.3}, 0.3),
+        ("electra", "ForTokenClassification", {"hidden_dropout_prob": 0.3}, 0.3),
+        ("modernbert", "ForTokenClassification", {"classifier_dropout": None}, 0.0),
+    ],
+)
+def test_the_dropout_before_a_head_is_that_of_its_class(
+    name, ending, fields, dropout, originals, tmp_path
+):
+    folder = originals(name) / ending
+    file = tmp_path / "config.json"
+    (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    file.write_text(json.dumps(json.loads((folder / "config.json").read_text()) | fields))
+    found = open_checkpoint(tmp_path)
+    assert found.task["dropout"] == dropout
+    task = {**found.task, "dropout": 0.25}
+    file.write_text(json.dumps(config_to_dict(found.config, task)))
+    assert open_checkpoint(tmp_path).task == task
+    assert open_checkpoint(tmp_path).config == found.config

@@ -85,6 +85,7 @@ from keras_bert_d2l.types import ConfigDict
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _TORCH_FILE, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _TF_FILE, _TF_INDEX = "tf_model.h5", "tf_model.h5.index.json"
+_COPY_CONFIG = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
 _OTHER_NAMES = {  # files of other names, by their endings
     _TORCH_FILE: (".bin", ".pt", ".pth", ".ckpt"),
     _TF_FILE: (".h5", ".hdf5"),
@@ -199,8 +200,7 @@ def describe(
     """
     folder = transformer_folder(path)
     if not has_file(file := folder / CONFIG_FILE):
-        remedy = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
-        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {remedy}")
+        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {_COPY_CONFIG}")
     config, kind = config_from_json(file)
     stored = split_joined(open_weights(folder, kind))
     prefix = wrapper_prefix(stored, signature(kind))
@@ -213,25 +213,14 @@ def describe(
         fields = read_json_object(file) | read_cross_encoder(path)
         task = task_of(fields, kind, arrays.shapes, arrays.source, stored.metadata.get(CLASS))
     config, heads = _with_stored_heads(config, kind, names, task)
-    if task is not None:  # old versions stored a pooler that is not used
-        own = {row.theirs for row in table(config, task, kind)}
-        full = table(dataclasses.replace(config, pooler=True), None, kind)
-        pooler = {row.theirs for row in full if part_of(row.ours) == "hidden"}
-        names = {name: old for name, old in names.items() if name not in pooler - own}
-    if config.tie_embeddings and kind.decoder in names:
-        if _is_copy_of_embedding(arrays, kind):
-            del names[kind.decoder]
-        else:
-            config = _untied(config, kind, file)
-    if task is not None:
-        architecture = layers_of(task, kind).architecture
-    else:
-        architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
-    embedding = None if task else read_pooling(path)
-    if embedding is not None:
-        embedding["long_texts"] = fields.get("long_texts", "cut")
-        if (embedding["max_len"] or config.max_len) >= config.max_len:
-            embedding["max_len"] = None
+    pooler = _unused_pooler(config, kind, task)
+    names = {name: old for name, old in names.items() if name not in pooler}
+    if config.tie_embeddings and kind.decoder in names and not _is_copy_of_embedding(arrays, kind):
+        config = _untied(config, kind, file)
+    if config.tie_embeddings:
+        names.pop(kind.decoder, None)
+    architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
+    architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     others = first_few(unread) or stored.metadata.get(NOT_READ)
     return Checkpoint(
@@ -244,8 +233,27 @@ def describe(
         tokenizer_options=options,
         task=task,
         unsupported=unsupported,
-        embedding=embedding,
+        embedding=None if task else _embedding(path, config, fields),
     )
+
+
+def _unused_pooler(config: BERTConfig, kind: ModelType, task: ConfigDict | None) -> set[str]:
+    """Return the names of a pooler that old versions stored with a task that does not use it."""
+    if task is None:
+        return set()
+    full = table(dataclasses.replace(config, pooler=True), None, kind)
+    pooler = {row.theirs for row in full if part_of(row.ours) == "hidden"}
+    return pooler - {row.theirs for row in table(config, task, kind)}
+
+
+def _embedding(path: pathlib.Path, config: BERTConfig, fields: ConfigDict) -> ConfigDict | None:
+    """Return how sentence-transformers embeds texts, or `None` without its files."""
+    embedding = read_pooling(path)
+    if embedding is not None:
+        embedding["long_texts"] = fields.get("long_texts", "cut")
+        if (embedding["max_len"] or config.max_len) >= config.max_len:
+            embedding["max_len"] = None
+    return embedding
 
 
 def _with_stored_heads(

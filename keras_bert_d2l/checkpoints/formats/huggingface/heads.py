@@ -15,7 +15,7 @@ from keras_bert_d2l.types import ConfigDict
 
 _SINGLE, _REGRESSION = "single_label_classification", "regression"
 _DEFAULT_NUM_LABELS = 2
-_POOLING = "classifier_pooling"  # only ModernBERT has a choice
+_POOLING = "classifier_pooling"
 # The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
 SCORE_FIELD = "sbert_ce_default_activation_function"
 LINEAR = "torch.nn.modules.linear.Identity"
@@ -30,11 +30,13 @@ class Layers(NamedTuple):
         architecture: The class.
         hidden: The layer between `[CLS]` and the head.
         head: The head.
+        dropout: The field for the dropout before the head, and its default; see `ModelType`.
     """
 
     architecture: str
     hidden: str
     head: str
+    dropout: tuple[str, float | None]
 
 
 def layers_of(task: ConfigDict, kind: ModelType) -> Layers:
@@ -68,35 +70,13 @@ def task_of(
     """
     known = [task for task in tasks().values() if task.huggingface and task.huggingface.head]
     layers = {one.architecture: one for one in (_layers_of(task, kind) for task in known)}
-    found = {name.partition(".")[0] for name in shapes}
-    found &= {one.head.partition(".")[0] for one in layers.values()}
-    if not found:
-        return None
-    heads = [name for name in shapes if name.partition(".")[0] in found]
     if stored_class in layers or (stored_class and fields.get("architectures") is None):
         fields = {**fields, "architectures": [stored_class]}
-    match fields.get("architectures"):
-        case [str(architecture), *_]:
-            own = layers.get(architecture)
-        case _:
-            architecture, own = "", None
-    if not fields.get("architectures"):
-        classes = tuple(n for n, one in layers.items() if one.head.partition(".")[0] in found)
-        raise ValueError(
-            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
-            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
-            f"{classes}."
-        )
-    if own is None or found != {own.head.partition(".")[0]}:
-        raise ValueError(
-            f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
-            f"architectures={shown(fields.get('architectures'))}. Supported: {tuple(layers)}. "
-            f"To load the encoder alone, save it with transformers: `{kind.title}Model` (in "
-            f"TensorFlow, `TF{kind.title}Model`)`.from_pretrained(folder)"
-            ".save_pretrained(other_folder)`."
-        )
+    own = _layers_in(fields, kind, layers, shapes, source)
+    if own is None:
+        return None
     shape = shapes.get(f"{own.head}.bias", ())
-    fitting = [task for task in known if _layers_of(task, kind).architecture == architecture]
+    fitting = [task for task in known if _layers_of(task, kind) == own]
     problem = ""
     if len(fitting) > 1:  # such as classification and regression
         problems = tuple(one for task in fitting for one in _names(task).problems)
@@ -106,7 +86,7 @@ def task_of(
     values = {
         "multi_label": problem in _names(fitting[0]).problems[1:],
         "long_texts": fields.get("long_texts", "cut"),
-        "dropout": _dropout(fields, kind),
+        "dropout": _dropout(fields, kind, own),
         "pooling": _pooling(fields, kind),
         "activation": _activation(fields, is_applied="activation" in model.fields),
     }
@@ -116,6 +96,42 @@ def task_of(
     return {"kind": model.__name__, **named}
 
 
+def _layers_in(
+    fields: ConfigDict,
+    kind: ModelType,
+    layers: Mapping[str, Layers],
+    shapes: Mapping[str, tuple[int, ...]],
+    source: str,
+) -> Layers | None:
+    """Return the layers of a checkpoint's class, of those by class, or `None` without a head.
+
+    Raises:
+        ValueError: The class is unknown, or the weights have another head.
+    """
+    parts = {name: one.head.partition(".")[0] for name, one in layers.items()}
+    heads = [name for name in shapes if name.partition(".")[0] in parts.values()]
+    found = {name.partition(".")[0] for name in heads}
+    if not found:
+        return None
+    if not (architectures := fields.get("architectures")):
+        classes = tuple(name for name, part in parts.items() if part in found)
+        raise ValueError(
+            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
+            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
+            f"{classes}."
+        )
+    match architectures:
+        case [str(name), *_] if found == {parts.get(name)}:
+            return layers[name]
+    raise ValueError(
+        f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
+        f"architectures={shown(architectures)}. Supported: {tuple(layers)}. "
+        f"To load the encoder alone, save it with transformers: `{kind.title}Model` (in "
+        f"TensorFlow, `TF{kind.title}Model`)`.from_pretrained(folder)"
+        ".save_pretrained(other_folder)`."
+    )
+
+
 def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     """Return the fields of `config.json` that describe a task.
 
@@ -123,13 +139,14 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
         ValueError: transformers has no model for the task.
     """
     names = _names(task_of_kind(task["kind"]))
-    fields: ConfigDict = {"architectures": [layers_of(task, kind).architecture]}
+    layers = layers_of(task, kind)
+    fields: ConfigDict = {"architectures": [layers.architecture]}
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}
         fields["label2id"] = {name: number for number, name in enumerate(task["labels"])}
     if "dropout" in task:
-        fields[kind.dropout[0]] = task["dropout"]
-    if names.head and "pooling" in task and _POOLING in kind.ignored:
+        fields[layers.dropout[0]] = task["dropout"]
+    if names.head and "pooling" in task and kind.has_pooling:
         fields[_POOLING] = task["pooling"]
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
@@ -143,7 +160,7 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
 def check_pooling(task: ConfigDict, kind: ModelType) -> None:
     """Raise a `ValueError` if the head reads something else than the models of transformers."""
     has_head = bool(_names(task_of_kind(task["kind"])).head)
-    if has_head and task.get("pooling") == "mean" and _POOLING not in kind.ignored:
+    if has_head and task.get("pooling") == "mean" and not kind.has_pooling:
         raise ValueError(
             f"In Hugging Face's format, the head of a {task['kind']} reads the pooler. Received: "
             'pooling="mean". Save it in the native format, export it as ONNX, or train a model '
@@ -168,19 +185,21 @@ def _layers_of(task: AnyTask, kind: ModelType) -> Layers:
     names = _names(task)
     ending = names.architecture.removeprefix("Bert")
     usual = (str(kind.names["hidden"]), names.head)
-    return Layers(kind.title + ending, *kind.heads.get(ending, usual))
+    dropout = kind.dropouts.get(ending, kind.dropout)
+    return Layers(kind.title + ending, *kind.heads.get(ending, usual), dropout)
 
 
-def _dropout(fields: ConfigDict, kind: ModelType) -> object:
+def _dropout(fields: ConfigDict, kind: ModelType, layers: Layers) -> object:
     """Return the rate of the dropout before a head: that of the encoder unless it has its own."""
-    name, default = kind.dropout
-    rate = fields.get(name, default)
-    of_encoder = {ours: (name, default) for name, (ours, default) in kind.fields.items()}
-    return fields.get(*of_encoder["dropout"]) if rate is None else rate
+    rate = fields.get(*layers.dropout)
+    if rate is None:
+        of_encoder = {ours: (name, default) for name, (ours, default) in kind.fields.items()}
+        rate = fields.get(*of_encoder.get("dropout", ("dropout", 0.0)))  # ModernBERT has none
+    return rate
 
 
 def _pooling(fields: ConfigDict, kind: ModelType) -> object:
-    pooling = fields.get(_POOLING, "cls") if _POOLING in kind.ignored else "cls"
+    pooling = fields.get(_POOLING, "cls") if kind.has_pooling else "cls"
     return check_choice(_POOLING, pooling, ("cls", "mean"))
 
 

@@ -35,6 +35,8 @@ class ModelType(NamedTuple):
             have the layer of `names` and the head of the task.
         dropout: The field for the dropout before a head, and its default. `None`: the dropout of
             the encoder.
+        dropouts: The same for classes with another field, by the end of the class's name.
+        has_pooling: Whether its heads have a choice of pooling, in `classifier_pooling`.
         has_pooler: Whether its class without a head has the layer `hidden`.
         unread: A head that no model of this package has.
     """
@@ -48,6 +50,8 @@ class ModelType(NamedTuple):
     ignored: str = ""
     heads: Mapping[str, tuple[str, str]] = {}
     dropout: tuple[str, float | None] = ("classifier_dropout", None)
+    dropouts: Mapping[str, tuple[str, float | None]] = {}
+    has_pooling: bool = False
     has_pooler: bool = True
     unread: str | None = None
 
@@ -193,6 +197,8 @@ _DISTILBERT = ModelType(
     values={"num_segments": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
     ignored="qa_dropout sinusoidal_pos_embds tie_weights_",
     dropout=("seq_classif_dropout", 0.2),
+    # In transformers, it is that of the encoder. This package reads the field that it writes.
+    dropouts={"ForTokenClassification": ("classifier_dropout", None)},
     has_pooler=False,
 )
 
@@ -228,6 +234,7 @@ _ELECTRA = ModelType(
         "ForSequenceClassification": _OUT_PROJ,
         "ForMultipleChoice": ("sequence_summary.summary", "classifier"),
     },
+    dropouts={"ForMultipleChoice": ("summary_last_dropout", 0.1)},
     has_pooler=False,
     unread="discriminator_predictions",
 )
@@ -361,6 +368,7 @@ _MODERNBERT = ModelType(
     """,
     heads=dict.fromkeys(map("For{}".format, _TASKS), ("head.dense", "classifier")),
     dropout=("classifier_dropout", 0.0),
+    has_pooling=True,
     has_pooler=False,
 )
 
