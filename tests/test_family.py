@@ -205,8 +205,9 @@ def test_a_page_has_stored_answers_of_what_it_cannot_compute(name):
     assert "computed in advance" in kb.playground(model, texts=["the cat sat"]).html
 
 
-def test_another_padding_token_than_that_of_the_positions_is_refused():
-    model = bert_of("roberta", pad_id=0)
+@pytest.mark.parametrize("fields", [{}, {"first_position_id": 0, "mask_from": "tokens"}])
+def test_another_padding_token_than_that_of_the_positions_or_the_mask_is_refused(fields):
+    model = bert_of("roberta", pad_id=0, **fields)
     with pytest.raises(ValueError, match="padding token .* must have the id 0.*Received: 1"):
         kb.embed(model, "the cat")
 

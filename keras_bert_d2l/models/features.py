@@ -77,10 +77,11 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
             f"The tokenizer's vocabulary must have the {expected} tokens that the model was made "
             f"for. Received: a tokenizer with {received} tokens; use the model's own vocabulary."
         )
-    if config.first_position_id and tokenizer.vocab.pad_id != config.pad_id:
+    skips_padding = config.first_position_id > 0 or config.mask_from == "tokens"
+    if skips_padding and tokenizer.vocab.pad_id != config.pad_id:
         raise ValueError(
             f"The padding token of the vocabulary must have the id {config.pad_id}, the model's "
-            f"`pad_id`, because positions skip it. Received: {tokenizer.vocab.pad_id}; use the "
+            f"`pad_id`, because the model skips it. Received: {tokenizer.vocab.pad_id}; use the "
             "model's own vocabulary, or a configuration with its `pad_id`."
         )
 
