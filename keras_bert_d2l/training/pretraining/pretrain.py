@@ -232,7 +232,8 @@ def _check_objects(
     if config is not None:
         own = BERTConfig.from_json(run.config_file)
         given = adapted(config, settings)  # as when the run was created
-        if dataclasses.replace(given, vocab_size=own.vocab_size, pad_id=own.pad_id) != own:
+        of_vocab = ("vocab_size", "pad_id", "first_position_id")  # see `from_scratch`
+        if dataclasses.replace(given, **{name: getattr(own, name) for name in of_vocab}) != own:
             different = f"bert_config={own!r}", f"bert_config={config!r}"
     if different is not None:
         raise ValueError(

@@ -33,7 +33,11 @@ _SAMPLED_TOKENS = 1 << 20  # enough text to measure how well its examples fill r
 
 
 def choose_rows(
-    options: PretrainingOptions, store: TokenStore, objective: Objective, replicas: int
+    options: PretrainingOptions,
+    store: TokenStore,
+    objective: Objective,
+    replicas: int,
+    num_separators: int = 1,
 ) -> tuple[Rows, list[Phase]]:
     """Return how examples fill rows, and the phases of the run with their rows per step.
 
@@ -45,12 +49,23 @@ def choose_rows(
         store: The text.
         objective: The objective of the run.
         replicas: Number of devices. The rows of a step are a multiple of it.
+        num_separators: As in `ExampleOptions`.
     """
     padded = options.phases()
     if options.rows == "padded" or options.rows == "bucketed":
         return options.rows, padded
     lengths = {phase.max_len for phase in padded}
-    shares = {length: _rows_per_example(options, store, objective, length) for length in lengths}
+    documents = split_documents(store.document_hashes, "train", options.held_out)
+    step = max(1, min(store.num_tokens // _SAMPLED_TOKENS, len(documents) // 2))
+    sample = ExampleOptions(
+        max_len=options.max_len,
+        objective=objective,
+        seed=options.seed,
+        documents=documents[::step],
+        short_seq_prob=options.short_seq_prob,
+        num_separators=num_separators,
+    )
+    shares = {length: _rows_per_example(store, sample, length) for length in lengths}
     packed = []
     for phase in padded:
         rows = phase.batch_size * shares[phase.max_len]
@@ -64,23 +79,13 @@ def _num_tokens(phases: list[Phase]) -> int:
     return sum((phase.end - phase.start) * phase.batch_size * phase.max_len for phase in phases)
 
 
-def _rows_per_example(
-    options: PretrainingOptions, store: TokenStore, objective: Objective, max_len: int
-) -> float:
+def _rows_per_example(store: TokenStore, sample: ExampleOptions, max_len: int) -> float:
     """Return the number of packed rows divided by the number of examples, in a sample."""
-    documents = split_documents(store.document_hashes, "train", options.held_out)
-    step = max(1, min(store.num_tokens // _SAMPLED_TOKENS, len(documents) // 2))
-    sample = ExampleOptions(
-        max_len=max_len,
-        objective=objective,
-        seed=options.seed,
-        documents=documents[::step],
-        short_seq_prob=options.short_seq_prob,
-    )
+    sample = dataclasses.replace(sample, max_len=max_len)
     lengths = make_examples(store, sample, epoch=0).lengths()
     if not len(lengths):
         return 1.0
-    random = np.random.default_rng(options.seed)
+    random = np.random.default_rng(sample.seed)
     _, splits = pack(lengths, max_len=max_len, max_examples=_MAX_EXAMPLES, random=random)
     return (len(splits) - 1) / len(lengths)
 

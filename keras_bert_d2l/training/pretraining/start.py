@@ -65,7 +65,8 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
     if tokenizer is None:
         raise ValueError(
             f"The checkpoint {os.fspath(path)!r} has no vocabulary, which is needed to tokenize "
-            "the text. Add it as vocab.txt, or save the checkpoint with its tokenizer."
+            "the text. Add its file, such as vocab.txt or tokenizer.json, or save the checkpoint "
+            "with its tokenizer."
         )
     trained = adapted(config, options)
     lost = model.missing_heads | (set() if config.next_sentence else {"pooler", "nsp"})
@@ -119,6 +120,8 @@ def from_scratch(
     is_plain = vocab.kind == "wordpiece" and not config.pad_id
     pad_id = 0 if is_plain else vocab.pad_id
     config = dataclasses.replace(config, vocab_size=len(vocab), pad_id=pad_id)
+    if config.first_position_id:  # as in fairseq
+        config = dataclasses.replace(config, first_position_id=pad_id + 1)
     return Start(tokenizer, config, None)
 
 

@@ -71,7 +71,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.store, self.replicas, self._clock = store, replicas, time.monotonic()
         self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
         objective = options.objective or ("none" if model.nsp is None else "nsp")
-        rows, self._phases = choose_rows(options, store, objective, replicas)
+        num_separators = model.tokenizer.vocab.num_separators
+        rows, self._phases = choose_rows(options, store, objective, replicas, num_separators)
         self.options = options = dataclasses.replace(options, rows=rows)
         self._batches = RunBatches(options, rows, store, model.tokenizer, objective, replicas)
         self._masked_words = MaskedWords(store, model.tokenizer.vocab, options)

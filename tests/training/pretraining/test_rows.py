@@ -48,6 +48,12 @@ def test_rows_are_packed_if_that_saves_tokens(store):
     )  # the examples fill them
 
 
+def test_a_second_separator_takes_a_token_of_every_pair(store):
+    options = PretrainingOptions(corpus="a", steps=10, held_out=0.2, max_len=128, batch_size=4096)
+    rows = [choose_rows(options, store, "nsp", 1, number)[1][0].batch_size for number in (1, 2)]
+    assert rows[0] < rows[1] < 1.2 * rows[0]
+
+
 @pytest.mark.slow
 def test_a_step_on_packed_rows_has_as_many_examples_tokens_and_predictions(store, tokenizer):
     options = {"max_len": 64, "batch_size": 16}

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bert_d2l.checkpoints.formats.huggingface.config import config_to_dict
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.config import BERTConfig
@@ -95,6 +96,13 @@ def test_init_starts_from_the_best_checkpoint_of_a_run_or_from_a_checkpoint(
     weights = load_pretrained(finished.run / expected).model.get_weights()
     for ours, theirs in zip(start.weights, weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_positions_start_after_the_padding_token_of_the_vocabulary(text):
+    options = PretrainingOptions(corpus=text, vocab_size=40, max_len=24, preset="roberta-base")
+    start = from_scratch(options, Corpus.open(text, layout="lines"), say=lambda _: None)
+    assert (start.config.pad_id, start.config.first_position_id) == (0, 1)
+    assert config_to_dict(start.config, vocab=start.tokenizer.vocab)["pad_token_id"] == 0
 
 
 def test_the_seed_alone_decides_the_initial_weights(text):
