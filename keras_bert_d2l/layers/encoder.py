@@ -72,8 +72,9 @@ class BERTEncoder(Composite):
         training: Whether to apply dropout.
         attention_mask: Tokens to attend to, bool or numeric: `(B, T)`, or `(B, T, T)` with one
             mask per query token. A token must be allowed by all masks.
-        position_ids: Index of each token in the position embedding, int `(B, T)`. `None`: 0, 1,
-            2, ...
+        position_ids: Position of each token, int `(B, T)`, counted from 0: the encoder adds
+            `first_position_id`. `None`: 0, 1, 2, ...; with a `first_position_id`, the number of
+            tokens before it that are not padding.
         return_hidden_states: Whether to return the output of every block as well.
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`. The last block computes no others. `None`:
@@ -193,14 +194,10 @@ class BERTEncoder(Composite):
             attention_mask=mask,
         )
         encoded = X if self.final_ln is None else self.final_ln(X)  # (B, T or P, D)
-        if not (return_hidden_states or return_attention):
-            return encoded
         outputs = {"encoded": encoded}
-        if return_hidden_states:
-            outputs["hidden_states"] = hidden_states
-        if return_attention:
-            outputs["attention"] = attention
-        return outputs
+        outputs |= {"hidden_states": hidden_states} if return_hidden_states else {}
+        outputs |= {"attention": attention} if return_attention else {}
+        return outputs if return_hidden_states or return_attention else encoded
 
     def _embed(
         self,
