@@ -37,12 +37,17 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     lines = [line for line in _read(options.text).split("\n") if line.strip()][: options.lines]
+    is_bpe = options.vocab.suffix == ".json"
+    if options.tokens:
+        lines = _first_tokens(lines, options)
     batches = [lines[i : i + options.batch] for i in range(0, len(lines), options.batch)]
     contestants = {
         "tokenizers": _theirs(options, batches),
         "ours-huggingface": _ours(options, batches, "huggingface"),
         "ours-google": _ours(options, batches, "google"),
     }
+    if is_bpe:
+        del contestants["ours-google"]
     num_tokens = {name: cut() for name, cut in contestants.items()}  # also warms up
     if num_tokens["ours-huggingface"] != num_tokens["tokenizers"]:
         raise SystemExit(f"The token counts differ: {num_tokens}")
@@ -65,8 +70,12 @@ def _options() -> argparse.Namespace:
         help="a text file, plain, .gz or .xz, with one text per line",
     )
     parser.add_argument(
-        "--vocab", type=pathlib.Path, default=data / "vocab/bert-base-uncased-vocab.txt"
+        "--vocab",
+        type=pathlib.Path,
+        default=data / "vocab/bert-base-uncased-vocab.txt",
+        help="a vocab.txt, or a tokenizer.json of byte-level BPE",
     )
+    parser.add_argument("--tokens", type=int, help="cut the lines to this number of tokens")
     parser.add_argument("--cased", action="store_true", help="the vocabulary is cased")
     parser.add_argument("--lines", type=int, default=6000)
     parser.add_argument("--batch", type=int, default=1000, help="lines per call")
@@ -79,9 +88,23 @@ def _read(path: pathlib.Path) -> str:
     return unpack(path.read_bytes()).decode("utf-8")
 
 
-def _theirs(options: argparse.Namespace, batches: Batches) -> Callable[[], int]:
+def _first_tokens(lines: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Return the first tokens of each line that has as many."""
+    n = options.tokens
+    encodings = _their_tokenizer(options).encode_batch(lines, add_special_tokens=False)
+    pairs = zip(lines, encodings, strict=True)
+    return [line[: found.offsets[n - 1][1]] for line, found in pairs if len(found) >= n]
+
+
+def _their_tokenizer(options: argparse.Namespace) -> tokenizers.Tokenizer:
     path, lowercase = str(options.vocab), not options.cased
-    tokenizer = tokenizers.BertWordPieceTokenizer(path, lowercase=lowercase)._tokenizer
+    if options.vocab.suffix == ".json":
+        return tokenizers.Tokenizer.from_file(path)
+    return tokenizers.BertWordPieceTokenizer(path, lowercase=lowercase)._tokenizer
+
+
+def _theirs(options: argparse.Namespace, batches: Batches) -> Callable[[], int]:
+    tokenizer = _their_tokenizer(options)
 
     def cut() -> int:
         rows = (tokenizer.encode_batch_fast(b, add_special_tokens=False) for b in batches)
@@ -91,7 +114,9 @@ def _theirs(options: argparse.Namespace, batches: Batches) -> Callable[[], int]:
 
 
 def _ours(options: argparse.Namespace, batches: Batches, compat: str) -> Callable[[], int]:
-    tokenizer = Tokenizer(Vocab.from_file(options.vocab), not options.cased, compat)
+    vocab = Vocab.from_file(options.vocab)
+    is_bpe = vocab.kind == "bpe"
+    tokenizer = Tokenizer(vocab) if is_bpe else Tokenizer(vocab, not options.cased, compat)
     signature = [tf.TensorSpec([None], tf.string)]
     tokenize = tf.function(tokenizer.tokenize, input_signature=signature)
 
