@@ -136,7 +136,8 @@ class BytePairSplitter(tf.Module):
             )
             if self._trims[2]:
                 is_first = tf.range(splits[-1]) == tf.gather(splits, rows_of_values(tokens))
-                leading = tf.where(is_first | (starts == 0), 0, leading)
+                is_first = (is_first | (starts == 0)) & (leading == 1)  # a space that was added
+                leading = tf.where(is_first, 0, leading)
             starts = tf.minimum(starts + leading, ends)
             ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, starts), ends)
         return tokens, _rows(starts, splits), _rows(ends, splits)
