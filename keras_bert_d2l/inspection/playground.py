@@ -117,7 +117,8 @@ def playground(
 
 def _computes(config: BERTConfig, tokenizer: Tokenizer) -> bool:
     """Return whether the page can compute the answers of an architecture and a tokenizer."""
-    return config.unlike_bert.keys() <= _NOT_USED and tokenizer.vocab.kind == "wordpiece"
+    is_known = tokenizer.vocab.kind == "wordpiece" and tokenizer.vocab.num_separators == 1
+    return config.unlike_bert.keys() <= _NOT_USED and is_known
 
 
 def _page(

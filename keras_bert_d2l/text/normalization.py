@@ -167,7 +167,8 @@ class Normalization:
     @property
     def markers(self) -> dict[str, str]:
         """The word that replaces each special token in a normalized text."""
-        names = {token: token[1:-1] for token in self.standard_tokens}
+        # A "/", as in "</s>", would be a word.
+        names = {token: token[1:-1].replace("/", "x") for token in self.standard_tokens}
         if self.lowercase:
             names = {token: name.lower() for token, name in names.items()}
         for token in self.special_tokens:
@@ -210,15 +211,15 @@ class Normalization:
         if self.split_special_tokens:
             return texts
         left, right = self.standard_tokens[0][0], self.standard_tokens[0][-1]
-        names = "|".join(token[1:-1] for token in self.standard_tokens)
+        names = "|".join(token[1:-1] for token in self.standard_tokens if token[0] == left)
         mark = rf" {MARK}\1{MARK} "
         texts = tf.strings.regex_replace(texts, rf"\{left}({names})\{right}", mark)
-        unknown = self.standard_tokens[1]
-        if unknown == CORPUS_UNKNOWN:
+        if "/" in names:
+            texts = tf.strings.regex_replace(texts, f"{MARK}/", f"{MARK}x")
+        if left == CORPUS_UNKNOWN[0]:
             return texts
-        return tf.strings.regex_replace(
-            texts, re.escape(CORPUS_UNKNOWN), mark.replace(r"\1", unknown[1:-1])
-        )
+        mark = mark.replace(r"\1", self.standard_tokens[1][1:-1])
+        return tf.strings.regex_replace(texts, re.escape(CORPUS_UNKNOWN), mark)
 
     def _hide_own_tokens(self, texts: tf.Tensor) -> tf.Tensor:
         """Hide the user's special tokens from all later ops, which would change or split them."""

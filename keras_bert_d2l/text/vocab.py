@@ -29,9 +29,10 @@ from keras_bert_d2l.text.definition import SpecialTokensError
 from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
-# Padding, unknown, start, separator and mask token, as spelled by google and by the book.
+# Padding, unknown, start, separator and mask token, as spelled by google, the book and MPNet.
 GOOGLE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
+MPNET_SPECIALS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
 VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # How a token continues a word, and otherwise starts one: "##", or no white space at its start.
@@ -41,9 +42,11 @@ _SUFFIX, _WORD_STARTS = "##", {"bpe": tuple("ĠĊĉč"), "unigram": ("▁",)}
 class Vocab:
     """An immutable two-way map between V tokens and the ids 0 to V - 1.
 
-    The five special tokens may have any ids. They are spelled as google does (`[PAD] [UNK] [CLS]
-    [SEP] [MASK]`) or as the book does (`<pad> <unk> <cls> <sep> <mask>`). If a vocabulary has
-    both, Google's are used.
+    The five special tokens may have any ids. Those of WordPiece are spelled as google does (`[PAD]
+    [UNK] [CLS] [SEP] [MASK]`), as the book does (`<pad> <unk> <cls> <sep> <mask>`) or as MPNet does
+    (`<pad> [UNK] <s> </s> <mask>`). If a vocabulary has several, Google's are used, except that
+    MPNet's are used if `<s>` comes before `[CLS]`, as in the vocabulary of MPNet, which has both.
+    Other tokenizers have special tokens of any spelling, which the definition names by role.
 
     `vocab[token]` returns the id of a token, or the id of the unknown token if the vocabulary does
     not have it. `vocab[["a", "b"]]` returns a list of ids. `token in vocab`, `len(vocab)`,
@@ -66,7 +69,8 @@ class Vocab:
         cls_id: Id of the token that starts a sequence.
         sep_id: Id of the token that ends each text.
         mask_id: Id of the token that replaces masked tokens.
-        num_separators: Number of separators between the two texts of a pair: 1, or 2 as in RoBERTa.
+        num_separators: Number of separators between the two texts of a pair: 1, or 2 as in RoBERTa
+            and MPNet.
         added_to_pair: Number of special tokens in the row of a pair.
         continues: Whether each token continues a word, bool `(V,)`. Special tokens do not.
         file_name: Name of the file that holds the vocabulary: `vocab.txt` or `tokenizer.json`.
@@ -106,6 +110,7 @@ class Vocab:
         self.num_separators, self.kind = 1, "wordpiece"
         if definition is None:
             self.special_tokens = _find_specials(self._ids)
+            self.num_separators += self.special_tokens == MPNET_SPECIALS
         else:
             definitions.check(self.tokens, definition)
             self.special_tokens = tuple(definition["special_tokens"])
@@ -342,15 +347,17 @@ def _check_token(token: object, position: int, is_wordpiece: bool) -> None:
 
 def _find_specials(ids: dict[str, int]) -> tuple[str, ...]:
     """Return the five special tokens in the spelling that the vocabulary uses."""
+    spellings = [GOOGLE_SPECIALS, BOOK_SPECIALS, MPNET_SPECIALS]
+    if ids.get("<s>", len(ids)) < ids.get("[CLS]", len(ids)):
+        spellings.reverse()  # the vocabulary of MPNet continues with that of BERT
     missing = {
-        spelling: [token for token in spelling if token not in ids]
-        for spelling in (GOOGLE_SPECIALS, BOOK_SPECIALS)
+        spelling: [token for token in spelling if token not in ids] for spelling in spellings
     }
     spelling = min(missing, key=lambda spelling: len(missing[spelling]))
     if missing[spelling]:
         raise SpecialTokensError(
             "A vocabulary must have five special tokens, spelled as "
-            f"{' '.join(GOOGLE_SPECIALS)} or {' '.join(BOOK_SPECIALS)}. "
+            f"{', '.join(map(' '.join, spellings[:-1]))} or {' '.join(spellings[-1])}. "
             f"Missing: {' '.join(missing[spelling])}. Add them to the {len(ids)} tokens received."
         )
     return spelling

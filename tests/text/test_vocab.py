@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, MPNET_SPECIALS, Vocab
 
 WORDS = ["the", "cat", "##s", "sat"]
 
 
-@pytest.fixture(params=[GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
+@pytest.fixture(
+    params=[GOOGLE_SPECIALS, BOOK_SPECIALS, MPNET_SPECIALS], ids=["google", "book", "mpnet"]
+)
 def specials(request):
     return request.param
 
@@ -34,6 +36,13 @@ def test_special_tokens_may_have_any_id(specials):
     assert vocab["dog"] == vocab.unk_id
     assert "dog" not in vocab
     assert "cat" in vocab
+
+
+def test_a_vocabulary_with_several_spellings_is_of_mpnet_if_it_begins_so():
+    mpnet = Vocab(["<s>", "<pad>", "</s>", "<unk>", *GOOGLE_SPECIALS, *WORDS, "<mask>"])
+    assert (mpnet.special_ids, mpnet.num_separators) == ((1, 5, 0, 2, 13), 2)
+    added = Vocab([*GOOGLE_SPECIALS, *WORDS, "<s>", "</s>", "<pad>", "<mask>"])
+    assert (added.special_tokens, added.num_separators) == (GOOGLE_SPECIALS, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from keras_bert_d2l import BERTConfig, Vocab, inspect_checkpoint, load_pretrained
+from keras_bert_d2l import BERTConfig, Tokenizer, Vocab, inspect_checkpoint, load_pretrained
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from tests.checkpoints.small import (
@@ -311,6 +311,30 @@ def folder_with_json(folder, tokenizer_json):
 def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json):
     checkpoint = huggingface.describe(folder_with_json)
     assert (checkpoint.vocab, checkpoint.tokenizer_options) == (VOCAB, OPTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_mpnet_has_special_tokens_by_role_and_two_separators(file, tmp_path):
+    words = ["the", "cat", "##s", "<", "/", "s", ">"]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *WORDS[:5], *words, "<mask>"]
+    tokenizer = Tokenizer(Vocab(tokens), compat="huggingface", special_tokens=["<unk>"])
+    write_tokenizer(tmp_path, tokenizer.vocab, tokenizer.options)
+    options = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert options["tokenizer_class"] == "MPNetTokenizer"
+    fields = json.loads((tmp_path / "tokenizer.json").read_text())
+    for token in fields["added_tokens"]:  # as in published files
+        token |= {"normalized": token["content"] == "<unk>", "lstrip": token["content"] == "<mask>"}
+    fields["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+    (tmp_path / ({"vocab.txt", "tokenizer.json"} - {file}).pop()).unlink()
+    vocab, options, _ = read_tokenizer(tmp_path)
+    assert (vocab, options) == (tokenizer.vocab, tokenizer.options)
+    text = "The cats</s><MASK> [UNK] dog <mask><unk> [CLS]"  # the ids are those of transformers
+    ids = [9, 10, 11, 2, 12, 5, 15, 5, 5, 16, 3, 5, 5, 5]
+    assert Tokenizer(vocab, **options)(text, "cat")["tokens"].numpy().tolist() == [
+        [0, *ids, 2, 2, 10, 2]
+    ]
 
 
 def test_tokenizer_config_takes_precedence_over_tokenizer_json(folder_with_json):

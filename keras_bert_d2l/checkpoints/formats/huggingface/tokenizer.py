@@ -84,6 +84,7 @@ _SENTENCEPIECE = {
 }
 _OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens")  # transformers 4, and 5
 _TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
+_UNK = ("<unk>", "normalized")  # MPNet's, which is not its unknown token: "<UNK>" is not found
 _OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_config.json`
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -243,7 +244,7 @@ def _with_own_tokens(
         for token in own:
             if added[token].get("special") is not True:
                 unsupported.append(f"the added token {shown(token)}, which is not special")
-            elif any(added[token].get(flag) for flag in _TOKEN_FLAGS):
+            elif any(added[token].get(flag) for flag in _TOKEN_FLAGS if (token, flag) != _UNK):
                 unsupported.append(f"options for the token {shown(token)}")
         new = [token for token in own if token not in vocab]
         new.sort(key=lambda token: added[token].get("id", len(vocab) + len(new)))
@@ -323,7 +324,7 @@ def write_tokenizer(
     if own := options.get("special_tokens"):
         specials["additional_special_tokens"] = own
     fields = {
-        "tokenizer_class": "BertTokenizer",
+        "tokenizer_class": "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer",
         "do_lower_case": options.get("lowercase", True),
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
@@ -389,7 +390,8 @@ def _frames(vocab: Vocab) -> dict[str, list[tuple[str, int]]]:
     """Return the parts of a row, with their segments, for a single text A or a pair of A and B."""
     _, _, cls, sep, _ = vocab.special_tokens
     single = [(cls, 0), ("A", 0), (sep, 0)]
-    return {"single": single, "pair": [*single, ("B", 1), (sep, 1)]}
+    more = [(sep, 0)] * (vocab.num_separators - 1)
+    return {"single": single, "pair": [*single, *more, ("B", 1), (sep, 1)]}
 
 
 def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
@@ -436,7 +438,8 @@ def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     if fields["model"]["unk_token"] != vocab.special_tokens[1]:
         yield f"unk_token={shown(fields['model']['unk_token'])}"
     processor = fields["post_processor"] or {}
-    frames = _frames(vocab) if processor.get("type") != "BertProcessing" else {}
+    named = ("BertProcessing", "RobertaProcessing")[vocab.num_separators - 1]
+    frames = _frames(vocab) if processor.get("type") != named else {}
     for name, frame in frames.items():
         parts = [next(iter(part.values())) for part in processor.get(name, ())]
         if [(part["id"], part["type_id"]) for part in parts] != frame:
