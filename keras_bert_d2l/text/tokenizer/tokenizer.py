@@ -59,7 +59,10 @@ _SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {  # by `Vocab.kind`
 
 
 class Tokenizer(tf.Module):
-    """WordPiece tokenizer that runs inside the TensorFlow graph.
+    """Tokenizer that runs inside the TensorFlow graph: WordPiece, byte-level BPE or Unigram.
+
+    The vocabulary says which. Byte-level BPE and Unigram have the ids of Hugging Face's tokenizers
+    and no options. The following is about WordPiece.
 
     Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
     and punctuation, and then split into the longest pieces in the vocabulary. With
