@@ -2,7 +2,6 @@
 
 import base64
 import json
-import pathlib
 import re
 import struct
 
@@ -12,10 +11,10 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from tests.nightly import nightly_except
+from tests.robustness.folders import SPIECE
 from tests.robustness.trial import ERROR, judge, measured
 from tests.text.tokenizer.byte_level import MERGES, roberta_fields
 
-SPIECE = (pathlib.Path(__file__).parents[1] / "text/tokenizer/unigram/spiece.model").read_bytes()
 FIELDS = {"bpe": roberta_fields(), "unigram": sentencepiece_fields(SPIECE, "albert", {})}
 ALBERT = json.dumps({"tokenizer_class": "AlbertTokenizer"})
 
