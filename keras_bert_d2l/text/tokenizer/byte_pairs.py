@@ -157,18 +157,7 @@ class BytePairSplitter(tf.Module):
         """Cut out the added tokens, normalize the other texts, and split them into words."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         texts = tf.strings.regex_replace(texts, r"\x00", _NUL)
-        pieces = self._added.cut(texts, normalized=False)
-        values, origins = pieces.flat_values, None
-        for form in self._forms:
-            is_text = self._added.ids(values) == NO_TOKEN
-            new = tf.where(is_text, normalize(values, form), values)
-            if with_origins:
-                found = sources(_decode(values), _decode(new), form)
-                origins = found if origins is None else tf.gather(origins, found)
-            values = new
-        parts = self._added.cut(values, normalized=True)
-        splits = tf.gather(parts.row_splits, pieces.row_splits)
-        values = parts.flat_values
+        values, splits, origins = self._parts(texts, with_origins)
         added = self._added.ids(values)
         needs_space = tf.zeros_like(added, tf.bool)
         if self._adds_space:
@@ -196,6 +185,27 @@ class BytePairSplitter(tf.Module):
             tf.searchsorted(starts, row_starts, out_type=tf.int64),
             places - first,
         )
+
+    def _parts(
+        self, texts: tf.Tensor, with_origins: bool
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Return the added tokens and the normalized texts between them.
+
+        Returns:
+            The parts of all texts, the first part of each text, and the character of the texts
+            that each character of the parts comes from, or None if they are the same.
+        """
+        pieces = self._added.cut(texts, normalized=False)
+        values, origins = pieces.flat_values, None
+        for form in self._forms:
+            is_text = self._added.ids(values) == NO_TOKEN
+            new = tf.where(is_text, normalize(values, form), values)
+            if with_origins:
+                found = sources(_decode(values), _decode(new), form)
+                origins = found if origins is None else tf.gather(origins, found)
+            values = new
+        parts = self._added.cut(values, normalized=True)
+        return parts.flat_values, tf.gather(parts.row_splits, pieces.row_splits), origins
 
 
 class BytePairs(tf.Module):

@@ -42,18 +42,18 @@ class Characters(NamedTuple):
 
     def starts_row(self) -> tf.Tensor:
         """Return whether each character is the first of its text, bool `(N,)`."""
-        return self.rows != behind(self.rows, -1)
+        return self.rows != previous(self.rows, -1)
 
 
 Step = Callable[[Characters], Characters]
 
 
-def behind(values: tf.Tensor, first: object) -> tf.Tensor:
+def previous(values: tf.Tensor, first: object) -> tf.Tensor:
     """Return the value before each one."""
     return tf.concat([tf.fill([1], tf.cast(first, values.dtype)), values], 0)[:-1]
 
 
-def before(values: tf.Tensor, last: object) -> tf.Tensor:
+def following(values: tf.Tensor, last: object) -> tf.Tensor:
     """Return the value after each one."""
     return tf.concat([values, tf.fill([1], tf.cast(last, values.dtype))], 0)[1:]
 
@@ -132,8 +132,8 @@ def replace_runs(character: str, content: str) -> Step:
     def step(text: Characters) -> Characters:
         is_it = text.codes == ord(character)
         starts = text.starts_row()
-        follows = is_it & ~starts & behind(is_it, False)
-        goes_on = before(follows, False)
+        follows = is_it & ~starts & previous(is_it, False)
+        goes_on = following(follows, False)
         return replacements.apply(text, tf.where(goes_on, 2, tf.cast(follows, tf.int32)))
 
     return step
@@ -149,17 +149,17 @@ def replace_text(pattern: str, content: str) -> Step:
         is_it = text.codes == ord(pattern[0])
         starts = text.starts_row()
         if is_run:
-            begins = is_it & (starts | ~behind(is_it, False))
+            begins = is_it & (starts | ~previous(is_it, False))
             firsts = tf.concat([[0], tf.boolean_mask(place, begins)], 0)
             in_run = place - tf.gather(firsts, tf.cumsum(tf.cast(begins, tf.int32)))
             is_last = is_it & (in_run % length == length - 1)
         else:
             for character in pattern[1:]:
-                is_it = behind(is_it, False) & ~starts & (text.codes == ord(character))
+                is_it = previous(is_it, False) & ~starts & (text.codes == ord(character))
             is_last = is_it
         inside = is_last
         for _ in range(length - 1):
-            inside |= before(inside, False)
+            inside |= following(inside, False)
         return replacements.apply(
             text, tf.where(is_last, 1, tf.where(inside, 2, tf.zeros_like(place)))
         )

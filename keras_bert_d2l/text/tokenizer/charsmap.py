@@ -15,7 +15,7 @@ import unicodedata
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, behind
+from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, previous
 from keras_bert_d2l.text.unicode_gaps import USED_CODES
 
 _NUM_CODES = 0x110000
@@ -83,9 +83,9 @@ class Charsmap(tf.Module):
 
     def _joins_previous(self, text: Characters, roles: tf.Tensor) -> tf.Tensor:
         """Return whether each character belongs to the grapheme of the one before it."""
-        previous = behind(roles, _CONTROL)
-        extends = (roles == _EXTENDS) | (previous == _PREPENDS) & (roles < _CONTROL)
-        joins = (previous < _CONTROL) & extends | (previous == _CR) & (roles == _LF)
+        last = previous(roles, _CONTROL)
+        extends = (roles == _EXTENDS) | (last == _PREPENDS) & (roles < _CONTROL)
+        joins = (last < _CONTROL) & extends | (last == _CR) & (roles == _LF)
         return joins & ~text.starts_row()
 
     def _with_graphemes(

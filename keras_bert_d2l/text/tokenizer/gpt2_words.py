@@ -14,6 +14,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.text.tokenizer.characters import following, previous
 from keras_bert_d2l.text.unicode_gaps import letters_and_numbers, white_space
 
 _NONE, _OTHER, _LETTER, _NUMBER, _SPACE = range(5)  # kinds of characters; none is outside the text
@@ -27,23 +28,23 @@ def word_starts(codes: tf.Tensor, is_first: tf.Tensor) -> tf.Tensor:
         codes: Code points of all texts, int32 `(N,)`.
         is_first: Whether each is the first character of its text, bool `(N,)`.
     """
-    is_last = tf.concat([is_first[1:], [True]], 0)[: tf.size(codes)]
+    is_last = following(is_first, True)
 
     def before(values: tf.Tensor) -> tf.Tensor:
         """Return the values of the characters before, and 0 or False at the start of all texts."""
-        return tf.concat([tf.zeros_like(values[:1]), values[:-1]], 0)
+        return previous(values, 0)
 
-    def behind(values: tf.Tensor) -> tf.Tensor:
+    def after(values: tf.Tensor) -> tf.Tensor:
         """Return the values of the next characters, and 0 at the end of a text."""
-        return tf.where(is_last, 0, tf.concat([values[1:], values[:1]], 0))
+        return tf.where(is_last, 0, following(values, 0))
 
     kinds = _kinds(codes)
-    next_kinds = behind(kinds)
+    next_kinds = after(kinds)
     is_end_of_spaces = (kinds == _SPACE) & (next_kinds != _SPACE) & (next_kinds != _NONE)
     starts = is_first | (kinds != before(kinds)) | is_end_of_spaces
     starts &= is_first | ~before(is_end_of_spaces & (codes == ord(" ")))
 
-    one, two = behind(codes), behind(behind(codes))
+    one, two = after(codes), after(after(codes))
     is_apostrophe = starts & (codes == ord("'"))
     is_short = is_apostrophe & _is_in(one, "stmd")
     is_long = is_apostrophe & (

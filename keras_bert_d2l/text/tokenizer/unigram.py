@@ -15,7 +15,7 @@ from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Step, behind
+from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Step, previous
 from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
 from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -136,7 +136,7 @@ class UnigramSplitter(tf.Module):
         for fields in self._pre_tokenizers:
             if fields["type"] == "WhitespaceSplit":
                 is_space = self._is_space(text.codes) > 0
-                begins = tf.boolean_mask(begins | behind(is_space, False), ~is_space)
+                begins = tf.boolean_mask(begins | previous(is_space, False), ~is_space)
                 text = text.keep(~is_space)
                 continue
             mark, scheme = ord(fields["replacement"]), fields.get("prepend_scheme", "always")
@@ -144,7 +144,7 @@ class UnigramSplitter(tf.Module):
             if scheme != "never":
                 lacks = begins & (codes != mark) & ((text.sources == 0) | (scheme == "always"))
                 owners = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))
-                is_first = owners != behind(owners, -1)
+                is_first = owners != previous(owners, -1)
                 text, begins = text.take(owners), tf.gather(begins, owners) & is_first
                 codes = tf.gather(codes, owners)
                 codes = tf.where(tf.gather(lacks, owners) & is_first, mark, codes)

@@ -69,6 +69,17 @@ class Unigram(tf.Module):
 
         V stands for no piece, and V + 1 for an unknown character.
         """
+        width, none, size = self._longest, self._num_tokens, tf.size(codes)
+        places, ids = self._matches(codes, remaining)
+        pieces = tf.tensor_scatter_nd_update(
+            tf.fill([size * width], none), places[:, tf.newaxis], ids
+        )
+        pieces = tf.reshape(pieces, [size, width])
+        alone = pieces[:, -1:]
+        return tf.concat([pieces[:, :-1], tf.where(alone == none, none + 1, alone)], 1)
+
+    def _matches(self, codes: tf.Tensor, remaining: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the places in `(N * M,)` of all pieces in the words, and their ids."""
         width, none = self._longest, self._num_tokens
         keys = tf.cast(codes, tf.int64)
 
@@ -90,13 +101,12 @@ class Unigram(tf.Module):
             places, nodes = tf.boolean_mask(places, goes_on), tf.boolean_mask(nodes, goes_on)
             return number + 1, places, nodes, found_places, found_ids
 
-        size = tf.size(codes)
-        places = tf.range(size)
+        places = tf.range(tf.size(codes))
         arrays = [
             tf.TensorArray(tf.int32, 0, True, infer_shape=False, element_shape=[None])
             for _ in range(2)
         ]
-        root = tf.fill([size], tf.constant(none, tf.int64))
+        root = tf.fill([tf.size(codes)], tf.constant(none, tf.int64))
         _, _, _, *found = tf.while_loop(
             lambda number, places, *_: (number == 0) | (tf.size(places) > 0),
             step,
@@ -110,12 +120,7 @@ class Unigram(tf.Module):
             ],
         )
         places, ids = (array.concat() for array in found)
-        pieces = tf.tensor_scatter_nd_update(
-            tf.fill([size * width], none), places[:, tf.newaxis], ids
-        )
-        pieces = tf.reshape(pieces, [size, width])
-        alone = pieces[:, -1:]
-        return tf.concat([pieces[:, :-1], tf.where(alone == none, none + 1, alone)], 1)
+        return places, ids
 
     def _best_path(self, scores: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
         """Return the length of the last piece of the best path to the end of each character.

@@ -18,6 +18,7 @@ from keras_bert_d2l.text.normalization import (
     rows_of_values,
     tensorflow_text,
 )
+from keras_bert_d2l.text.tokenizer.characters import following, previous
 from keras_bert_d2l.text.unicode_gaps import stand_ins, white_space
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -241,21 +242,14 @@ def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[st
 
 def _is_of_the_text(codes: tf.Tensor, has_hidden: bool) -> tf.Tensor:
     """Return False for characters that `Normalization.mark` added around special tokens."""
-
-    def next_to(flags: tf.Tensor) -> tf.Tensor:
-        return tf.concat([flags[1:], [False]], 0)
-
-    def behind(flags: tf.Tensor) -> tf.Tensor:
-        return tf.concat([[False], flags[:-1]], 0)
-
     is_mark = codes == ord(MARK)
     is_left = is_mark & (tf.cumsum(tf.cast(is_mark, tf.int32)) % 2 == 1)
     is_right = is_mark & ~is_left
     # A space was added before each left mark and after each right one.
-    is_added = next_to(is_left) | behind(is_right)
+    is_added = following(is_left, False) | previous(is_right, False)
     if has_hidden:
         # The marks around hidden characters were added, too. The right one ends the token, so the
         # first hidden character counts as added in its place.
-        is_left &= next_to(codes >= HIDDEN)
-        is_added |= is_left | behind(is_left)
+        is_left &= following(codes >= HIDDEN, False)
+        is_added |= is_left | previous(is_left, False)
     return ~is_added
