@@ -13,6 +13,9 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json, config_to_dict
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
+from keras_bert_d2l.text.definition import from_json
+from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from tests.nightly import nightly_except
 
 ORIGINALS = Path(__file__).parent / "originals/family"
@@ -308,3 +311,18 @@ def test_the_dropout_before_a_head_is_that_of_its_class(
     file.write_text(json.dumps(config_to_dict(found.config, task)))
     assert open_checkpoint(tmp_path).task == task
     assert open_checkpoint(tmp_path).config == found.config
+
+
+@pytest.mark.parametrize(("name", "has_segments"), [("albert", True), ("camembert", False)])
+def test_the_inputs_of_a_tokenizer_have_segments_if_those_of_a_pair_differ(
+    name, has_segments, tmp_path
+):
+    folder = Path(__file__).parents[2] / "text/tokenizer/unigram"
+    file = "spiece.model" if name == "albert" else "sentencepiece.bpe.model"
+    fields = sentencepiece_fields((folder / file).read_bytes(), name, {})
+    vocab = kb.Vocab(*from_json(fields))
+    config = kb.BERTConfig.preset("albert-base", num_segments=2)
+    write_tokenizer(tmp_path, vocab, {}, config)
+    found = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    expected = ["input_ids", "token_type_ids", "attention_mask"] if has_segments else None
+    assert found.get("model_input_names") == expected

@@ -37,6 +37,7 @@ from keras_bert_d2l.text.definition import (
     TOKEN_FLAGS,
     from_json,
     model_type,
+    steps,
     unsupported_parts,
 )
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -316,6 +317,8 @@ def write_tokenizer(
         of_model["model_max_length"] = config.max_len
         if config.num_segments <= 1:
             of_model["model_input_names"] = ["input_ids", "attention_mask"]
+        elif vocab.definition and _has_segments(vocab.definition):
+            of_model["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if vocab.kind != "wordpiece":
         fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
         write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
@@ -339,6 +342,14 @@ def write_tokenizer(
         (JSON_FILE, _tokenizer_json(vocab, fields)),
     ):
         write_json(folder / name, content, ensure_ascii=False)
+
+
+def _has_segments(definition: ConfigDict) -> bool:
+    """Return whether the second text of a pair has a segment of its own."""
+    processors = steps(definition["post_processor"], "processors")
+    items = [item for processor in processors for item in processor.get("pair", ())]
+    is_plain = any(processor["type"] == "BertProcessing" for processor in processors)
+    return is_plain or any(part["type_id"] for item in items for part in item.values())
 
 
 def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:
