@@ -25,7 +25,7 @@ from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_
 from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
-from keras_bert_d2l.layers.heads import POOLINGS
+from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.labeled_task import check_labels

@@ -3,12 +3,10 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
-import dataclasses
 import math
 from typing import Any, Literal, TypeAlias
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import BERTConfig
@@ -28,8 +26,9 @@ from keras_bert_d2l.layers.positions import (
     RelativeBias,
     counted_positions,
     distances_of_blocks,
+    sinusoidal_positions,
 )
-from keras_bert_d2l.layers.transformer import TransformerEncoderBlock
+from keras_bert_d2l.layers.transformer import TransformerEncoderBlock, rematerialized
 from keras_bert_d2l.layers.variants import (
     dense_initializer,
     embedding_initializer,
@@ -39,7 +38,6 @@ from keras_bert_d2l.layers.variants import (
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
-_SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -93,8 +91,7 @@ class BERTEncoder(Composite):
     Example:
 
     ```python
-    import numpy as np
-    import keras_bert_d2l as kb
+        import keras_bert_d2l as kb
 
     encoder = kb.BERTEncoder(10000, 768, 1024, num_heads=4, num_blks=2, dropout=0.2)
     tokens = np.random.randint(0, 10000, (2, 8))
@@ -378,62 +375,3 @@ class Weight:
 def _untrained(X: Tensor, is_padding: Tensor) -> Tensor:
     """Return `X` `(B, T, D)`, without a gradient where `is_padding` `(B, T)`."""
     return ops.where(is_padding[:, :, None], ops.stop_gradient(X), X)
-
-
-def rematerialized(
-    layer: keras.layers.Layer, x: Tensor, distances: Distances | None = None, **options: Option
-) -> Tensor:
-    """Return `layer(x, **options)` and keep no activations of the layer for its gradient.
-
-    The backward pass computes them again. It starts from the same seeds, so that dropout makes the
-    same decisions. `keras.remat` alone would draw new ones.
-
-    Source: Chen et al. 2016.
-
-    Args:
-        layer: A built layer with one output.
-        x: Its input.
-        distances: As for a block. The bias in them gets a gradient.
-        **options: Further arguments of its `call`, which get no gradient.
-    """
-    weights, others = layer.trainable_variables, layer.non_trainable_variables
-    state = list(map(ops.copy, others))  # reads the variables now, not when they are used
-    traced: list[list[Tensor]] = []
-
-    biases = [] if distances is None or distances.bias is None else [distances.bias]
-
-    def pure(x: Tensor, *values: Tensor) -> Tensor:
-        if distances is not None:
-            bias = values[len(weights)] if biases else None
-            options["distances"] = dataclasses.replace(distances, bias=bias)
-        output, state_after = layer.stateless_call(
-            list(values[: len(weights)]), state, x, **options
-        )
-        traced.append(state_after)
-        # TensorFlow would need gradients of all outputs, and JAX returns nothing in another way.
-        return (output, state_after) if keras.backend.backend() == "jax" else output
-
-    output = keras.remat(pure)(x, *map(ops.copy, weights), *biases)
-    output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
-    for variable, value in zip(others, after, strict=True):
-        if variable.name == _SEED:
-            variable.assign(value)
-    return output
-
-
-def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:
-    """Return the sinusoidal position embedding of Vaswani et al. 2017, section 3.5.
-
-    For every even c, column c contains the sine and column c + 1 the cosine of
-    `position / 10000 ** (c / D)`.
-
-    Args:
-        max_len: Number of positions.
-        num_hiddens: Width, D, an even number.
-
-    Returns: float32 `(1, max_len, D)`.
-    """
-    frequencies = 10000.0 ** (-np.arange(0, num_hiddens, 2) / num_hiddens)
-    angles = np.arange(max_len)[:, None] * frequencies
-    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
-    return pairs.reshape(1, max_len, num_hiddens).astype("float32")

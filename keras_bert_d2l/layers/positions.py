@@ -1,4 +1,4 @@
-"""Positions of BERT's relatives: counted from an offset, or as distances in the attention.
+"""Positions: as sines, counted from an offset, or as distances in the attention.
 
 B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
 """
@@ -141,6 +141,24 @@ def distances_of_blocks(
         )
         for local in is_local
     ]
+
+
+def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:
+    """Return the sinusoidal position embedding of Vaswani et al. 2017, section 3.5.
+
+    For every even c, column c contains the sine and column c + 1 the cosine of
+    `position / 10000 ** (c / D)`.
+
+    Args:
+        max_len: Number of positions.
+        num_hiddens: Width, D, an even number.
+
+    Returns: float32 `(1, max_len, D)`.
+    """
+    frequencies = 10000.0 ** (-np.arange(0, num_hiddens, 2) / num_hiddens)
+    angles = np.arange(max_len)[:, None] * frequencies
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+    return pairs.reshape(1, max_len, num_hiddens).astype("float32")
 
 
 def counted_positions(tokens: Tensor, position_ids: Tensor | None, config: BERTConfig) -> Tensor:

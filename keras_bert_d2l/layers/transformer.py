@@ -1,8 +1,9 @@
-"""Transformer encoder block and residual layer normalization.
+"""Transformer encoder block, residual layer normalization, and activation checkpointing.
 
 B batch, T tokens, D hidden width, N heads.
 """
 
+import dataclasses
 from typing import Unpack
 
 import keras
@@ -17,6 +18,8 @@ from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
 from keras_bert_d2l.layers.positions import Distances
 from keras_bert_d2l.layers.variants import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
+
+_SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -223,3 +226,44 @@ class AddNorm(Composite):
         if self.norm_first:
             return self.dropout(Y, training=training) + X
         return add_norm(X, Y, dropout=self.dropout, ln=self.ln, training=training)
+
+
+def rematerialized(
+    layer: keras.layers.Layer, x: Tensor, distances: Distances | None = None, **options: Option
+) -> Tensor:
+    """Return `layer(x, **options)` and keep no activations of the layer for its gradient.
+
+    The backward pass computes them again. It starts from the same seeds, so that dropout makes the
+    same decisions. `keras.remat` alone would draw new ones.
+
+    Source: Chen et al. 2016.
+
+    Args:
+        layer: A built layer with one output.
+        x: Its input.
+        distances: As for a block. The bias in them gets a gradient.
+        **options: Further arguments of its `call`, which get no gradient.
+    """
+    weights, others = layer.trainable_variables, layer.non_trainable_variables
+    state = list(map(ops.copy, others))  # reads the variables now, not when they are used
+    traced: list[list[Tensor]] = []
+
+    biases = [] if distances is None or distances.bias is None else [distances.bias]
+
+    def pure(x: Tensor, *values: Tensor) -> Tensor:
+        if distances is not None:
+            bias = values[len(weights)] if biases else None
+            options["distances"] = dataclasses.replace(distances, bias=bias)
+        output, state_after = layer.stateless_call(
+            list(values[: len(weights)]), state, x, **options
+        )
+        traced.append(state_after)
+        # TensorFlow would need gradients of all outputs, and JAX returns nothing in another way.
+        return (output, state_after) if keras.backend.backend() == "jax" else output
+
+    output = keras.remat(pure)(x, *map(ops.copy, weights), *biases)
+    output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
+    for variable, value in zip(others, after, strict=True):
+        if variable.name == _SEED:
+            variable.assign(value)
+    return output

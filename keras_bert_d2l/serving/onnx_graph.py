@@ -17,7 +17,8 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.attention import MultiHeadAttention
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
-from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense, Pooling
+from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense
+from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.layers.positions import (
     FARTHEST,
     RelativeBias,

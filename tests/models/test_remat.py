@@ -6,7 +6,7 @@ import pytest
 
 from keras_bert_d2l import BERTAdamW, BERTModel
 from keras_bert_d2l.layers import encoder
-from keras_bert_d2l.layers.encoder import rematerialized
+from keras_bert_d2l.layers.transformer import rematerialized
 from keras_bert_d2l.training.devices.distribution import make_strategy
 
 

@@ -44,7 +44,7 @@ from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.layers.encoder import sinusoidal_positions
+from keras_bert_d2l.layers.positions import sinusoidal_positions
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions

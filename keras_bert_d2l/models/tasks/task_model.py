@@ -13,14 +13,9 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_that, checks_names, shown
 from keras_bert_d2l.config import BERTConfig, check_field
-from keras_bert_d2l.layers.heads import (
-    Pooling,
-    PoolingKind,
-    TextPooling,
-    dense_head,
-    precise_policy,
-)
+from keras_bert_d2l.layers.heads import dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import IGNORED, shown, wrong
-from keras_bert_d2l.layers.heads import pooled
+from keras_bert_d2l.layers.pooling import pooled
 from keras_bert_d2l.models.data_checks import holds_text, is_dataset
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor

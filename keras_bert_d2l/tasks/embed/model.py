@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_integer, shown, wrong
-from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
+from keras_bert_d2l.layers.heads import precise_policy
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
