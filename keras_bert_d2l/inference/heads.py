@@ -28,7 +28,8 @@ class Prediction(Result):
 
     Attributes:
         token: The token as spelled in the vocabulary: a word, or `##` and a part of a word. For
-            tokenizers other than WordPiece, its text, with a space before it if it starts a word.
+            tokenizers other than WordPiece, its text, with a space before it if it starts a word;
+            as in the vocabulary if it is a space or a part of a character.
         id: The id of the token.
         score: The probability of the token among all V tokens, including special tokens.
 
@@ -175,10 +176,10 @@ def _in_texts(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 def spelled(number: int, vocab: Vocab) -> str:
     """Return a token as `Prediction.token`."""
-    if vocab.kind == "wordpiece":
-        return vocab.to_tokens(number)
-    starts_word = not vocab.continues[number] and number not in vocab.special_ids
-    return (" " if starts_word else "") + vocab.as_text(number)
+    token, text = vocab.to_tokens(number), vocab.as_text(number)
+    if vocab.kind == "wordpiece" or text == token or "\ufffd" in text:  # part of a character
+        return token
+    return text if vocab.continues[number] else f" {text}"
 
 
 def _fill_batch(
