@@ -373,10 +373,11 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
 
     def _say_what_next(self) -> None:
         run, best = shlex.quote(self.run.name), self.run.named(self.run.best)
+        text = shlex.quote(f"a {self.model.tokenizer.vocab.special_tokens[-1]} in your text")
         self.say(
             f"The best checkpoint is in {best}.\n"
             f"{self.run.report_line('Curves and predictions')}"
             "To try the model, or to fine-tune it:\n"
-            f'  keras-bert-d2l fill-mask "a [MASK] in your text" --model {run}\n'
+            f"  keras-bert-d2l fill-mask {text} --model {run}\n"
             f"  keras-bert-d2l finetune --help"
         )

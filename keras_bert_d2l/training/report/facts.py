@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import duration
+from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.report.run import Run, spread
 
 Points: TypeAlias = list[tuple[float, float | None]]
@@ -216,7 +217,10 @@ def commands(run: Run) -> Pairs:
     address = url(run.folder.name)
     name = shlex.quote(address or os.path.abspath(run.folder))
     command = f"keras-bert-d2l {run.command}"
-    use = "fill-mask 'a [MASK] in your text'" if run.command == "pretrain" else "predict FILE"
+    use, vocab = "predict FILE", run.folder.vocab_file
+    if run.command == "pretrain":
+        mask = Vocab.from_file(vocab).special_tokens[-1] if vocab.is_file() else "[MASK]"
+        use = f"fill-mask {shlex.quote(f'a {mask} in your text')}"
     if run.folder.options_file.is_file():
         again = [
             ("Continue the run, if it was stopped:", f"{command} --resume {name}"),

@@ -8,9 +8,11 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.inference.evaluation import Confusion, Evaluation, Mistake
 from keras_bert_d2l.training.finetuning.data import record_of
+from keras_bert_d2l.training.report.facts import commands
 from keras_bert_d2l.training.report.recorder import RunRecorder, machine
 from keras_bert_d2l.training.report.run import Run, spread
 from keras_bert_d2l.training.run.run_folder import RunFolder
+from tests.family import tokenizer_of
 from tests.training.report.conftest import SCRIPT
 
 TEXT = "document.querySelector('main').innerText"
@@ -237,3 +239,10 @@ def test_a_start_is_recorded_with_machine_and_versions(tmp_path):
     assert record.pop("time") > 1e9
     assert record == {"step": 3, "machine": machine(), "data": {"tokens": 5}}
     assert {"processor", "accelerators", "keras", "tensorflow", "python"} <= machine().keys()
+
+
+def test_the_command_to_try_a_run_has_the_mask_of_its_vocabulary(pretraining_run):
+    folder = pretraining_run("novels")
+    tokenizer_of("roberta").vocab.to_file(folder / "tokenizer.json")
+    use = dict(commands(Run.read(folder)))["Use its best checkpoint:"]
+    assert use.startswith("keras-bert-d2l fill-mask 'a <mask> in your text' --model ")
