@@ -68,7 +68,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         raise ValueError(
             "Strings need a tokenizer. Received: a model without one. Set `model.tokenizer = "
             "Tokenizer(Vocab.from_file(path))`. A checkpoint has a tokenizer if its folder "
-            "contains the vocabulary of the model, such as vocab.txt."
+            "contains the vocabulary of the model, vocab.txt or tokenizer.json."
         )
     check_tokenizer(tokenizer)
     expected, received = config.num_tokens or config.vocab_size, len(tokenizer.vocab)
