@@ -252,6 +252,15 @@ def frame(definition: ConfigDict) -> tuple[str, str, int] | None:
     return None
 
 
+def has_segments(definition: ConfigDict) -> bool:
+    """Return whether the second text of a pair has another segment than the first."""
+    processors = steps(definition["post_processor"], "processors")
+    if any(processor["type"] == "TemplateProcessing" for processor in processors):
+        pairs = [part for p in processors for item in p.get("pair", ()) for part in item.values()]
+        return any(part["id"] == "B" and part["type_id"] for part in pairs)
+    return any(processor["type"] == "BertProcessing" for processor in processors)
+
+
 def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
     """Yield the parts of a definition for which our tokenizer would give different ids."""
     if frame(definition) is None:

@@ -72,6 +72,7 @@ class Vocab:
         num_separators: Number of separators between the two texts of a pair: 1, or 2 as in RoBERTa
             and MPNet.
         added_to_pair: Number of special tokens in the row of a pair.
+        has_segments: Whether the second text of a pair is in segment 1; not in XLM-R and RoBERTa.
         continues: Whether each token continues a word, bool `(V,)`. Special tokens do not.
         file_name: Name of the file that holds the vocabulary: `vocab.txt` or `tokenizer.json`.
         fingerprint: SHA-256 of the contents of that file, 64 hexadecimal digits.
@@ -116,6 +117,7 @@ class Vocab:
             self.special_tokens = tuple(definition["special_tokens"])
             self.kind = definitions.KINDS[definition["model"]["type"]]
             *_, self.num_separators = definitions.frame(definition) or (1,)
+        self.has_segments = definition is None or definitions.has_segments(definition)
         self.file_name = VOCAB_FILE if definition is None else JSON_FILE
         self.special_ids = tuple(self._ids[token] for token in self.special_tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids

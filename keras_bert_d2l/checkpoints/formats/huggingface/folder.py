@@ -14,7 +14,7 @@ import dataclasses
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -66,6 +66,8 @@ from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
     HEAD_NAMES,
+    Layout,
+    Row,
     check_extent,
     first_few,
     part_of,
@@ -223,11 +225,12 @@ def describe(
     architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     others = first_few(unread) or stored.metadata.get(NOT_READ)
+    config, rows = _with_segments_of(vocab, config, table(config, task, kind))
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}"
         + (f" (without the weights of other layers: {others})" if others else ""),
         config=config,
-        table=table(config, task, kind),
+        table=rows,
         arrays=stored.select(names),
         vocab=vocab,
         tokenizer_options=options,
@@ -235,6 +238,22 @@ def describe(
         unsupported=unsupported,
         embedding=None if task else _embedding(path, config, fields),
     )
+
+
+def _with_segments_of(
+    vocab: Vocab | None, config: BERTConfig, rows: Sequence[Row]
+) -> tuple[BERTConfig, Sequence[Row]]:
+    """Read only the first row of the segment embedding if the tokenizer tells no texts apart.
+
+    These are BERTs with the tokenizer of XLM-R, such as the multilingual MiniLM.
+    """
+    if vocab is None or vocab.has_segments or config.num_segments < 2:
+        return config, rows
+    number = config.num_segments
+    first = Layout(lambda x: x[:1], np.asarray, lambda shape: (number, *shape[1:]))
+    name = "encoder/segment_embedding/embeddings"
+    changed = [row._replace(layout=first) if row.ours == name else row for row in rows]
+    return dataclasses.replace(config, num_segments=1), changed
 
 
 def _unused_pooler(config: BERTConfig, kind: ModelType, task: ConfigDict | None) -> set[str]:
