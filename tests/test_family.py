@@ -96,7 +96,7 @@ def test_a_pair_has_the_separators_of_its_template(name):
 @pytest.mark.parametrize("aggregate", nightly_except(["first"], ["simple", "first", "max"]))
 def test_tags_are_those_of_the_words_at_their_places(name, aggregate):
     model = kb.TokenClassifier(bert_of(name), labels=["O", "B-PER"])
-    text = "Ada lives in  London\nParis is big"
+    text = "Ada lives in  London\nParis🙂 is 🙂 big"
     tags = kb.tag(model, text)
     assert [tag.word for tag in tags] == text.split()
     assert all(text[tag.start : tag.end] == tag.word for tag in tags)
@@ -117,7 +117,7 @@ def test_answers_are_parts_of_a_context_of_several_windows(name):
 @each_night
 def test_signatures_give_the_answers_of_python(name, tmp_path):
     text, context = (
-        "Ada lives in  London\nParis is big",
+        "Ada lives in  London\nParis🙂 is 🙂 big",
         "Ada lives in London.  Paris is big.\n" * 6,
     )
 

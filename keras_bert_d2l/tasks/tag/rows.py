@@ -91,6 +91,10 @@ def split_texts(
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
     is_first = ~tokenizer.vocab.continues[tokens] | into_tokens
+    if tokenizer.vocab.kind == "unigram":  # an unknown character follows a piece with the space
+        is_first[1:] &= (
+            into_tokens | (tokens[1:] != tokenizer.vocab.unk_id) | (starts[1:] > ends[:-1])
+        )
     is_first[splits[:-1][splits[:-1] < splits[1:]]] = True  # a text starts with a word
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):

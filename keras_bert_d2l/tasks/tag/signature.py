@@ -43,7 +43,7 @@ class TaggerSignatures(TextSignatures):
         """
         tokens, starts, ends = self.batches.pieces(*texts)
         batch, truncated = self.batches.of_pieces(tokens)
-        first, last = self._words(tokens)
+        first, last = self._words(tokens, starts, ends)
         fits = first < tf.cast(self.batches.room, first.dtype)
         first, last = (tf.ragged.boolean_mask(places, fits) for places in (first, last))
 
@@ -74,10 +74,16 @@ class TaggerSignatures(TextSignatures):
         dense = {name: first.with_values(column).to_tensor() for name, column in columns.items()}
         return {**dense, "truncated": truncated}
 
-    def _words(self, tokens: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    def _words(
+        self, tokens: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the positions of the first and last token of each word, ragged `(B, None)`."""
         places = tf.ragged.range(tokens.row_lengths())
-        is_continued = tf.gather(self._is_continued, tokens.values) & (places.values > 0)
+        is_continued = tf.gather(self._is_continued, tokens.values)
+        if self.vocab.kind == "unigram":  # an unknown character follows a piece with the space
+            is_beside = starts.values <= tf.roll(ends.values, 1, axis=0)
+            is_continued |= (tokens.values == self.vocab.unk_id) & is_beside
+        is_continued &= places.values > 0
         is_last = tf.roll(~is_continued, -1, axis=0)  # the next token starts a word or a text
         first = tf.ragged.boolean_mask(places, places.with_values(~is_continued))
         return first, tf.ragged.boolean_mask(places, places.with_values(is_last))
