@@ -67,17 +67,28 @@ class Characters:
         """Move the starts `(N,)` of spans past the spaces there."""
         return self._past(_SPACE, rows, starts)
 
+    def ends_before_spaces(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """Move the ends `(N,)` of spans before the spaces there."""
+        offset = self._num_before(rows)
+        others = tf.concat([[-1], self._others(_SPACE)], axis=0)
+        last = tf.gather(others, tf.searchsorted(others, offset + ends) - 1)
+        return tf.maximum(last + 1 - offset, 0)
+
     def _past(self, pattern: str, rows: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
         """Move places in texts, int32 `(N,)`, past the following characters of a pattern."""
-        distinct, place = tf.unique(self._codes.values)
-        matches = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), pattern)
-        others = tf.cast(tf.where(~tf.gather(matches, place))[:, 0], tf.int32)
+        others = self._others(pattern)
         text_ends = tf.cast(tf.gather(self._codes.row_limits(), rows), tf.int32)
         offset = self._num_before(rows)
         number = tf.searchsorted(others, offset + places)
         # If only such characters follow, the place is where the last text ends.
         following = tf.concat([others, [tf.size(self._codes.values)]], axis=0)
         return tf.minimum(tf.gather(following, number), text_ends) - offset
+
+    def _others(self, pattern: str) -> tf.Tensor:
+        """Return the places of the characters that do not match a pattern, int32 `(M,)`."""
+        distinct, place = tf.unique(self._codes.values)
+        matches = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), pattern)
+        return tf.cast(tf.where(~tf.gather(matches, place))[:, 0], tf.int32)
 
     def _num_before(self, rows: tf.Tensor) -> tf.Tensor:
         """Return the total number of characters in the texts before each row's text."""

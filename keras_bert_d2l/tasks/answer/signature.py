@@ -150,6 +150,8 @@ class AnswererSignatures(TextSignatures):
             for name, token in (("starts", first), ("ends", last))
         )
         row = tf.gather(windows["rows"], window)
+        if self.vocab.kind != "wordpiece":
+            end = characters.ends_before_spaces(row, end)
         end = characters.ends_with_accents(row, end)
         if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
             start = characters.starts_after_spaces(row, start)

@@ -52,6 +52,8 @@ class TaggerSignatures(TextSignatures):
         starts = tf.gather(starts.values, row_starts + first.values)
         ends = tf.gather(ends.values, row_starts + last.values)
         characters = Characters(*texts)
+        if self.vocab.kind != "wordpiece":
+            ends = characters.ends_before_spaces(rows, ends)
         ends = characters.ends_with_accents(rows, ends)
         if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
             starts = characters.starts_after_spaces(rows, starts)

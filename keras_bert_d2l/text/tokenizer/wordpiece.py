@@ -199,9 +199,9 @@ def pieces_with_offsets(
 
 
 def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
-    """Move the start of a character range past spaces, and its end past combining accents.
+    """Exclude the spaces around a character range, and move its end past combining accents.
 
-    Tokens of some tokenizers begin with the space before a word. Normalization may remove accents,
+    Tokens of some tokenizers begin or end with spaces. Normalization may remove accents,
     so no token contains them. They belong to the letter before.
 
     Args:
@@ -211,6 +211,8 @@ def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
     """
     while start < end and text[start] in _SPACES:
         start += 1
+    while start < end and text[end - 1] in _SPACES:
+        end -= 1
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return start, end

@@ -53,3 +53,13 @@ def test_spans_start_after_the_same_spaces_as_in_python():
     starts = Characters(tf.constant(texts)).starts_after_spaces(rows, tf.zeros_like(rows))
     assert starts.numpy().tolist() == [whole_characters(text, 0, 2)[0] for text in texts]
     assert starts.numpy().tolist() == [1] * 5 + [0] * 4 + [1] * 3 + [0]
+
+
+def test_spans_end_before_the_same_spaces_as_in_python():
+    texts = ["b a, \u3000c", "a", "a \u0301", "  b\t\n"]
+    rows, ends = tf.range(4), tf.constant([6, 1, 2, 5])
+    characters = Characters(tf.constant(texts))
+    found = characters.ends_with_accents(rows, characters.ends_before_spaces(rows, ends))
+    places = zip(texts, ends.numpy().tolist(), strict=True)
+    assert found.numpy().tolist() == [whole_characters(text, 0, end)[1] for text, end in places]
+    assert found.numpy().tolist() == [4, 1, 1, 3]
