@@ -37,7 +37,7 @@ def packed(*members, after=b""):
             size, header = info.size, info.tobuf(tarfile.PAX_FORMAT)
             file.write(header + content + bytes(-len(content) % 512))
             archive.offset += len(header) + size
-    return gzip.compress(file.getvalue() + after)
+    return gzip.compress(file.getvalue() + after, mtime=0)
 
 
 def files(folder):
