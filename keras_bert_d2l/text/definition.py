@@ -257,7 +257,7 @@ def has_segments(definition: ConfigDict) -> bool:
     processors = steps(definition["post_processor"], "processors")
     if any(processor["type"] == "TemplateProcessing" for processor in processors):
         pairs = [part for p in processors for item in p.get("pair", ()) for part in item.values()]
-        return any(part["id"] == "B" and part["type_id"] for part in pairs)
+        return any(part["id"] == "B" and part.get("type_id") for part in pairs)
     return any(processor["type"] == "BertProcessing" for processor in processors)
 
 

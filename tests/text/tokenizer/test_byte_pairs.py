@@ -85,10 +85,9 @@ def test_normalized_texts_have_the_offsets_of_the_original(with_nfc):
     text = "e\u0301 \u212b    \u1112\u1161\u11abx"
     found = with_nfc.with_offsets([text])
     spans = list(zip(found["starts"].to_list()[0], found["ends"].to_list()[0], strict=True))
-    assert (
-        spans == [(0, 1), (0, 1), (2, 4), (3, 4), (4, 7), (7, 8), *[(8, 9)] * 3, (11, 12)][:0]
-        or spans
-    )
+    # as from tokenizers 0.23.3
+    expected = [(0, 1), (0, 1), (2, 3), (3, 4), (3, 4), (4, 7), (7, 8), *[(8, 9)] * 3, (11, 12)]
+    assert spans == expected
     assert with_nfc.detokenize(found["tokens"]).numpy()[0].decode() == "\u00e9 \u00c5    \ud55cx"
 
 
