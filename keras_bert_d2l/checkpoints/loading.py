@@ -15,8 +15,8 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     task_fields,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
-    IDS_FILE,
     JSON_FILE,
+    MERGES_FILE,
     OPTIONS_FILE,
     read_tokenizer,
 )
@@ -150,7 +150,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
     if kerashub.recognizes(folder, JSON_FILE):
         vocab, options = kerashub.read_tokenizer(folder)
-    elif any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE, IDS_FILE)):
+    elif any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE, MERGES_FILE)):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     elif tensorflow_hub.recognizes(folder):
         vocab, options = tensorflow_hub.read_tokenizer(folder)

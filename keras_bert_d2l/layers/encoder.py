@@ -91,7 +91,8 @@ class BERTEncoder(Composite):
     Example:
 
     ```python
-        import keras_bert_d2l as kb
+    import numpy as np
+    import keras_bert_d2l as kb
 
     encoder = kb.BERTEncoder(10000, 768, 1024, num_heads=4, num_blks=2, dropout=0.2)
     tokens = np.random.randint(0, 10000, (2, 8))

@@ -147,7 +147,7 @@ PICKLES = {
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
     "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "occurs twice"),
     "no mark": (b"\x80\x02t.", "lacks a part"),
-    "no end": (GOOD[:-1], "exhausted|unknown|no newline"),
+    "no end": (GOOD[:-1], "exhausted|unknown|no newline|decode"),
     "a second pickle": (GOOD + code("builtins", "exec") + b".", "another size"),
     "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are neither tensors"),
     "two state dicts": (
