@@ -18,6 +18,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     JSON_FILE,
     MERGES_FILE,
     OPTIONS_FILE,
+    SENTENCEPIECE_FILES,
     read_tokenizer,
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
@@ -38,6 +39,8 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, Option, PathLike
 
 HEADS = tuple(HEAD_NAMES.values())
+# Each of them alone is a file of a Hugging Face tokenizer.
+_OF_TOKENIZERS = (OPTIONS_FILE, JSON_FILE, MERGES_FILE, *SENTENCEPIECE_FILES)
 
 
 class Pretrained(NamedTuple):
@@ -150,7 +153,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
     if kerashub.recognizes(folder, JSON_FILE):
         vocab, options = kerashub.read_tokenizer(folder)
-    elif any(os.path.lexists(folder / file) for file in (OPTIONS_FILE, JSON_FILE, MERGES_FILE)):
+    elif any(os.path.lexists(folder / file) for file in _OF_TOKENIZERS):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     elif tensorflow_hub.recognizes(folder):
         vocab, options = tensorflow_hub.read_tokenizer(folder)

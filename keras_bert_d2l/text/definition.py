@@ -263,12 +263,11 @@ def has_segments(definition: ConfigDict) -> bool:
 
 def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
     """Yield the parts of a definition for which our tokenizer would give different ids."""
-    if frame(definition) is None:
+    cls, sep, number = frame(definition) or ("", "", 0)
+    if not number:
         yield f"post_processor={shown(definition['post_processor'])}"
-    else:
-        cls, sep, _ = frame(definition) or ("", "", 1)
-        if [cls, sep] != definition["special_tokens"][2:4]:
-            yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
+    elif [cls, sep] != definition["special_tokens"][2:4]:
+        yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
     for entry in definition["added_tokens"]:
         if entry.get("single_word"):
             yield f"single_word of the token {shown(entry['content'])}"

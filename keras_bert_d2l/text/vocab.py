@@ -299,9 +299,12 @@ class Vocab:
 
 
 def vocab_file_in(folder: pathlib.Path) -> pathlib.Path:
-    """Return the file of a folder of ours that has the vocabulary."""
-    file = folder / JSON_FILE
-    return file if file.is_file() else folder / VOCAB_FILE
+    """Return the vocabulary file of a folder that this package wrote.
+
+    Such a folder has one of the two files. A `tokenizer.json` beside a `vocab.txt` is foreign.
+    """
+    file, other = folder / VOCAB_FILE, folder / JSON_FILE
+    return other if other.is_file() and not file.is_file() else file
 
 
 def without_odd_tokens(tokens: Sequence[str], name: str) -> list[str]:

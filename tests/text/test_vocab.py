@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, MPNET_SPECIALS, Vocab
+from keras_bert_d2l.text.vocab import (
+    BOOK_SPECIALS,
+    GOOGLE_SPECIALS,
+    MPNET_SPECIALS,
+    Vocab,
+    vocab_file_in,
+)
 
 WORDS = ["the", "cat", "##s", "sat"]
 
@@ -196,3 +202,9 @@ def test_ids_that_are_not_in_the_vocabulary_are_rejected():
             vocab.to_tokens(ids)
     with pytest.raises(ValueError, match="to_tokens"):
         vocab[3]
+
+
+def test_a_foreign_file_beside_a_vocabulary_is_not_the_vocabulary(tmp_path):
+    for name in ("tokenizer.json", "vocab.txt"):
+        (tmp_path / name).touch()
+        assert vocab_file_in(tmp_path).name == name

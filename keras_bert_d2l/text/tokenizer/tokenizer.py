@@ -364,12 +364,11 @@ def _check_defaults(options: TokenizerOptions, kind: str) -> None:
 
 
 def _splitter_of(vocab: Vocab) -> Splitter:
-    """Return what splits texts as the definition of a vocabulary says."""
-    unsupported = ", ".join(unsupported_parts(vocab.definition or {}))
-    if unsupported or vocab.kind not in _SPLITTERS:
+    """Return the splitter for the definition of a vocabulary."""
+    if unsupported := ", ".join(unsupported_parts(vocab.definition or {})):
         raise ValueError(
-            f"The tokenizer of this vocabulary is not supported: {unsupported or vocab.kind}. Use "
-            "the tokenizer it comes from, and pass token ids."
+            f"The tokenizer of this vocabulary is not supported: {unsupported}. Use the tokenizer "
+            "it comes from, and pass token ids."
         )
     return _SPLITTERS[vocab.kind](vocab)
 

@@ -326,3 +326,10 @@ def test_the_inputs_of_a_tokenizer_have_segments_if_those_of_a_pair_differ(
     found = json.loads((tmp_path / "tokenizer_config.json").read_text())
     expected = ["input_ids", "token_type_ids", "attention_mask"] if has_segments else None
     assert found.get("model_input_names") == expected
+
+
+def test_a_model_of_sentencepiece_is_enough_to_load_a_tokenizer(tmp_path):
+    model = Path(__file__).parents[2] / "text/tokenizer/unigram/spiece.model"
+    (tmp_path / "spiece.model").write_bytes(model.read_bytes())
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    assert kb.load_tokenizer(tmp_path).vocab.special_tokens[2:] == ("[CLS]", "[SEP]", "[MASK]")
