@@ -42,7 +42,7 @@ Epsilon: TypeAlias = Annotated[float, check_positive]
 Deviation: TypeAlias = Annotated[float, check_not_negative]
 
 
-FARTHEST = 128  # relative positions from here on have one bias
+FARTHEST = 128  # all distances of at least this many tokens share a relative bias
 _OF_LAYERS = ("activity_regularizer", "autocast")  # more arguments that every Keras layer takes
 
 
@@ -58,7 +58,7 @@ def check_heads(num_hiddens: int, num_heads: int) -> None:
     check_that(is_right, "num_hiddens", expected, num_hiddens)
 
 
-# The fields in which only the relatives of BERT differ. Older files lack them.
+# Fields that only BERT's relatives set. Files of older versions lack them.
 OF_RELATIVES = frozenset(
     "pad_id embedding_width shared_blocks first_position_id relative_buckets rope_theta "
     "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
@@ -95,7 +95,7 @@ class _BlockFields:
                 object.__setattr__(self, field.name, value)
             check_annotated(field.name, value, field.type)
         is_right = self.norm_first or not self.skip_first_norm
-        expected = "False with norm_first=False, in which no sublayer normalizes its input"
+        expected = "False with norm_first=False, where no sublayer normalizes its input"
         check_that(is_right, "skip_first_norm", expected, self.skip_first_norm)
         is_right = self.layer_norm == "biased" or not self.bias_free
         expected = "False with layer_norm='unbiased', which has a bias"
@@ -211,7 +211,7 @@ class BERTConfig(_BlockFields):
         relative_buckets: Number of rows of a bias of the attention scores that depends on the
             distance between query and key, an even number (32 in MPNet). 0: there is none.
         rope_theta: Base of the wavelengths of rotary positions.
-        local_rope_theta: The same for blocks with a window.
+        local_rope_theta: The same for the blocks that attend to a window.
         local_attention: Size of the window of attention, in tokens: a query attends to keys up to
             half of it away (128 in ModernBERT). 0: queries attend to all keys.
         global_attention_every: With a window, block i attends to all keys if i is a multiple of
@@ -301,13 +301,13 @@ class BERTConfig(_BlockFields):
         head = self.num_hiddens / self.num_heads
         is_learned, window = self.positions == "learned", self.local_attention
         buckets, is_mlp = self.relative_buckets, self.mlm_head == "mlp"
-        is_local = not window or min(window, self.global_attention_every) > 1  # in some blocks
+        is_right_window = not window or min(window, self.global_attention_every) > 1
         for name, is_right, expected in (
             ("pad_id", self.pad_id < self.vocab_size, f"below vocab_size={self.vocab_size}"),
             (
                 "zero_padding",
                 not (self.zero_padding and self.pad_id),
-                "False unless pad_id is 0, because it is about token 0",
+                "False unless pad_id is 0, because it zeroes the embedding of token 0",
             ),
             (
                 "num_hiddens",
@@ -317,13 +317,13 @@ class BERTConfig(_BlockFields):
             (
                 "embedding_width",
                 is_mlp or self.width_of_embeddings == self.num_hiddens or not self.tie_embeddings,
-                "num_hiddens with mlm_head='linear' and tie_embeddings=True: no other layer of the "
-                "head has this width",
+                "num_hiddens with mlm_head='linear' and tie_embeddings=True, because only the "
+                "dense layer of an 'mlp' head changes the width",
             ),
             (
                 "shared_blocks",
                 not (self.shared_blocks and self.skip_first_norm),
-                "False with skip_first_norm=True, by which the first block differs",
+                "False with skip_first_norm=True, which makes the first block differ",
             ),
             (
                 "first_position_id",
@@ -337,7 +337,7 @@ class BERTConfig(_BlockFields):
             ),
             (
                 "local_attention",
-                is_local,
+                is_right_window,
                 "0, or at least 2 with global_attention_every of 2 or more",
             ),
         ):

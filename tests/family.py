@@ -16,14 +16,10 @@ PRESETS = {
 
 @functools.cache
 def tokenizer_of(name: str) -> kb.Tokenizer:
-    """Return byte-level BPE with two or one separators in a pair, or Unigram."""
-    return kb.Tokenizer(_vocab(name))
-
-
-def _vocab(name: str) -> kb.Vocab:
+    """Return the tokenizer of a model in `PRESETS`: Unigram, or byte-level BPE."""
     if name == "xlm-roberta":
-        return unigram()
-    return byte_pairs(1 if name == "modernbert" else 2)
+        return kb.Tokenizer(unigram())
+    return kb.Tokenizer(byte_pairs(1 if name == "modernbert" else 2))
 
 
 def config_of(name: str, **fields: object) -> kb.BERTConfig:
@@ -42,7 +38,7 @@ def bert_of(name: str, **fields: object) -> kb.BERTModel:
 
 
 def byte_pairs(num_separators: int) -> kb.Vocab:
-    """Return a vocabulary of byte-level BPE: all bytes, and `WORDS` with a space before them."""
+    """Return a byte-level BPE vocabulary: all bytes, and `WORDS` with a space before them."""
     specials = ["<s>", "<pad>", "</s>", "<unk>"]
     tokens, merges = [*specials, *BYTES], []
     for word in WORDS:
@@ -66,7 +62,7 @@ def byte_pairs(num_separators: int) -> kb.Vocab:
 
 
 def unigram() -> kb.Vocab:
-    """Return a vocabulary of Unigram: letters, and `WORDS` with "▁" before them."""
+    """Return a Unigram vocabulary: letters, and `WORDS` with "▁" before them."""
     specials = ["<s>", "<pad>", "</s>", "<unk>"]
     letters = sorted({letter for word in WORDS for letter in word})
     tokens = [*specials, "▁", *letters, *(f"▁{word}" for word in WORDS)]
@@ -91,7 +87,7 @@ def unigram() -> kb.Vocab:
 
 
 def template(num_separators: int) -> dict[str, object]:
-    """Return the post-processor `<s> a </s>` and `<s> a </s></s> b </s>`."""
+    """Return a post-processor: `<s> a </s>`, and with two separators `<s> a </s></s> b </s>`."""
     start, end = ({"SpecialToken": {"id": token, "type_id": 0}} for token in ("<s>", "</s>"))
     texts = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     ids = {"<s>": 0, "</s>": 2}
@@ -104,7 +100,7 @@ def template(num_separators: int) -> dict[str, object]:
 
 
 def added(specials: list[str]) -> dict[str, object]:
-    """Return the added tokens, of which the mask takes the space before it."""
+    """Return the added tokens. `<mask>` includes the space before it (`lstrip`)."""
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
     tokens = [{"content": token, **flags} for token in specials]
     return {

@@ -43,7 +43,7 @@ class MultiHeadAttention(Composite):
         attention_mask: Keys to attend to, bool or numeric, `(B, K)` or `(B, Q, K)`. A key must be
             allowed by both `valid_lens` and `attention_mask`.
         return_attention: Whether to return the attention weights as well.
-        distances: What attention depends on in a relative of BERT. `BERTEncoder` passes it.
+        distances: Rotary positions, bias and window of the attention, which `BERTEncoder` passes.
 
     Returns: The output `(B, Q, D)`. With `return_attention`, a tuple of the output and the
         attention weights `(B, N, Q, K)`.

@@ -1,4 +1,4 @@
-"""Positions: as sines, counted from an offset, or as distances in the attention.
+"""Positions: sinusoidal, counted from an offset, rotary, or as a bias or window of the attention.
 
 B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
 """
@@ -34,9 +34,9 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
 
     Attributes:
         angles: Rotary positions: the angles of the T tokens, float32 `(1 or B, T, H / 2)`.
-        bias: What is added to the scores, `(1 or B, N, Q, K)`.
+        bias: Bias of the scores, `(1 or B, N, Q, K)`.
         window: Size of the window, in tokens. 0: queries attend to all keys.
-        queries: The positions of the queries in the rows, int `(B, P)`. `None`: all T positions.
+        queries: Positions of the queries, int `(B, P)`. `None`: all T positions.
     """
 
     angles: Tensor | None = None
@@ -45,7 +45,7 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
     queries: Tensor | None = None
 
     def at(self, positions: Tensor) -> Self:
-        """Return the same for queries at some positions only, int `(B, P)`."""
+        """Return a copy for the queries at these positions, int `(B, P)`."""
         positions, bias = ops.cast(positions, "int32"), self.bias
         if bias is not None:  # (1, N, T, K) becomes (B, N, P, K)
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
@@ -162,14 +162,16 @@ def sinusoidal_positions(max_len: int, num_hiddens: int) -> np.ndarray:
 
 
 def counted_positions(tokens: Tensor, position_ids: Tensor | None, config: BERTConfig) -> Tensor:
-    """Return the rows of a position embedding with an offset, int32 `(B, T)`.
+    """Return the row of the position embedding for each token, int32 `(B, T)`.
+
+    For models with a `first_position_id`, such as RoBERTa.
 
     Source: transformers, modeling_roberta.py, `create_position_ids_from_input_ids`.
 
     Args:
         tokens: int32 `(B, T)`.
-        position_ids: Positions without the offset, int `(B, T)`. `None`: those that count the
-            tokens, so that padding on the left does not change them.
+        position_ids: Positions that start at 0, int `(B, T)`. `None`: count the tokens that are not
+            padding, so that padding on the left does not change the positions.
         config: The architecture, for `first_position_id` and `pad_id`.
     """
     if position_ids is not None:
@@ -179,7 +181,7 @@ def counted_positions(tokens: Tensor, position_ids: Tensor | None, config: BERTC
 
 
 def rotary_angles(position_ids: Tensor, theta: float, head_width: int) -> Tensor:
-    """Return by which angles positions rotate the pairs of a head, float32 `(1 or B, T, H / 2)`.
+    """Return the rotation angles of the pairs of a head, float32 `(1 or B, T, H / 2)`.
 
     Source: Su et al. 2021 (RoFormer), section 3.2.2.
 
@@ -192,12 +194,12 @@ def rotary_angles(position_ids: Tensor, theta: float, head_width: int) -> Tensor
 
 
 def rotary_frequencies(theta: float, head_width: int) -> np.ndarray:
-    """Return by which angles one position rotates the pairs of a head, float32 `(H / 2,)`."""
+    """Return the rotation angle per position of each pair of a head, float32 `(H / 2,)`."""
     return (theta ** -(np.arange(0, head_width, 2) / head_width)).astype("float32")
 
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
-    """Rotate heads `(B, T, N, H)`, whose pairs are i and i + H / 2, by angles `(1 or B, T, H / 2)`.
+    """Rotate the pairs (i, i + H / 2) of heads `(B, T, N, H)` by angles `(1 or B, T, H / 2)`.
 
     The result is computed in float32 and has the dtype of `x`.
     """
@@ -211,7 +213,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 class RelativeBias(keras.layers.Layer):
     """A bias of the attention scores that depends on the distance between query and key.
 
-    Small distances have a row of the table each, larger ones share rows with their neighbors.
+    Each small distance has its own row of the table; larger distances share rows.
 
     Source: Raffel et al. 2020 (T5), section 2.1; Song et al. 2020 (MPNet), `modeling_mpnet.py`.
 
@@ -243,7 +245,7 @@ class RelativeBias(keras.layers.Layer):
 
 
 def relative_buckets(num_buckets: int) -> np.ndarray:
-    """Return the row of the table for the distances from -128 to 128, key minus query, int32."""
+    """Return the table row of each distance from -128 to 128, key minus query, int32 `(257,)`."""
     distances = np.arange(-FARTHEST, FARTHEST + 1)
     num, far = num_buckets // 2, np.abs(distances)  # per direction
     exact = num // 2

@@ -47,7 +47,7 @@ class TransformerEncoderBlock(Composite):
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`, which saves computing the others. `None`:
             all tokens.
-        distances: What attention depends on in a relative of BERT. `BERTEncoder` passes it.
+        distances: Rotary positions, bias and window of the attention, which `BERTEncoder` passes.
 
     Returns: The output `(B, T, D)`, or `(B, P, D)` with `positions`. With `return_attention`, a
         tuple of the output and the attention weights, `(B, N, T, T)` or `(B, N, P, T)`.
@@ -181,7 +181,7 @@ class AddNorm(Composite):
         layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
         norm_first: Whether to normalize the input of the sublayer instead of the sum.
         bias_free: Whether the normalization has no bias.
-        has_norm: `False`, with `norm_first`: nothing is normalized.
+        has_norm: Whether there is a normalization. `False` requires `norm_first`.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -241,13 +241,12 @@ def rematerialized(
     Args:
         layer: A built layer with one output.
         x: Its input.
-        distances: As for a block. The bias in them gets a gradient.
+        distances: As for a block. Their bias gets a gradient.
         **options: Further arguments of its `call`, which get no gradient.
     """
     weights, others = layer.trainable_variables, layer.non_trainable_variables
     state = list(map(ops.copy, others))  # reads the variables now, not when they are used
     traced: list[list[Tensor]] = []
-
     biases = [] if distances is None or distances.bias is None else [distances.bias]
 
     def pure(x: Tensor, *values: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ def check_tokenizer(tokenizer: object) -> None:
 
 
 def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
-    """Raise `ValueError` if there is no tokenizer, or its vocabulary is not of the model's size."""
+    """Raise `ValueError` unless a tokenizer has the model's vocabulary size and padding token."""
     if tokenizer is None:
         raise ValueError(
             "Strings need a tokenizer. Received: a model without one. Set `model.tokenizer = "

@@ -66,7 +66,7 @@ def test_positions_with_an_offset_count_the_tokens_that_are_not_padding():
     np.testing.assert_array_equal(counted_positions(tokens, packed, config), packed + 2)
 
 
-def test_distances_share_buckets_the_more_the_larger_they_are():
+def test_buckets_widen_with_the_distance():
     buckets = dict(zip(range(-128, 129), relative_buckets(32).tolist(), strict=True))
     found = [buckets[-distance] for distance in (0, 1, 7, 8, 11, 12, 15, 16, 31, 32, 91, 128)]
     assert found == [0, 1, 7, 8, 8, 9, 9, 10, 11, 12, 15, 15]  # bucket b starts at 8 * 2 ** (b / 2)
@@ -164,8 +164,6 @@ def test_segments_do_not_matter_with_fewer_than_two_rows(num_segments):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", nightly_except(["mpnet"], RELATIVES))
 def test_gradients_are_equal_with_rematerialized_blocks_and_saving_keeps_the_model(name, tmp_path):
-    import tensorflow as tf
-
     keras.utils.set_random_seed(0)
     model = BERTModel(**SIZES, dropout=0.0, max_len=32, **RELATIVES[name])
 

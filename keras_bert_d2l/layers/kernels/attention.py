@@ -49,7 +49,7 @@ def attend(
         mask: Keys to attend to, bool or numeric, `(B, K)`, `(B, 1, K)` or `(B, Q, K)`. `None`: all
             keys.
         dropout: Function to apply to the weights.
-        bias: What is added to the scores, `(1 or B, N, Q, K)`.
+        bias: Bias of the scores, `(1 or B, N, Q, K)`.
         return_weights: Whether to return the weights as well.
 
     Returns: The output `(B, Q, N, H)`, and the weights `(B, N, Q, K)` before dropout, or `None`.
@@ -86,7 +86,7 @@ def dot_product_attention(
         v: Values, `(B, N, K, H)`.
         mask: Keys to attend to, bool `(B, 1, 1, K)` or `(B, 1, Q, K)`. `None`: all keys.
         dropout: Function to apply to the weights, for example a `keras.layers.Dropout`.
-        bias: What is added to the scores, `(1 or B, N, Q, K)`.
+        bias: Bias of the scores, `(1 or B, N, Q, K)`.
 
     Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
     """

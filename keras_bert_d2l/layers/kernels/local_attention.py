@@ -11,7 +11,7 @@ from keras import ops
 from keras_bert_d2l.layers.kernels.attention import masked_softmax, transpose
 from keras_bert_d2l.types import Tensor
 
-_LEAST_CHUNKS = 8  # for fewer, the complete matrix of scores is faster
+_LEAST_CHUNKS = 8  # with fewer, computing all scores is faster
 
 
 def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
 
 
 def is_worthwhile(window: int, num_tokens: Tensor | None) -> Tensor:
-    """Return whether attention in blocks is faster for a number of tokens, `None` if unknown."""
+    """Return whether `local_attention` is faster for rows of this length. `None`: unknown."""
     return num_tokens is not None and num_tokens >= _LEAST_CHUNKS * (window // 2)
 
 
@@ -45,8 +45,8 @@ def local_attention(
 ) -> Tensor:
     """Compute scaled dot-product attention in which each query sees the keys of its window.
 
-    Every chunk of W queries attends to its own and the two neighboring chunks of keys, in which
-    those outside the window are masked.
+    Every chunk of W queries attends to its own and the two neighboring chunks of keys. A mask
+    excludes the keys in them that are outside the window.
 
     Source: Beltagy et al. 2020 (Longformer), section 3.1; Warner et al. 2024 (ModernBERT).
 

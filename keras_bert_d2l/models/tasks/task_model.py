@@ -132,7 +132,7 @@ class TaskModel(BatchModel, abc.ABC):
                 f"`pooling` is for tasks of whole texts. Received: pooling={pooling!r} for a "
                 f"{type(self).__name__}; omit it."
             )
-        if self.bert_config.pooler_norm and self.has_head:  # reads what the task reads
+        if self.bert_config.pooler_norm and self.has_head:  # applies to all that the head reads
             self.hidden = bert.hidden
         head = dense_head(bert, head) if isinstance(head, int) else head
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
