@@ -63,7 +63,7 @@ def check_tokenizer(tokenizer: object) -> None:
 
 
 def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
-    """Raise `ValueError` unless a tokenizer has the model's vocabulary size and padding token."""
+    """Raise `ValueError` unless a tokenizer fits the model: size, and `pad_id` if it is skipped."""
     if tokenizer is None:
         raise ValueError(
             "Strings need a tokenizer. Received: a model without one. Set `model.tokenizer = "
