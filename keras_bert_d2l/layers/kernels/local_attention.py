@@ -62,28 +62,29 @@ def local_attention(
     """
     (B, T, N, H), W = ops.shape(q), window // 2
     C = -(-T // W)
-    padding = ((0, 0), (0, C * W - T), (0, 0), (0, 0))
-    is_key = ops.ones((1, T), "bool") if mask is None else mask[:, 0]
-    is_key = ops.pad(is_key, ((0, 0), (W, C * W - T + W)))  # (B or 1, W + C W + W)
+
+    def padded(x: Tensor, before: int, after: Tensor) -> Tensor:
+        return ops.pad(x, ((0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)))
 
     def chunks(x: Tensor) -> Tensor:
-        x = ops.reshape(ops.pad(x, padding), (B * C, W, N, H))
+        x = ops.reshape(padded(x, 0, C * W - T), (B * C, W, N, H))
         return transpose(x, (0, 2, 1, 3))  # (B C, N, W, H)
 
     def with_neighbors(x: Tensor) -> Tensor:
-        x = ops.reshape(
-            ops.pad(x, ((0, 0), (W, C * W - T + W), (0, 0), (0, 0))), (B, C + 2, W, N, H)
-        )
-        x = ops.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)
-        return transpose(ops.reshape(x, (B * C, 3 * W, N, H)), (0, 2, 1, 3))  # (B C, N, 3 W, H)
+        rows, _, *axes = ops.shape(x)
+        x = ops.reshape(padded(x, W, C * W - T + W), (rows, C + 2, W, *axes))
+        return ops.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)  # (B or 1, C, 3 W, ...)
 
-    rows = ops.reshape(is_key, (-1, C + 2, W))
-    is_key = ops.concatenate([rows[:, :-2], rows[:, 1:-1], rows[:, 2:]], axis=2)  # (B or 1, C, 3 W)
+    def neighboring(x: Tensor) -> Tensor:
+        x = ops.reshape(with_neighbors(x), (B * C, 3 * W, N, H))
+        return transpose(x, (0, 2, 1, 3))  # (B C, N, 3 W, H)
+
+    is_key = with_neighbors(ops.ones((1, T), "bool") if mask is None else mask[:, 0])
     is_key = ops.broadcast_to(is_key, (B, C, 3 * W))
     in_window = np.abs(np.arange(W)[:, None] + W - np.arange(3 * W)) <= W  # (W, 3 W)
     is_seen = ops.reshape(is_key, (B * C, 1, 1, 3 * W)) & in_window  # (B C, 1, W, 3 W)
-    scores = ops.matmul(chunks(q * H**-0.5), transpose(with_neighbors(k), (0, 1, 3, 2)))
+    scores = ops.matmul(chunks(q * H**-0.5), transpose(neighboring(k), (0, 1, 3, 2)))
     weights = masked_softmax(scores, is_seen)  # (B C, N, W, 3 W)
-    output = ops.matmul(dropout(weights) if dropout else weights, with_neighbors(v))
+    output = ops.matmul(dropout(weights) if dropout else weights, neighboring(v))
     output = ops.reshape(transpose(output, (0, 2, 1, 3)), (B, C * W, N, H))
     return output[:, :T]
