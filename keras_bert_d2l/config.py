@@ -116,10 +116,11 @@ class _BlockFields:
         The fields of BERT's relatives are omitted where they have their defaults, so that the files
         of a BERT stay as they are.
         """
-        fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
-        values = {field.name: getattr(self, field.name) for field in fields}
-        omitted = [x.name for x in fields if x.name in OF_RELATIVES and values[x.name] == x.default]
-        return {name: value for name, value in values.items() if name not in omitted}
+        return {
+            field.name: getattr(self, field.name)
+            for field in sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
+            if field.name not in OF_RELATIVES or getattr(self, field.name) != field.default
+        }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,7 @@ class BERTEncoder(Composite):
                 dtype=policy,
                 name=f"blk_{index}",
             )
-            for index in range(min(config.num_blks, 1 if config.shared_blocks else config.num_blks))
+            for index in range(min(config.num_blks, 1) if config.shared_blocks else config.num_blks)
         ]
         self.blks *= config.num_blks if config.shared_blocks else 1
         self.final_ln = self._layer_norm("final_ln") if config.final_norm else None

@@ -111,7 +111,7 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
 
 
 def distances_of_blocks(
-    config: BERTConfig, X: Tensor, position_ids: Tensor | None, bias: "RelativeBias | None"
+    config: BERTConfig, X: Tensor, position_ids: Tensor | None, relative_bias: "RelativeBias | None"
 ) -> list[Distances | None]:
     """Return what the attention of each block depends on: `None` for a BERT.
 
@@ -119,27 +119,23 @@ def distances_of_blocks(
         config: The architecture.
         X: The embeddings, `(B, T, D)`.
         position_ids: int `(B, T)`. `None`: 0, 1, 2, ...
-        bias: The layer of a model with `relative_buckets`.
+        relative_bias: The layer of a model with `relative_buckets`.
     """
     is_rotary, window = config.positions == "rotary", config.local_attention
     if not (is_rotary or window or config.relative_buckets):
         return [None] * config.num_blks
     length = ops.shape(X)[1]
-    of_scores = None if bias is None else bias.of_length(length)  # (1, N, T, T)
+    bias = None if relative_bias is None else relative_bias.of_length(length)  # (1, N, T, T)
     is_local = [config.is_local(block) for block in range(config.num_blks)]
+    thetas = [config.local_rope_theta if local else config.rope_theta for local in is_local]
     angles: dict[float, Tensor] = {}
     if is_rotary:
         ids = ops.arange(length, dtype="int32")[None] if position_ids is None else position_ids
         head_width = config.num_hiddens // config.num_heads
-        thetas = {config.local_rope_theta if local else config.rope_theta for local in is_local}
-        angles = {theta: rotary_angles(ids, theta, head_width) for theta in sorted(thetas)}
+        angles = {theta: rotary_angles(ids, theta, head_width) for theta in sorted({*thetas})}
     return [
-        Distances(
-            angles.get(config.local_rope_theta if local else config.rope_theta),
-            of_scores,
-            window if local else 0,
-        )
-        for local in is_local
+        Distances(angles.get(theta), bias, window if local else 0)
+        for theta, local in zip(thetas, is_local, strict=True)
     ]
 
 
