@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.layers.kernels.attention import masked_softmax, transpose
+from keras_bert_d2l.layers.kernels.attention import dot_product_attention, transpose
 from keras_bert_d2l.types import Tensor
 
 _LEAST_CHUNKS = 8  # with fewer, computing all scores is faster
@@ -83,8 +83,7 @@ def local_attention(
     is_key = ops.broadcast_to(is_key, (B, C, 3 * W))
     in_window = np.abs(np.arange(W)[:, None] + W - np.arange(3 * W)) <= W  # (W, 3 W)
     is_seen = ops.reshape(is_key, (B * C, 1, 1, 3 * W)) & in_window  # (B C, 1, W, 3 W)
-    scores = ops.matmul(chunks(q * H**-0.5), transpose(neighboring(k), (0, 1, 3, 2)))
-    weights = masked_softmax(scores, is_seen)  # (B C, N, W, 3 W)
-    output = ops.matmul(dropout(weights) if dropout else weights, neighboring(v))
+    q, k, v = chunks(q), neighboring(k), neighboring(v)
+    output, _ = dot_product_attention(q, k, v, is_seen, dropout)  # (B C, N, W, H)
     output = ops.reshape(transpose(output, (0, 2, 1, 3)), (B, C * W, N, H))
     return output[:, :T]
