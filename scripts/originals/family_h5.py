@@ -1,17 +1,12 @@
 """Write `tf_model_h5.zip` in the folder of `family.py` by transformers 4 in TensorFlow.
 
-    python scripts/originals/family_h5.py
-
-It needs the packages of `requirements.txt` in this folder. It converts models of `family.py`, so
-the weights are the same.
+It converts models of `family.py`, so the weights are the same. `build.sh` of this folder runs this
+script.
 """
 
-import os
 import pathlib
 import tempfile
 import zipfile
-
-os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1", TF_USE_LEGACY_KERAS="1")
 
 import transformers
 
@@ -29,6 +24,7 @@ MODELS = {
 
 def main() -> None:
     """Write the archive."""
+    transformers.set_seed(0)  # for the pooler of MPNet, which the file of PyTorch lacks
     with (
         tempfile.TemporaryDirectory() as folder,
         zipfile.ZipFile(FOLDER / "tf_model_h5.zip", "w", zipfile.ZIP_LZMA) as archive,
