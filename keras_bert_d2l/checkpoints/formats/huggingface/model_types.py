@@ -56,6 +56,11 @@ class ModelType(NamedTuple):
     unread: str | None = None
 
     @property
+    def their_names(self) -> list[str]:
+        """The names in `names` without ours."""
+        return [entry if isinstance(entry, str) else entry[0] for entry in self.names.values()]
+
+    @property
     def token_embedding(self) -> str:
         """The name of the token embedding."""
         return f"{self.names['encoder/token_embedding']}.weight"
@@ -119,23 +124,25 @@ _TIED = {"tie_word_embeddings": ("tie_embeddings", True)}
 _ABSOLUTE: Mapping[str, tuple[object, ...]] = {"position_embedding_type": ("absolute", None)}
 
 
-def _fields(vocab_size: int, **others: tuple[str, object]) -> FieldTable:
-    """Return the fields of a type, most of which have the names and defaults of BERT."""
-    return {
-        "vocab_size": ("vocab_size", vocab_size),
+def _fields(**defaults: object) -> FieldTable:
+    """Return the fields of BERT with other `defaults`, which may be of fields that BERT lacks."""
+    fields: FieldTable = {
+        "vocab_size": ("vocab_size", 30522),
         **GOOGLE_FIELDS,
         "type_vocab_size": ("num_segments", 2),
         "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
         "hidden_act": ("activation", "gelu"),
         **_TIED,
-        **others,
     }
+    ours = {"embedding_size": "embedding_width", "pad_token_id": "pad_id"}
+    ours |= {theirs: name for theirs, (name, _) in fields.items()}
+    return {**fields, **{theirs: (ours[theirs], value) for theirs, value in defaults.items()}}
 
 
 _BERT = ModelType(
     title="Bert",
     base="bert",
-    fields=_fields(30522),
+    fields=_fields(),
     names={
         **_of_bert("bert"),
         **_mlm(
@@ -155,15 +162,13 @@ _OUT_PROJ = ("classifier.dense", "classifier.out_proj")
 _ROBERTA = ModelType(
     title="Roberta",
     base="roberta",
-    fields=_fields(50265, pad_token_id=("pad_id", 1)),
+    fields=_fields(vocab_size=50265, pad_token_id=1),
     names={**_of_bert("roberta"), **_LM_HEAD},
     values={"mlm_activation": "gelu"},
     fixed=_ABSOLUTE,
     heads={"ForSequenceClassification": _OUT_PROJ},
 )
-_CAMEMBERT = _ROBERTA._replace(
-    title="Camembert", fields={**_ROBERTA.fields, "vocab_size": ("vocab_size", 30522)}
-)
+_CAMEMBERT = _ROBERTA._replace(title="Camembert", fields=_fields(pad_token_id=1))
 
 _DISTILBERT = ModelType(
     title="DistilBert",
@@ -206,12 +211,11 @@ _ELECTRA = ModelType(
     title="Electra",
     base="electra",
     fields=_fields(
-        30522,
-        embedding_size=("embedding_width", 128),
-        hidden_size=("num_hiddens", 256),
-        num_attention_heads=("num_heads", 4),
-        intermediate_size=("ffn_num_hiddens", 1024),
-        pad_token_id=("pad_id", 0),
+        embedding_size=128,
+        hidden_size=256,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        pad_token_id=0,
     ),
     names={
         **_of_bert("electra"),
@@ -242,7 +246,7 @@ _ELECTRA = ModelType(
 _MPNET = ModelType(
     title="MPNet",
     base="mpnet",
-    fields={name: x for name, x in _fields(30527).items() if name != "type_vocab_size"},
+    fields={name: x for name, x in _fields(vocab_size=30527).items() if name != "type_vocab_size"},
     names={
         **_encoder(
             "mpnet",
@@ -266,15 +270,15 @@ _ALBERT = ModelType(
     title="Albert",
     base="albert",
     fields=_fields(
-        30000,
-        embedding_size=("embedding_width", 128),
-        hidden_size=("num_hiddens", 4096),
-        num_attention_heads=("num_heads", 64),
-        intermediate_size=("ffn_num_hiddens", 16384),
-        hidden_dropout_prob=("dropout", 0.0),
-        attention_probs_dropout_prob=("attention_dropout", 0.0),
-        hidden_act=("activation", "gelu_new"),
-        pad_token_id=("pad_id", 0),
+        vocab_size=30000,
+        embedding_size=128,
+        hidden_size=4096,
+        num_attention_heads=64,
+        intermediate_size=16384,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        hidden_act="gelu_new",
+        pad_token_id=0,
     ),
     names={
         **_encoder(

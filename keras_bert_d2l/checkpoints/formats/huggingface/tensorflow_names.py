@@ -105,8 +105,7 @@ def _one_model(
 ) -> tuple[str, dict[str, list[str]]]:
     """Return the scopes of a BERT, and the paths of each weight by today's name."""
     models: dict[str, dict[str, list[str]]] = {}
-    theirs = [entry if isinstance(entry, str) else entry[0] for entry in kind.names.values()]
-    firsts = {name.partition(".")[0] for name in (*theirs, kind.base)}
+    firsts = {name.partition(".")[0] for name in (*kind.their_names, kind.base)}
     pattern = re.compile(_PATH.format("|".join(sorted(firsts.union(_FIRST)))))
     for path, name in named.items():
         match = pattern.fullmatch(name)

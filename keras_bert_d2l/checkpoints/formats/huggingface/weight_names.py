@@ -58,8 +58,7 @@ def current_names(stored: NamedArrays, kind: ModelType, prefix: str = "") -> dic
     a wrapper may have added one of its own.
     """
     base = f"{kind.base}."
-    theirs = [entry if isinstance(entry, str) else entry[0] for entry in kind.names.values()]
-    inside = tuple({f"{name.split('.')[1]}." for name in theirs if name.startswith(base)})
+    inside = tuple({name.split(".")[1] + "." for name in kind.their_names if name.startswith(base)})
     buffers = {f"{base}embeddings.{name}" for name in _BUFFERS}
     names = {}
     for stored_name in stored.shapes:
