@@ -41,7 +41,6 @@ _ACTIVATIONS = {
 }
 _OF_ACTIVATIONS = ("activation", "pooler_activation")
 _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-_LAYER_TYPES = tuple(_THETAS)
 # These fields describe the origin of the file, training, generation, label names or
 # the format of the outputs. None of them affects what the model computes.
 _WITHOUT_EFFECT = frozenset(
@@ -112,14 +111,13 @@ def config_to_dict(
     # The weights show which heads there are. Of BERT, only models with a next-sentence head have a
     # pooler.
     has_nsp = config.next_sentence and "nsp/dense/bias" in kind.names
-    heads: ConfigDict = {"pooler": has_nsp, "next_sentence": has_nsp}
-    if kind.base != "bert":
-        heads["pooler"] = config.pooler
+    pooler = has_nsp if kind.base == "bert" else config.pooler
+    kept: ConfigDict = {"pooler": pooler, "next_sentence": has_nsp}
     if task is not None:
-        heads = {name: getattr(config, name) for name in foreign_config.NO_HEADS}
-    read_back = dataclasses.replace(_from_fields(fields, kind), **heads)
-    if not config.first_position_id:  # then no output depends on it
-        read_back = dataclasses.replace(read_back, pad_id=config.pad_id)
+        kept = {name: getattr(config, name) for name in foreign_config.NO_HEADS}
+    if not config.first_position_id:
+        kept["pad_id"] = config.pad_id  # no output depends on it
+    read_back = dataclasses.replace(_from_fields(fields, kind), **kept)
     foreign_config.check_kept(_simplest(config), _simplest(read_back), "Hugging Face")
     if task is None:
         return fields
@@ -177,7 +175,7 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
         if fields.get(name, supported[0]) not in supported:
             expected = f"{shown(supported[0])}, as in every model that this package can load"
             raise wrong(name, expected, fields[name])
-    if kind.base == "model":
+    if kind.title == "ModernBert":
         fields = _with_old_names(fields)
     values = foreign_config.our_fields(fields, kind.fields) | kind.values
     for theirs, (ours, _) in kind.fields.items():
@@ -189,7 +187,7 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
         values |= {"first_position_id": first, "max_len": length - first}
     if kind.base == "electra" and values["embedding_width"] == values["num_hiddens"]:
         values["embedding_width"] = None  # there is no projection, unlike in ALBERT
-    if kind.base == "model":
+    if kind.title == "ModernBert":
         window = check_integer("local_attention", values["local_attention"], 1)
         values["local_attention"] = window if values["global_attention_every"] != 1 else 0
         values["mlm_activation"] = values["pooler_activation"]
@@ -212,14 +210,15 @@ def _simplest(config: BERTConfig) -> BERTConfig:
 
 
 def _with_old_names(fields: ConfigDict) -> ConfigDict:
-    """Return the fields of a ModernBERT with version 4's names for those of transformers 5."""
+    """Return the fields of a ModernBERT with the names of version 4 instead of 5."""
     fields = dict(fields)
     if (types := fields.get("layer_types")) is not None:
-        expected = f"a list of num_hidden_layers times {' or '.join(map(repr, _LAYER_TYPES))}, "
-        expected += "of which the first one returns at regular intervals"
+        full, sliding = _THETAS
+        expected = f"a list with num_hidden_layers names: {full!r} for the first block and every "
+        expected += f"n-th one after it, and {sliding!r} for the others"
         check_that(isinstance(types, list), "layer_types", expected, types)
-        every = next((n for n in range(1, len(types)) if types[n] == _LAYER_TYPES[0]), len(types))
-        regular = [_LAYER_TYPES[number % every > 0] for number in range(len(types))]
+        every = next((n for n in range(1, len(types)) if types[n] == full), len(types))
+        regular = [sliding if number % every else full for number in range(len(types))]
         is_complete = len(types) == fields.get("num_hidden_layers", len(types))
         check_that(is_complete and types == regular, "layer_types", expected, types)
         fields["global_attn_every_n_layers"] = max(every, 1)
@@ -231,7 +230,7 @@ def _with_old_names(fields: ConfigDict) -> ConfigDict:
             and one.get("rope_type", "default") == "default"
             for name, one in rotary.items()
         )
-        expected = f'an object with {_LAYER_TYPES}, each with the rope_type "default"'
+        expected = f'an object with {" and ".join(_THETAS)}, each with the rope_type "default"'
         check_that(is_plain, "rope_parameters", expected, rotary)
         found = {name: one["rope_theta"] for name, one in rotary.items() if "rope_theta" in one}
         fields |= {_THETAS[name]: theta for name, theta in found.items()}
