@@ -112,7 +112,7 @@ def check(is_right: bool, problem: str) -> None:
 
 
 def shard_files(index: pathlib.Path) -> tuple[Mapping[str, object], list[pathlib.Path]]:
-    """Return what the index of a sharded model maps to files, and the files in order.
+    """Return the weight map in the index of a sharded model, and the files in order.
 
     Raises:
         FileNotFoundError: The index does not exist.
@@ -236,11 +236,8 @@ class _SafetensorsFile(ArrayFile):
         super().__init__(path)
         length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
         remedy = "The file is damaged: copy it again, or save the model again."
-        what, errors = (
-            " is not a complete safetensors file",
-            (ValueError, safetensors.SafetensorError),
-        )
-        with errors_naming(path, what, remedy, errors):
+        errors = ValueError, safetensors.SafetensorError
+        with errors_naming(path, " is not a complete safetensors file", remedy, errors):
             check(length <= _MAX_HEADER_BYTES, f"its header has {length:,} bytes")
             with safetensors.safe_open(path, framework="numpy"):
                 pass

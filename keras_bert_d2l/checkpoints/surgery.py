@@ -256,7 +256,8 @@ def _with_blocks(model: Model, blocks: Sequence[int]) -> Model:
     every = config.global_attention_every if config.local_attention else 1
     is_right = all((block - 1 - place) % every == 0 for place, block in enumerate(blocks))
     is_right &= not config.skip_first_norm or [n for n, x in enumerate(blocks) if x == 1] == [0]
-    expected = f"such that every place keeps its kind of block: {[*range(1, len(blocks) + 1)]}"
+    expected = "such that every place keeps its kind of block (first, local or global), such as "
+    expected += str([*range(1, len(blocks) + 1)])
     check_that(is_right, "blocks", expected, blocks)
 
     def old_name(name: str) -> str:

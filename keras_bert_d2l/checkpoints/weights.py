@@ -200,8 +200,6 @@ def without_prefix(prefix: str) -> str:
 
 
 _FEW_VALUES = 1 << 24  # a sinusoidal position embedding of this size takes 64 MB
-
-
 _MOST_USES = 4  # of a shared block, per array: ALBERT has 24 blocks and 23 arrays
 
 
@@ -228,13 +226,14 @@ def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
 def main_shapes(config: BERTConfig) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights that determine the sizes of all others."""
     width, of_blocks = config.width_of_embeddings, config.num_hiddens
+    of_ffn = config.ffn_num_hiddens * (2 if config.gated_ffn else 1)
     return {
         "encoder/token_embedding/embeddings": (config.vocab_size, width),
         "encoder/segment_embedding/embeddings": (config.num_segments, width),
         "encoder/pos_embedding": (1, config.max_len + config.first_position_id, width),
         "encoder/embedding_projection/kernel": (width, of_blocks),
         "encoder/relative_bias/embeddings": (config.relative_buckets, config.num_heads),
-        "encoder/blk_0/ffn/dense1/kernel": (of_blocks, config.ffn_num_hiddens << config.gated_ffn),
+        "encoder/blk_0/ffn/dense1/kernel": (of_blocks, of_ffn),
     }
 
 
