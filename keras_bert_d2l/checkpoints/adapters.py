@@ -66,8 +66,8 @@ def save_adapter(model: Model, path: PathLike) -> None:
     The LoRA weights, and the head and pooler of a task model, take a few megabytes. An existing
     adapter in the folder is replaced in one step. PEFT loads it with
     `PeftModel.from_pretrained(base_model, path)`, unless the model has `pooling="mean"`, which
-    BERT in transformers lacks, or is a ModernBERT with LoRA of `W_q`, `W_k` or `W_v`, which
-    transformers joins.
+    BERT in transformers lacks, or is a ModernBERT with LoRA of `W_q`, `W_k` or `W_v`, which are one
+    weight in transformers.
 
     Args:
         model: The model, after `enable_lora`.

@@ -1,7 +1,7 @@
 """Archives of a model: `.tar.gz`, as TensorFlow Hub serves them, and `.keras`, a zip archive.
 
-The files that a format reads are unpacked to a temporary folder, which exists as long as its object
-`Unpacked`. Nothing else is written: no link, no device, and no file outside of that folder.
+The files that a format reads are unpacked to a temporary folder, which is removed together with its
+`Unpacked` object. Only regular files are written, and only inside this folder.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _TAR, _GZIP, _ZIP = (".tar.gz", ".tgz", ".tar"), b"\x1f\x8b", b"PK"
 _CHUNK = 2**20  # bytes
 _MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros behind its data
 _MOST_FILES, _MOST_HEADER_BYTES = 500, 2**14  # a SavedModel has 10 files, each with up to 2 KB
-# Weights shrink by a tenth, the graph of a SavedModel to a tenth.
+# Compression shrinks weights by a tenth, and the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 
@@ -60,8 +60,8 @@ class Unpacked:
     """Some files of an archive in a temporary folder, which is removed with this object.
 
     Args:
-        path: The archive, by its first bytes a zip archive or else a tar archive. Or a folder with
-            the files, which is used as it is.
+        path: A zip archive, which is recognized by its first bytes, or a tar archive. A folder with
+            the files is used as it is.
         wanted: A regular expression for the names of the files. Its group is the name in the
             temporary folder.
 

@@ -181,7 +181,7 @@ def convert_checkpoint(
         lost = f"The format {format!r} cannot store how texts are embedded: {embedding}."
         if format == "kerashub":  # a preset is for one task
             raise ValueError(
-                f"{lost} To write the BERT alone, load it by `load_pretrained` and save the model."
+                f"{lost} To write the BERT alone, save the model of `load_pretrained`."
             )
         print(lost)
         embedding = None

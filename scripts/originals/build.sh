@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write the models in tests/checkpoints/formats/originals by the programs whose models they are.
+# Write the models in tests/checkpoints/formats/originals with the programs that define them.
 # `family.py` needs transformers 5 and PyTorch, so it is run on its own, before this script.
 # Usage: scripts/originals/build.sh FOLDER
 # FOLDER gets an environment of old versions and one of KerasHub, 5 GB in all. Needs python3.11.

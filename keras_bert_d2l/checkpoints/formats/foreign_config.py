@@ -125,7 +125,7 @@ def read_config(
         table: The fields. An error about one of our fields also names the one in the file.
         known: Names of the fields that `parse` reads, and of those without effect on outputs.
         parse: Function that converts the file's fields to a configuration.
-        fields: The fields, if the file is not a JSON file.
+        fields: The fields, if they are read already or the file is not a JSON file.
 
     Raises:
         FileNotFoundError: The file does not exist.

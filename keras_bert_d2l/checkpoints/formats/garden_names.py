@@ -124,7 +124,7 @@ def bert_sizes(arrays: NamedArrays) -> dict[str, int]:
 
 
 def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
-    """Return rows for files whose attention has the heads as an axis of their own, as in Keras."""
+    """Return rows for files whose attention weights have an axis for the heads, as in Keras."""
     layouts = dict.fromkeys(
         (f"W_{x}/{end}" for x in "qkv" for end in ("kernel", "bias")), _by_head(num_heads, -1)
     )

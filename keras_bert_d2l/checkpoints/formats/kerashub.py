@@ -138,7 +138,7 @@ def _object(value: object, where: str, *classes: str) -> tuple[str, ConfigDict]:
     arguments = cast(ConfigDict, fields.get("config"))
     checks.check_that(isinstance(arguments, dict), "config", "an object", arguments)
     known = _FIELDS if name == _BACKBONE else (*_OPTIONS, *_FIXED, *_OF_OTHERS)
-    expected = "left out: it may change what the model computes"
+    expected = "omitted: it may change what the model computes"
     for argument in arguments.keys() - {*known, *_OF_LAYERS}:
         checks.check_that(not arguments[argument], argument, expected, arguments[argument])
     return name, arguments
@@ -181,7 +181,7 @@ def _embedding_of(fields: ConfigDict, own: ConfigDict, max_len: int | None) -> C
 
 
 def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
-    """Return how a preprocessor cuts texts, without a length that `max_len` allows or a default."""
+    """Return how a preprocessor truncates texts, without default values and `max_len`."""
     preprocessor = fields.get("preprocessor")
     options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
     options = options if isinstance(options, dict) else {"sequence_length": max_len}

@@ -243,7 +243,7 @@ def describe(
 def _with_segments_of(
     vocab: Vocab | None, config: BERTConfig, rows: Sequence[Row]
 ) -> tuple[BERTConfig, Sequence[Row]]:
-    """Read only the first row of the segment embedding if the tokenizer tells no texts apart.
+    """Read only row 0 of the segment embedding if the tokenizer has no segments.
 
     These are BERTs with the tokenizer of XLM-R, such as the multilingual MiniLM.
     """

@@ -158,7 +158,7 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
 
 
 def check_pooling(task: ConfigDict, kind: ModelType) -> None:
-    """Raise a `ValueError` if the head reads something else than the models of transformers."""
+    """Raise a `ValueError` if the input of the head differs from that in transformers."""
     has_head = bool(_names(task_of_kind(task["kind"])).head)
     if has_head and task.get("pooling") == "mean" and not kind.has_pooling:
         raise ValueError(

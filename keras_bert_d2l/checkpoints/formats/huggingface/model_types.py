@@ -260,7 +260,7 @@ _MPNET = ModelType(
         "hidden": "mpnet.pooler.dense",
         **_LM_HEAD,
     },
-    # The code of transformers has the same numbers, whatever the file has.
+    # transformers uses these values whatever the file says.
     values={"num_segments": 0, "mlm_activation": "gelu", "pad_id": 1, "relative_buckets": 32},
     fixed={"pad_token_id": (1,), "relative_attention_num_buckets": (32,)},
     heads={"ForSequenceClassification": _OUT_PROJ},
@@ -390,7 +390,7 @@ MODEL_TYPES = {
 
 
 def model_type_of(config: BERTConfig) -> str:
-    """Return the `model_type` whose models have an architecture, or come closest to it."""
+    """Return the `model_type` of an architecture, or the one that comes closest to it."""
     signs = {
         "modernbert": config.positions == "rotary",
         "albert": config.shared_blocks,

@@ -1,7 +1,7 @@
 """Weights with the names of transformers 4 in TensorFlow, as `tf_model.h5` has them.
 
-Keras writes each weight below the name of its layer, and TensorFlow names it by its scopes, of
-which the first ones depend on the program:
+Keras writes each weight below the name of its layer, and TensorFlow names it by its scopes. The
+first scopes depend on the program:
 
     bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
     mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
@@ -10,7 +10,7 @@ A file whose name ends in `.weights.h5` has the attributes of the model instead,
 
     layers/tf_bert_main_layer/encoder/layer/tf_bert_layer/attention/self_attention/query/vars/0
 
-A model of one's own around `TFBertModel` has further layers, which are not read.
+The other layers of a custom model around `TFBertModel` are not read.
 
 Source: github.com/huggingface/transformers, version 4, `modeling_tf_utils.py` and
 `modeling_tf_pytorch_utils.py`.
@@ -103,7 +103,7 @@ def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
 def _one_model(
     stored: NamedArrays, named: Mapping[str, str], kind: ModelType
 ) -> tuple[str, dict[str, list[str]]]:
-    """Return the scopes of a BERT, and the paths of each weight by today's name."""
+    """Return the scopes of a BERT, and the paths of each weight by the name that PyTorch has."""
     models: dict[str, dict[str, list[str]]] = {}
     firsts = {name.partition(".")[0] for name in (*kind.their_names, kind.base)}
     pattern = re.compile(_PATH.format("|".join(sorted(firsts.union(_FIRST)))))

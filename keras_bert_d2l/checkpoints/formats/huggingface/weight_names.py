@@ -1,4 +1,4 @@
-"""The names of weights in transformers: those it writes today, and those in files of any age.
+"""The names of weights in transformers: those that it writes today, and those of older files.
 
 Source: github.com/huggingface/transformers, `models/`.
 """
@@ -22,18 +22,18 @@ from keras_bert_d2l.types import ConfigDict
 
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("position_ids", "token_type_ids")
-_JOINED, _PARTS = ".Wqkv.weight", "012"  # ModernBERT has query, key and value below each other
+_JOINED, _PARTS = ".Wqkv.weight", "012"  # ModernBERT stacks query, key and value
 
 
 def table(config: BERTConfig, task: ConfigDict | None, kind: ModelType | None = None) -> list[Row]:
     """Return a row for every weight, with the name that transformers writes.
 
-    A part of a joined weight has the number of the part behind its name, such as `Wqkv.weight[0]`.
+    A part of a joined weight has its number after the name, such as `Wqkv.weight[0]`.
 
     Args:
         config: The architecture.
         task: The fields of a task model, or `None`.
-        kind: The model type. `None`: that of the architecture.
+        kind: The model type. Defaults to that of the architecture.
     """
     kind = kind or MODEL_TYPES[model_type_of(config)]
     names = dict(kind.names)
@@ -81,7 +81,7 @@ def current_names(stored: NamedArrays, kind: ModelType, prefix: str = "") -> dic
 
 
 def split_joined(stored: NamedArrays) -> NamedArrays:
-    """Return arrays with the parts of joined weights in place of these."""
+    """Return arrays in which the parts of joined weights replace these weights."""
     parts = {
         f"{name}[{part}]": (name, int(part))
         for name, shape in stored.shapes.items()
