@@ -33,12 +33,9 @@ def works(kind: str, tokens: np.ndarray, window: int) -> Callable[[], object]:
 
     import keras_bert_d2l as kb
 
-    (rows, length), vocab_size = tokens.shape, VOCAB_SIZE
-    config = kb.BERTConfig.preset(
-        *("modernbert-base",),
-        **{**SIZES, "vocab_size": vocab_size, "pad_id": 0, "max_len": length},
-        local_attention=window,
-    )
+    rows, length = tokens.shape
+    fields = {**SIZES, "pad_id": 0, "max_len": length, "local_attention": window}
+    config = kb.BERTConfig.preset("modernbert-base", vocab_size=VOCAB_SIZE, **fields)
     model = kb.BERTModel.from_bert_config(config)
     if kind == "forward":
         encode = tf.function(lambda tokens: tf.reduce_sum(model.encoder(tokens)))
