@@ -59,6 +59,22 @@ class Characters:
         places = tf.ragged.range(offset + starts, offset + ends)
         return encode(places.with_values(tf.gather(self._codes.values, places.values)))
 
+    def whole(
+        self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, kind: str
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the starts and ends `(N,)` of spans of tokens, as `whole_characters` does.
+
+        Args:
+            rows: Index of the text of each span, int `(N,)`.
+            starts: Index of the first character of each span, int32 `(N,)`.
+            ends: Index after the last character of each span, int32 `(N,)`.
+            kind: `Vocab.kind`. Tokens of WordPiece have no spaces.
+        """
+        if kind != "wordpiece":
+            starts = self.starts_after_spaces(rows, starts)
+            ends = self.ends_before_spaces(rows, ends)
+        return starts, self.ends_with_accents(rows, ends)
+
     def ends_with_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Extend the ends `(N,)` of spans past the combining accents that follow."""
         return self._past(_ACCENT, rows, ends)

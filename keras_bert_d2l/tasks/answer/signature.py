@@ -150,11 +150,8 @@ class AnswererSignatures(TextSignatures):
             for name, token in (("starts", first), ("ends", last))
         )
         row = tf.gather(windows["rows"], window)
-        if self.vocab.kind != "wordpiece":
-            end = characters.ends_before_spaces(row, end)
-        end = characters.ends_with_accents(row, end)
-        if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
-            start = characters.starts_after_spaces(row, start)
+        start, end = characters.whole(row, start, end, self.vocab.kind)
+        if self.vocab.kind != "wordpiece":  # a token may be a space alone
             is_text = start < end
             spans, row, start, end = (tf.boolean_mask(x, is_text) for x in (spans, row, start, end))
         # Windows share tokens and tokens share characters, so a span may be found more than once.

@@ -16,7 +16,8 @@ class TaggerSignatures(TextSignatures):
 
     The outputs match `keras_bert_d2l.tag` if the complete text fits into the model; words after
     the last token that fits are skipped. Words are those of the tokenizer: texts are split at
-    whitespace and around punctuation. The first token of a word determines its label.
+    whitespace and, with WordPiece, around punctuation. The first token of a word determines its
+    label.
 
     Args:
         run: The model.
@@ -52,11 +53,8 @@ class TaggerSignatures(TextSignatures):
         starts = tf.gather(starts.values, row_starts + first.values)
         ends = tf.gather(ends.values, row_starts + last.values)
         characters = Characters(*texts)
-        if self.vocab.kind != "wordpiece":
-            ends = characters.ends_before_spaces(rows, ends)
-        ends = characters.ends_with_accents(rows, ends)
-        if self.vocab.kind != "wordpiece":  # tokens may begin with spaces, or be one
-            starts = characters.starts_after_spaces(rows, starts)
+        starts, ends = characters.whole(rows, starts, ends, self.vocab.kind)
+        if self.vocab.kind != "wordpiece":  # a token may be a space alone
             is_word = starts < ends
             first = tf.ragged.boolean_mask(first, first.with_values(is_word))
             rows, starts, ends = (tf.boolean_mask(x, is_word) for x in (rows, starts, ends))
