@@ -154,8 +154,8 @@ def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
         raise ValueError("`targets` must have at least one word. Received: none.")
     ids: list[int] = []
     for word, pieces in zip(words, _in_texts(words, tokenizer), strict=True):
-        is_piece = word in vocab and (vocab.kind == "wordpiece" or len(pieces) != 1)
-        found = [vocab[word]] if is_piece else pieces  # such as "##s", which would be split
+        as_spelled = word in vocab and (vocab.kind == "wordpiece" or len(pieces) != 1)
+        found = [vocab[word]] if as_spelled else pieces  # such as "##s", which would be split
         if len(found) != 1 or (found == [vocab.unk_id] and word not in vocab):
             spelled = " ".join(vocab.to_tokens(found)) or "no token"
             raise ValueError(

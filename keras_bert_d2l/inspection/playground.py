@@ -61,8 +61,8 @@ def playground(
     most similar of `texts`. Weights are rounded to 8 bits, with one scale per row, and large token
     embeddings to 6 bits.
 
-    A model of more than 30 million weights is not put into the page, nor is one of BERT's relatives
-    or with a tokenizer other than WordPiece, which the page cannot compute. Their answers are
+    A model of more than 30 million weights is not put into the page. The page cannot compute
+    relatives of BERT or tokenizers other than WordPiece either. The answers of all these models are
     computed in advance, for each of `texts` and each text with one word masked, with weights that
     are not rounded.
 

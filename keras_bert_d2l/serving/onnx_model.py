@@ -59,7 +59,7 @@ def export_onnx(
 
     The folder can be loaded by Hugging Face's programs: Optimum, text-embeddings-inference and
     transformers.js. The inputs are int64: `input_ids`, `attention_mask` (1 for tokens, 0 for
-    padding) and `token_type_ids` (the segments; not if the model has less than two), all `(B, T)`.
+    padding) and `token_type_ids` (the segments, if the model has at least two), all `(B, T)`.
     A `BERTModel` with an MLM head also takes `pred_positions` `(B, P)`, which may be omitted. B, T
     and P may differ between calls. The outputs are float32:
 

@@ -30,14 +30,8 @@ from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.training.run.interruption import TrainingInterrupted
 
 ADAPTER, TENSORBOARD = "adapter", "tensorboard"
-_BEGUN = {
-    RUN_FILE,
-    CONFIG_FILE,
-    VOCAB_FILE,
-    JSON_FILE,
-    CHECKSUMS,
-    LAST,
-}  # before the first complete `last/`
+# Files of a run before the first complete `last/`.
+_BEGUN = {RUN_FILE, CONFIG_FILE, VOCAB_FILE, JSON_FILE, CHECKSUMS, LAST}
 _READABLE = (".yaml", ".json", ".jsonl", ".txt")
 
 
