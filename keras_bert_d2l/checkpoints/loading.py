@@ -16,10 +16,12 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     JSON_FILE,
-    MERGES_FILE,
     OPTIONS_FILE,
-    SENTENCEPIECE_FILES,
     read_tokenizer,
+)
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import (
+    MERGES_FILE,
+    SENTENCEPIECE_FILES,
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes

@@ -14,13 +14,13 @@ Source: github.com/huggingface/tokenizers.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.types import ConfigDict
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")  # in the order of `Vocab.special_tokens`
-TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 KINDS = {"BPE": "bpe", "Unigram": "unigram"}
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
@@ -250,6 +250,28 @@ def frame(definition: ConfigDict) -> tuple[str, str, int] | None:
         if len(single) == 3 and pair == [*single[:2], *single[2:] * number, "B", single[2]]:
             return (single[0], single[2], number) if single[1] == "A" else None
     return None
+
+
+def template(
+    cls: str, sep: str, ids: Mapping[str, int], num_separators: int, segment: int
+) -> ConfigDict:
+    """Return a `post_processor` whose `frame` is `(cls, sep, num_separators)`.
+
+    The second text of a pair and the separator after it are in `segment`.
+    """
+
+    def part(token: str, segment: int = 0) -> ConfigDict:
+        kind = "Sequence" if token in ("A", "B") else "SpecialToken"
+        return {kind: {"id": token, "type_id": segment}}
+
+    single = [part(cls), part("A"), part(sep)]
+    more = [part(sep)] * (num_separators - 1)
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *more, part("B", segment), part(sep, segment)],
+        "special_tokens": {t: {"id": t, "ids": [ids.get(t)], "tokens": [t]} for t in (cls, sep)},
+    }
 
 
 def has_segments(definition: ConfigDict) -> bool:

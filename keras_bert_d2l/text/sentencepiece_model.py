@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Iterator
 
+from keras_bert_d2l.text.definition import template
 from keras_bert_d2l.types import ConfigDict
 
 # Field numbers of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
@@ -72,7 +73,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
             "type": "Sequence",
             "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
         },
-        "post_processor": _template(cls, sep, ids, 1 if cls == "[CLS]" else 2),
+        "post_processor": template(cls, sep, ids, *((2, 0) if model_type in _SHIFTED else (1, 1))),
         "decoder": _METASPACE,
         "model": {
             "type": "Unigram",
@@ -106,21 +107,6 @@ def _albert_normalizers(options: ConfigDict) -> list[ConfigDict]:
 
 def _replace(pattern: ConfigDict, content: str) -> ConfigDict:
     return {"type": "Replace", "pattern": pattern, "content": content}
-
-
-def _template(cls: str, sep: str, ids: dict[str, int], num_separators: int) -> ConfigDict:
-    def part(token: str, segment: int) -> ConfigDict:
-        kind = "Sequence" if token in ("A", "B") else "SpecialToken"
-        return {kind: {"id": token, "type_id": segment}}
-
-    single = [part(token, 0) for token in (cls, "A", sep)]
-    second = [*[sep] * (num_separators - 1), "B", sep]
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": single + [part(token, int(num_separators == 1)) for token in second],
-        "special_tokens": {t: {"id": t, "ids": [ids.get(t)], "tokens": [t]} for t in (cls, sep)},
-    }
 
 
 def _read_model(data: bytes) -> tuple[list[tuple[str, float, int]], dict[int, int], bytes]:

@@ -328,8 +328,22 @@ def test_the_inputs_of_a_tokenizer_have_segments_if_those_of_a_pair_differ(
     assert found.get("model_input_names") == expected
 
 
-def test_a_model_of_sentencepiece_is_enough_to_load_a_tokenizer(tmp_path):
+@pytest.fixture
+def sentencepiece_folder(tmp_path):
+    """Return a folder with a tokenizer that only a SentencePiece model defines."""
     model = Path(__file__).parents[2] / "text/tokenizer/unigram/spiece.model"
     (tmp_path / "spiece.model").write_bytes(model.read_bytes())
     (tmp_path / "config.json").write_text('{"model_type": "albert"}')
-    assert kb.load_tokenizer(tmp_path).vocab.special_tokens[2:] == ("[CLS]", "[SEP]", "[MASK]")
+    return tmp_path
+
+
+def test_a_model_of_sentencepiece_is_enough_to_load_a_tokenizer(sentencepiece_folder):
+    vocab = kb.load_tokenizer(sentencepiece_folder).vocab
+    assert vocab.special_tokens[2:] == ("[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.mark.parametrize("name", ["added_tokens_decoder", "additional_special_tokens"])
+def test_damaged_added_tokens_of_other_tokenizers_are_named(name, sentencepiece_folder):
+    (sentencepiece_folder / "tokenizer_config.json").write_text(json.dumps({name: 3}))
+    with pytest.raises(ValueError, match="The added tokens in .* are not valid"):
+        kb.load_tokenizer(sentencepiece_folder)
