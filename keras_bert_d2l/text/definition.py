@@ -27,8 +27,8 @@ _OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
 # The characters that stand for bytes in tokens of byte-level BPE, in the order of the bytes.
 BYTES = "".join(chr(n if n in _PRINTABLE else 0x100 + _OTHERS.index(n)) for n in range(0x100))
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
-# The normalizers of Unigram, apart from Replace.
-_NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", "NFC", "NFD", "NFKC", "NFKD")
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", *FORMS)  # and Replace
 # Limits for files that are made to fill the memory; real tokenizers stay far below them.
 _MOST_CHARACTERS = 256  # of a token, and of a text of a Replace
 _MOST_OF_ALL = 2**22  # characters of all tokens
@@ -318,9 +318,8 @@ def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
     for name, values in allowed.items():
         if model.get(name, values[0]) not in values:
             yield f"model.{name}={shown(model[name])}"
-    normalizers = steps(definition["normalizer"], "normalizers")
-    for step in normalizers:
-        if step["type"] not in ("NFC", "NFD", "NFKC", "NFKD"):
+    for step in steps(definition["normalizer"], "normalizers"):
+        if step["type"] not in FORMS:
             yield f"normalizer={shown(step)}"
     for part, name in (("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
         found = steps(definition[part], name)

@@ -5,19 +5,18 @@ N: characters of all texts.
 
 import tensorflow as tf
 
+from keras_bert_d2l.text.definition import FORMS
 from keras_bert_d2l.text.normalization import (
     character_class,
     decode,
     rows_of_values,
     tensorflow_text,
 )
-from keras_bert_d2l.text.unicode_gaps import inert_characters
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, inert_characters
 
-FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _STABLE = {  # characters that no text in these ranges changes or combines with
     form: r"[\x{0}-\x{2ff}]*" if form == "NFC" else r"[\x{0}-\x{7f}]*" for form in FORMS
 }
-_MOST_CHARACTERS = 0x110000
 
 
 def normalize(texts: tf.Tensor, form: str) -> tf.Tensor:
@@ -73,7 +72,7 @@ def sources(before: tf.RaggedTensor, after: tf.RaggedTensor, form: str) -> tf.Te
         parts = decode(normalize(tf.strings.unicode_encode(single, "UTF-8"), decomposition))
         owners = rows_of_values(parts)
         rows = tf.gather(rows_of_values(codes), owners)
-        keys = rows * _MOST_CHARACTERS + tf.cast(parts.flat_values, tf.int64)
+        keys = rows * NUM_CODES + tf.cast(parts.flat_values, tf.int64)
         return owners, tf.argsort(keys, stable=True)
 
     def aligned() -> tf.Tensor:

@@ -15,6 +15,7 @@ import itertools
 import unicodedata
 from collections.abc import Iterator
 
+NUM_CODES = 0x110000  # code points of Unicode
 # Code points that may be letters, marks or format characters; the rest is private or unassigned.
 USED_CODES = (*range(0x30000), *range(0xE0000, 0xE1000))
 _REMOVED = 0x02  # a control character, which cleaning removes

@@ -18,6 +18,7 @@ from keras_bert_d2l.text import definition as definitions
 from keras_bert_d2l.text.definition import BYTES, token_bytes
 from keras_bert_d2l.text.normalization import rows_of_values
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
+from keras_bert_d2l.text.tokenizer.characters import previous
 from keras_bert_d2l.text.tokenizer.gpt2_words import word_starts
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_forms import normalize, sources
@@ -167,7 +168,7 @@ class BytePairSplitter(tf.Module):
 
         codes = _decode(values)
         owners = rows_of_values(codes)
-        is_first = tf.concat([[True], owners[1:] != owners[:-1]], 0)[: tf.size(owners)]
+        is_first = owners != previous(owners, -1)
         is_start = word_starts(codes.flat_values, is_first) if self._splits_words else is_first
         is_start = tf.where(tf.gather(added, owners) == NO_TOKEN, is_start, is_first)
         starts = tf.where(is_start)[:, 0]
@@ -306,7 +307,7 @@ class BytePairs(tf.Module):
         best = tf.gather(tf.math.segment_min(found, owners[:-1]), owners[:-1])
         places = tf.where((found == best) & (found != _NO_PAIR))[:, 0]
         # Of pairs that overlap, as in "aaa", every second one is joined.
-        is_alone = tf.concat([[True], places[1:] != places[:-1] + 1], 0)[: tf.size(places)]
+        is_alone = places != previous(places, -2) + 1
         first = tf.gather(places, tf.where(is_alone)[:, 0])
         runs = tf.cumsum(tf.cast(is_alone, tf.int32)) - 1
         places = tf.boolean_mask(places, (places - tf.gather(first, runs)) % 2 == 0)

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import decode, encode
 from keras_bert_d2l.text.unicode_forms import normalize, sources
-from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, white_space
 
 SPACE = ord(" ")
-_NUM_CODES, _PAGE = 0x110000, 128
+_PAGE = 128
 
 
 class Characters(NamedTuple):
@@ -62,7 +62,7 @@ class CodeTable:
     """A map from code points to integers; other code points have the value 0."""
 
     def __init__(self, values: Mapping[int, int]) -> None:
-        whole = np.zeros(_NUM_CODES, np.int32)
+        whole = np.zeros(NUM_CODES, np.int32)
         whole[[*values]] = [*values.values()]
         pages: dict[bytes, int] = {}
         starts = [

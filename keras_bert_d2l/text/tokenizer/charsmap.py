@@ -16,9 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, previous
-from keras_bert_d2l.text.unicode_gaps import USED_CODES
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, USED_CODES
 
-_NUM_CODES = 0x110000
 _MOST_GRAPHEME_BYTES = 5
 # Limits for files that are made to fill the memory. SentencePiece's own tables have 250,000 bytes,
 # 4,281 beginnings of keys of the same length, and at most 33 bytes in a replacement.
@@ -178,7 +177,7 @@ def read_charsmap(data: bytes) -> dict[str, str]:
 
 
 def _key(one: tf.Tensor, two: tf.Tensor, three: tf.Tensor | int = 0) -> tf.Tensor:
-    return (one * _NUM_CODES + two) * _NUM_CODES + three
+    return (one * NUM_CODES + two) * NUM_CODES + three
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Step, previous
+from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, following, previous
 from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
 from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -37,7 +37,7 @@ class UnigramSplitter(tf.Module):
     """Splits texts into the pieces of a Unigram model, and joins them.
 
     Added tokens are cut out first, and the parts of a text between them are normalized and split
-    into words. B: texts, P: parts of all texts.
+    into words.
 
     Args:
         vocab: A `Vocab` of the kind "unigram".
@@ -89,10 +89,7 @@ class UnigramSplitter(tf.Module):
             added = _Tokens(*(tf.concat(pair, 0) for pair in zip(added, more, strict=True)))
             row_splits = tf.gather(splits, row_splits)
         tokens = self._pieces(*self._words(text))
-        tokens = tf.cond(
-            tf.size(added.ids) > 0, lambda: _in_order(added, tokens), lambda: tuple(tokens)
-        )
-        tokens = _Tokens(*tokens)
+        tokens = tf.cond(tf.size(added.ids) > 0, lambda: _in_order(added, tokens), lambda: tokens)
         splits = tf.searchsorted(tokens.rows, row_splits, out_type=tf.int64)
         return tuple(
             tf.RaggedTensor.from_row_splits(values, splits, validate=False) for values in tokens[:3]
@@ -131,7 +128,7 @@ class UnigramSplitter(tf.Module):
         return text, _Tokens(tf.gather(ids, rows), first, last + 1, rows)
 
     def _words(self, text: Characters) -> tuple[Characters, tf.Tensor]:
-        """Split texts into words. Return also whether each character is the first of a word."""
+        """Split texts into words. Also return whether each character starts a word."""
         begins = text.starts_row()
         for fields in self._pre_tokenizers:
             if fields["type"] == "WhitespaceSplit":
@@ -155,9 +152,9 @@ class UnigramSplitter(tf.Module):
 
     def _pieces(self, text: Characters, begins: tf.Tensor) -> _Tokens:
         """Split words, each different one once."""
-        size = [tf.size(begins)]
-        first = tf.boolean_mask(tf.range(size[0]), begins)
-        lengths = tf.concat([first, size], 0)[1:] - first
+        size = tf.size(begins)
+        first = tf.boolean_mask(tf.range(size), begins)
+        lengths = following(first, size) - first
         words = encode(tf.RaggedTensor.from_row_lengths(text.codes, lengths, validate=False))
         different, which = tf.unique(words)
         one = tf.math.unsorted_segment_min(tf.range(tf.size(words)), which, tf.size(different))
@@ -170,7 +167,7 @@ class UnigramSplitter(tf.Module):
         taken = tf.ragged.range(limits - counts, limits).flat_values
         moved = first - tf.gather(tf.cumsum(sizes, exclusive=True), which)
         starts = tf.gather(starts, taken) + tf.repeat(moved, counts)
-        ends = tf.concat([starts, size], 0)[1:] - 1
+        ends = following(starts, size) - 1
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
         return _Tokens(tf.gather(ids, taken), *places, tf.gather(text.rows, starts))
 
@@ -185,19 +182,19 @@ def _characters(parts: tf.RaggedTensor) -> Characters:
     return Characters(codes.flat_values, places - tf.gather(splits, text), rows)
 
 
-def _in_order(added: _Tokens, tokens: _Tokens) -> tuple[tf.Tensor, ...]:
+def _in_order(added: _Tokens, tokens: _Tokens) -> _Tokens:
     order = tf.argsort(tf.concat([added.rows, tokens.rows], 0), stable=True)
     pairs = zip(added, tokens, strict=True)
-    return tuple(tf.gather(tf.concat(pair, 0), order) for pair in pairs)
+    return _Tokens(*(tf.gather(tf.concat(pair, 0), order) for pair in pairs))
 
 
-def _normalizer(fields: ConfigDict) -> Step:
+def _normalizer(fields: ConfigDict) -> characters.Step:
     problem, remedy = " in the normalizer is not valid", "Copy the tokenizer's files again."
     with errors_naming(fields["type"], problem, remedy, (*DAMAGE, AttributeError, TypeError)):
         return _step(fields)
 
 
-def _step(fields: ConfigDict) -> Step:
+def _step(fields: ConfigDict) -> characters.Step:
     kind = fields["type"]
     if kind == "Precompiled":
         return Charsmap(fields["precompiled_charsmap"])

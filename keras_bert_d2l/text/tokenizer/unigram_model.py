@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_NUM_CODES = 0x110000
+from keras_bert_d2l.text.tokenizer.characters import previous
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES
+
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
 
 
@@ -90,7 +92,7 @@ class Unigram(tf.Module):
             found_places: tf.TensorArray,
             found_ids: tf.TensorArray,
         ) -> tuple[Any, ...]:
-            nodes = self._trie.lookup(nodes * _NUM_CODES + tf.gather(keys, places + number))
+            nodes = self._trie.lookup(nodes * NUM_CODES + tf.gather(keys, places + number))
             exists = nodes >= 0
             places, nodes = tf.boolean_mask(places, exists), tf.boolean_mask(nodes, exists)
             is_piece = nodes < none
@@ -175,9 +177,8 @@ class Unigram(tf.Module):
         """
         size = tf.size(sizes)
         places = tf.range(size)
-        nowhere = size
-        # Each place points to the end of the piece before the one that ends there.
-        to = tf.where(within >= sizes, places - sizes, nowhere)
+        # Each place points to the end of the piece before the one that ends there, or to `size`.
+        to = tf.where(within >= sizes, places - sizes, size)
         is_end = within == tf.gather(lengths, words) - 1
         marks = tf.pad(tf.cast(is_end, tf.int32), [[0, 1]])
         to = tf.pad(to, [[0, 1]], constant_values=size)
@@ -187,22 +188,15 @@ class Unigram(tf.Module):
             return steps * 2, tf.minimum(marks + reached, 1), tf.gather(to, to)
 
         most = tf.reduce_max(lengths)
-        _, marks, _ = tf.while_loop(
-            lambda steps, *_: steps < most,
-            step,
-            [1, marks, to],
-        )
+        _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
         ends = tf.where(marks[:-1] > 0)[:, 0]
         sizes = tf.gather(sizes, ends)
         ids = tf.gather_nd(pieces, tf.stack([tf.cast(ends, tf.int32), self._longest - sizes], 1))
         starts = tf.cast(ends, tf.int32) - sizes + 1
         is_unknown = (ids > self._num_tokens) | (ids == self._unk_id)
-        follows = tf.concat([[False], is_unknown[:-1]], 0) & (tf.gather(within, starts) > 0)
-        kept = ~(is_unknown & follows)
-        ids, starts = (
-            tf.boolean_mask(tf.where(is_unknown, self._unk_id, ids), kept),
-            tf.boolean_mask(starts, kept),
-        )
+        kept = ~(is_unknown & previous(is_unknown, False) & (tf.gather(within, starts) > 0))
+        ids = tf.boolean_mask(tf.where(is_unknown, self._unk_id, ids), kept)
+        starts = tf.boolean_mask(starts, kept)
         return ids, starts, tf.math.bincount(tf.gather(words, starts), minlength=tf.size(lengths))
 
 
@@ -219,7 +213,7 @@ def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     for position in range(lengths.max()):
         ids = ids[lengths[ids] > position]
         keys, places = np.unique(
-            nodes[ids] * _NUM_CODES + codes[starts[ids] + position], return_inverse=True
+            nodes[ids] * NUM_CODES + codes[starts[ids] + position], return_inverse=True
         )
         new = np.arange(count, count + len(keys))
         is_end = lengths[ids] == position + 1
