@@ -1,0 +1,263 @@
+"""The tokenizer in a folder of Hugging Face: which files are read, and what is refused.
+
+The vocabularies of other kinds than WordPiece are in tests/text/tokenizer/.
+"""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from keras_bert_d2l import Tokenizer, Vocab, inspect_checkpoint, load_pretrained
+from keras_bert_d2l.checkpoints.formats import huggingface
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from tests.checkpoints.small import OF_FORMAT, VOCAB, random_model
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    huggingface.write(random_model(OF_FORMAT["huggingface"]), folder, VOCAB, {"lowercase": True})
+    return folder
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    """A folder with a small model, which tests may modify."""
+    return shutil.copytree(written, tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("options", "lowercase"),
+    [
+        (None, True),
+        ({"do_lower_case": False}, False),
+        ({"do_lower_case": True, "strip_accents": True, "tokenize_chinese_chars": True}, True),
+        ({"pad_token": {"content": "[PAD]", "lstrip": False}}, True),
+    ],
+)
+def test_the_tokenizers_options_are_read(folder, options, lowercase):
+    (folder / "tokenizer_config.json").unlink()
+    if options is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    checkpoint = huggingface.describe(folder)
+    assert checkpoint.vocab == VOCAB
+    assert checkpoint.tokenizer_options["lowercase"] is lowercase
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strip_accents": "no"},
+        {"tokenize_chinese_chars": "no"},
+        {"do_basic_tokenize": False},
+        {"split_special_tokens": "yes"},
+        {"mask_token": "<mask>"},
+    ],
+)
+def test_an_unsupported_tokenizer_is_an_error_unless_only_the_model_is_loaded(folder, options):
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    assert_loads_without_tokenizer_only(folder, f"{next(iter(options))}=")
+
+
+def assert_loads_without_tokenizer_only(folder, reason):
+    checkpoint = huggingface.describe(folder)
+    assert checkpoint.vocab is None
+    assert reason in checkpoint.unsupported
+    with pytest.raises(ValueError, match=rf"{re.escape(reason)}.*not supported.*tokenizer=False"):
+        load_pretrained(folder)
+    loaded = load_pretrained(folder, tokenizer=False, verbose=False)
+    assert loaded.tokenizer is None
+
+
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_a_vocabulary_with_other_special_tokens_is_an_error_that_says_how_to_load(
+    folder, file, tokenizer_json
+):
+    tokens = [token.replace("[CLS]", "<s>") for token in VOCAB]
+    (folder / "vocab.txt").unlink()
+    if file == "vocab.txt":
+        (folder / file).write_text("".join(f"{token}\n" for token in tokens))
+    else:
+        ids = {token: number for number, token in enumerate(tokens)}
+        (folder / file).write_text(tokenizer_json({"model__vocab": ids, "added_tokens": []}))
+    assert_loads_without_tokenizer_only(folder, "other special tokens than [PAD] [UNK] [CLS]")
+    summary, _ = inspect_checkpoint(folder)
+    assert "unsupported tokenizer: other special tokens" in summary
+
+
+OPTIONS = {
+    "lowercase": False,
+    "compat": "huggingface",
+    "split_special_tokens": False,
+    "strip_accents": True,
+    "tokenize_chinese_chars": False,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer_json(tmp_path_factory):
+    """Return a function that returns the changed fields of a `tokenizer.json` for `VOCAB`."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder, VOCAB, OPTIONS)
+    text = (folder / "tokenizer.json").read_text()
+
+    def changed(changes):
+        fields = json.loads(text)
+        for path, value in changes.items():
+            part, _, name = path.partition("__")
+            if name:
+                fields[part][name] = value
+            else:
+                fields[part] = value
+        return json.dumps(fields)
+
+    return changed
+
+
+@pytest.fixture
+def folder_with_json(folder, tokenizer_json):
+    """A folder with `tokenizer.json` instead of `vocab.txt`."""
+    (folder / "vocab.txt").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "tokenizer.json").write_text(tokenizer_json({}))
+    return folder
+
+
+def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json):
+    checkpoint = huggingface.describe(folder_with_json)
+    assert (checkpoint.vocab, checkpoint.tokenizer_options) == (VOCAB, OPTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
+def test_mpnet_has_special_tokens_by_role_and_two_separators(file, tmp_path):
+    words = ["the", "cat", "##s", "<", "/", "s", ">"]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *VOCAB.special_tokens, *words, "<mask>"]
+    tokenizer = Tokenizer(Vocab(tokens), compat="huggingface", special_tokens=["<unk>"])
+    write_tokenizer(tmp_path, tokenizer.vocab, tokenizer.options)
+    options = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert options["tokenizer_class"] == "MPNetTokenizer"
+    fields = json.loads((tmp_path / "tokenizer.json").read_text())
+    for token in fields["added_tokens"]:  # as in published files
+        token |= {"normalized": token["content"] == "<unk>", "lstrip": token["content"] == "<mask>"}
+    fields["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+    (tmp_path / ({"vocab.txt", "tokenizer.json"} - {file}).pop()).unlink()
+    vocab, options, _ = read_tokenizer(tmp_path)
+    assert (vocab, options) == (tokenizer.vocab, tokenizer.options)
+    text = "The cats</s><MASK> [UNK] dog <mask><unk> [CLS]"  # the ids are those of transformers
+    ids = [9, 10, 11, 2, 12, 5, 15, 5, 5, 16, 3, 5, 5, 5]
+    assert Tokenizer(vocab, **options)(text, "cat")["tokens"].numpy().tolist() == [
+        [0, *ids, 2, 2, 10, 2]
+    ]
+
+
+def test_tokenizer_config_takes_precedence_over_tokenizer_json(folder_with_json):
+    options = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+    (folder_with_json / "tokenizer_config.json").write_text(json.dumps(options))
+    found = huggingface.describe(folder_with_json).tokenizer_options
+    assert (found["lowercase"], found["strip_accents"]) == (True, None)
+    assert found["tokenize_chinese_chars"] is True
+
+
+def test_special_tokens_that_are_only_added_tokens_are_in_the_vocabulary(
+    folder_with_json, tokenizer_json
+):
+    words = {token: n for n, token in enumerate(VOCAB) if token not in VOCAB.special_tokens}
+    (folder_with_json / "tokenizer.json").write_text(tokenizer_json({"model__vocab": words}))
+    assert huggingface.describe(folder_with_json).vocab == VOCAB
+
+
+ADDED = [{"id": VOCAB[token], "content": token, "special": True} for token in VOCAB.special_tokens]
+NEW = {"content": "new", "id": len(VOCAB), "special": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__type": "WordLevel"}, "model.type='WordLevel'"),
+        ({"model__unk_token": "a"}, "unk_token='a'"),
+        ({"normalizer": None}, "normalizer.type=None"),
+        ({"normalizer__clean_text": False}, "clean_text=False"),
+        ({"normalizer__strip_accents": "no"}, "strip_accents='no'"),
+        ({"pre_tokenizer__type": "Whitespace"}, "pre_tokenizer.type='Whitespace'"),
+        ({"post_processor": None}, "post_processor.single"),
+        ({"post_processor__pair": []}, "post_processor.pair"),
+        ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
+        ({"added_tokens": [*ADDED, {"content": "new", "id": len(VOCAB)}]}, "added token 'new'"),
+        ({"added_tokens": [*ADDED, {**NEW, "lstrip": True}]}, "options for the token 'new'"),
+        ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
+    ],
+)
+def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
+    folder_with_json, changes, message, tokenizer_json
+):
+    (folder_with_json / "tokenizer.json").write_text(tokenizer_json(changes))
+    with pytest.raises(ValueError, match=f"has.*{message}.*not supported"):
+        load_pretrained(folder_with_json)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        None,
+        {"model__vocab": {"a": 7}},
+        {"model__vocab": {"a": "b"}},
+        {"model": [1]},
+        {"added_tokens": 3},
+        {"post_processor__single": [3]},
+    ],
+)
+def test_a_damaged_tokenizer_json_is_named(folder_with_json, changes, tokenizer_json):
+    content = "{}" if changes is None else tokenizer_json(changes)
+    (folder_with_json / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match="tokenizer.json'"):
+        huggingface.describe(folder_with_json)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer.json": {"added_tokens": [NEW]}},
+        {"tokenizer_config.json": {"added_tokens_decoder": {str(len(VOCAB)): {**NEW, "id": 0}}}},
+        {"tokenizer_config.json": {"additional_special_tokens": ["new"]}},
+        {"tokenizer_config.json": {"extra_special_tokens": [{"content": "new"}]}},
+        {
+            "added_tokens.json": {"new": len(VOCAB)},
+            "special_tokens_map.json": {"additional_special_tokens": ["new"]},
+        },
+    ],
+    ids=["json", "decoder", "additional", "extra", "added"],
+)
+def test_added_special_tokens_are_read_from_every_file(tmp_path, files):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    for name, fields in files.items():
+        (tmp_path / name).write_text(json.dumps(fields))
+    vocab, options, unsupported = read_tokenizer(tmp_path)
+    assert unsupported == ""
+    assert vocab.tokens == (*VOCAB.tokens, "new")
+    assert options["special_tokens"] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"added_tokens.json": {"new": len(VOCAB)}}, "the added token 'new', which is not special"),
+        ({"tokenizer.json": {"added_tokens": [{**NEW, "id": 99}]}}, "the id 99 of the token 'new'"),
+    ],
+)
+def test_added_tokens_that_are_not_supported_are_reported(tmp_path, fields, reason):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    for name, content in fields.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert read_tokenizer(tmp_path) == (None, {}, reason)
+
+
+@pytest.mark.parametrize("added", [3, [3], [{"content": 4}]])
+def test_damaged_added_tokens_are_named(tmp_path, added):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    with pytest.raises(ValueError, match="The added tokens in .* are not valid"):
+        read_tokenizer(tmp_path)
