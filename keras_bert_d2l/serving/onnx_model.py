@@ -22,14 +22,11 @@ from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.model_card import CARD_FILE, card_fields
-from keras_bert_d2l.serving.onnx_graph import (
-    PLACES,
-    PREDICTED,
-    Graph,
+from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
+from keras_bert_d2l.serving.onnx_layers import (
     dense,
     encode,
     first_token,
-    graph_for,
     is_token,
     pool,
     pooler,

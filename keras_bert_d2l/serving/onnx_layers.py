@@ -1,0 +1,342 @@
+"""The layers of this package as ONNX operators.
+
+The functions add the nodes of a layer to a graph. They take and return tensor names.
+
+B: batch size, T: tokens, P: predicted positions, N: heads, D: hidden width, H: width of a head,
+V: vocabulary size.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.attention import MultiHeadAttention
+from keras_bert_d2l.layers.encoder import BERTEncoder
+from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
+from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense
+from keras_bert_d2l.layers.pooling import Pooling
+from keras_bert_d2l.layers.positions import (
+    FARTHEST,
+    RelativeBias,
+    relative_buckets,
+    rotary_frequencies,
+)
+from keras_bert_d2l.layers.transformer import AddNorm, TransformerEncoderBlock
+from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, activation_function
+from keras_bert_d2l.serving.onnx_graph import MASK, PREDICTED, SEGMENTS, TOKENS, Graph
+from keras_bert_d2l.types import Tensor
+
+_FLOAT, _INT64 = 1, 7  # ONNX's numbers for dtypes
+_MASKED_SCORE = -1e6  # as in `masked_softmax` in float32
+_ACTIVATIONS: dict[Callable[..., Tensor], tuple[str, dict[str, str]] | None] = {
+    keras.activations.linear: None,
+    keras.activations.sigmoid: ("Sigmoid", {}),
+    keras.activations.tanh: ("Tanh", {}),
+    keras.activations.relu: ("Relu", {}),
+    keras.activations.gelu: ("Gelu", {"approximate": "none"}),
+    activation_function("relu"): ("Relu", {}),
+    activation_function("gelu"): ("Gelu", {"approximate": "none"}),
+    activation_function("gelu_tanh"): ("Gelu", {"approximate": "tanh"}),
+}
+
+
+class _Scores(NamedTuple):
+    """What the attention of a block depends on besides its queries, keys and values.
+
+    Attributes:
+        added: What is added to the scores, `(B, 1 or N, 1 or T, T)`.
+        rotation: Rotary positions: the cosines and the sines, both `(T, 1, H)`.
+    """
+
+    added: str
+    rotation: tuple[str, str] | None
+
+
+def encode(graph: Graph, encoder: BERTEncoder) -> str:
+    """Add an encoder of the inputs `(B, T)`. Return the encoded tokens `(B, T, D)`."""
+    X = _embed(graph, encoder)
+    for block, scores in zip(encoder.blks, _scores_of_blocks(graph, encoder), strict=True):
+        # With `shared_blocks`, all blocks are the first one.
+        X = _block(graph, block, X, scores, f"encoder/blk_{encoder.blks.index(block)}")
+    if encoder.final_ln is not None:
+        X = normalize(graph, encoder.final_ln, X, "encoder/final_ln")
+    return X
+
+
+def is_token(graph: Graph, config: BERTConfig) -> str:
+    """Add the mask of non-padding tokens, bool `(B, T)`."""
+    mask = graph.add("Greater", MASK, graph.constant(0, "int64"))
+    if config.mask_from == "tokens":
+        mask = graph.add("And", mask, _is_text(graph, config))
+    return mask
+
+
+def dense(graph: Graph, layer: keras.layers.Dense, X: str, name: str) -> str:
+    """Add a dense layer over the last axis, with its activation."""
+    # With LoRA, `layer.kernel` includes the low-rank product.
+    X = graph.add("MatMul", X, graph.weight(f"{name}/kernel", layer.kernel))
+    if layer.use_bias:
+        X = graph.add("Add", X, graph.weight(f"{name}/bias", layer.bias))
+    return _activate(graph, layer.activation, X)
+
+
+def _activate(graph: Graph, function: Callable[..., Tensor], X: str) -> str:
+    operator = _ACTIVATIONS[function]
+    return X if operator is None else graph.add(operator[0], X, **operator[1])
+
+
+def pooler(graph: Graph, layer: keras.layers.Dense, X: str) -> str:
+    """Add the hidden layer before the heads, over the last axis."""
+    X = dense(graph, layer, X, "hidden")
+    return normalize(graph, layer.ln, X, "hidden/ln") if isinstance(layer, NormalizedDense) else X
+
+
+def normalize(graph: Graph, layer: keras.layers.Layer, X: str, name: str) -> str:
+    """Add a layer normalization, Keras's own or `UnbiasedLayerNormalization`."""
+    if isinstance(layer, keras.layers.Identity):
+        return X
+    gamma, *beta = (graph.weight(f"{name}/{weight.name}", weight) for weight in layer.weights)
+    if not isinstance(layer, UnbiasedLayerNormalization):
+        return graph.add("LayerNormalization", X, gamma, *beta, axis=-1, epsilon=layer.epsilon)
+    last = graph.constant([-1], "int64")
+    centered = graph.add("Sub", X, graph.add("ReduceMean", X, last))
+    squares = graph.add("ReduceSumSquare", centered, last)
+    variance = graph.add("Div", squares, graph.constant(layer.gamma.shape[0] - 1))
+    lowest = graph.constant(keras.backend.epsilon() ** 2)
+    std = graph.add("Sqrt", graph.add("Max", variance, lowest))
+    normal = graph.add("Div", centered, graph.add("Add", std, graph.constant(layer.epsilon)))
+    return graph.add("Add", graph.add("Mul", normal, gamma), *beta)
+
+
+def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
+    """Add the masked-token head, from `(B, T, D)` and the input `(B, P)` to `(B, P, V)`.
+
+    The input may be omitted: it has a default without positions, `(1, 0)`, which is expanded.
+    """
+    graph.constants[PREDICTED] = np.zeros((1, 0), "int64")
+    graph.inputs[PREDICTED] = ("batch", "predictions")
+    sizes = graph.add("Shape", TOKENS, end=1), graph.add("Shape", PREDICTED, start=1)
+    places = graph.add("Expand", PREDICTED, graph.add("Concat", *sizes, axis=0))
+    places = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
+    X = graph.add("GatherND", X, places, batch_dims=1)  # (B, P, D)
+    for layer in head.mlp.layers:
+        if isinstance(layer, keras.layers.Dense):
+            X = dense(graph, layer, X, f"mlm/mlp/{layer.name}")
+        else:
+            X = normalize(graph, layer, X, f"mlm/mlp/{layer.name}")
+    if head.token_embedding is not None:
+        table = graph.weight("encoder/token_embedding/embeddings", head.token_embedding.embeddings)
+        X = graph.add("MatMul", X, graph.add("Transpose", table, perm=[1, 0]))
+        X = graph.add("Add", X, graph.weight("mlm/bias", head.bias))
+    if head.num_tokens is None:
+        return X
+    graph.constants["mlm/penalty"] = head.penalty
+    return graph.add("Add", X, "mlm/penalty")
+
+
+def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:
+    """Add the pooling of `(B, T, D)` over a mask `(B, T)`, to `(B, D)`."""
+    column = graph.add("Unsqueeze", mask, graph.constant([2], "int64"))
+    tokens = graph.constant([1], "int64")
+    if layer.pooling == "cls":
+        first = graph.add("ArgMax", graph.add("Cast", mask, to=_INT64), axis=1, keepdims=1)
+        X = graph.add("GatherND", X, first, batch_dims=1)
+    elif layer.pooling == "max":
+        shown = graph.add("Where", column, X, graph.constant(-3e38))
+        X = graph.add("ReduceMax", shown, tokens, keepdims=0)
+    else:
+        weights = graph.add("Cast", column, to=_FLOAT)
+        total = graph.add("ReduceSum", graph.add("Mul", X, weights), tokens, keepdims=0)
+        count = graph.add("ReduceSum", weights, tokens, keepdims=0)
+        # For a text without tokens, the sum is already 0.
+        X = graph.add("Div", total, graph.add("Max", count, graph.constant(1.0)))
+    if not layer.normalize:
+        return X
+    length = graph.add("ReduceL2", X, graph.constant([-1], "int64"))
+    return graph.add("Div", X, graph.add("Max", length, graph.constant(1e-12)))
+
+
+def first_token(graph: Graph, X: str) -> str:
+    """Select the first token, from `(B, T, D)` to `(B, D)`."""
+    return graph.add("Gather", X, graph.constant(0, "int64"), axis=1)
+
+
+def _embed(graph: Graph, encoder: BERTEncoder) -> str:
+    """Add the sum of the embeddings, normalized and projected, `(B, T, D)`."""
+    segments = _segments(graph, encoder.config) if SEGMENTS in graph.inputs else None
+    table = graph.weight("encoder/token_embedding/embeddings", encoder.token_embedding.embeddings)
+    embedded = [graph.add("Gather", table, TOKENS)]
+    if encoder.segment_embedding is not None:
+        name = "encoder/segment_embedding/embeddings"
+        table = graph.weight(name, encoder.segment_embedding.embeddings)
+        embedded.append(table if segments is None else graph.add("Gather", table, segments))
+    X = graph.add("Add", *embedded) if embedded[1:] else embedded[0]
+    if encoder.pos_embedding is not None:
+        X = graph.add("Add", X, _positions(graph, encoder))
+    if encoder.embedding_ln is not None:
+        X = normalize(graph, encoder.embedding_ln, X, "encoder/embedding_ln")
+    if encoder.embedding_projection is not None:
+        X = dense(graph, encoder.embedding_projection, X, "encoder/embedding_projection")
+    return X
+
+
+def _is_text(graph: Graph, config: BERTConfig) -> str:
+    """Add which ids are not that of padding, bool `(B, T)`."""
+    padding = graph.constant(config.pad_id, "int64")
+    if config.pad_id == 0:
+        return graph.add("Greater", TOKENS, padding)
+    return graph.add("Not", graph.add("Equal", TOKENS, padding))
+
+
+def _segments(graph: Graph, config: BERTConfig) -> str:
+    """Add the rows of the segment embedding, int64 `(B, T)`."""
+    segments = SEGMENTS
+    if config.first_segment_id:
+        segments = graph.add("Add", segments, graph.constant(config.first_segment_id, "int64"))
+        if config.mask_from == "tokens":
+            is_text = graph.add("Cast", _is_text(graph, config), to=_INT64)
+            segments = graph.add("Mul", segments, is_text)
+    return segments
+
+
+def _positions(graph: Graph, encoder: BERTEncoder) -> str:
+    """Add the position embeddings, `(T, D)` or, with `first_position_id`, `(B, T, D)`."""
+    config = encoder.config
+    table = graph.weight("encoder/pos_embedding", keras.ops.squeeze(encoder.pos_embedding, 0))
+    if not config.first_position_id:
+        first = graph.constant([0], "int64")
+        return graph.add("Slice", table, first, graph.add("Shape", TOKENS, start=1), first)
+    is_text = graph.add("Cast", _is_text(graph, config), to=_INT64)
+    counts = graph.add("CumSum", is_text, graph.constant(1, "int64"))
+    offset = graph.constant(config.first_position_id - 1, "int64")
+    rows = graph.add("Add", graph.add("Mul", counts, is_text), offset)
+    return graph.add("Gather", table, rows)
+
+
+def _scores_of_blocks(graph: Graph, encoder: BERTEncoder) -> list[_Scores]:
+    """Add what the attention of each block depends on."""
+    config, bias = encoder.config, encoder.relative_bias
+    added = _penalty(graph, is_token(graph, config))
+    if bias is not None:
+        added = graph.add("Add", added, _relative_bias(graph, bias))
+    is_local = [config.is_local(block) for block in range(config.num_blks)]
+    kinds = {}
+    for local in dict.fromkeys(is_local):
+        theta = config.local_rope_theta if local else config.rope_theta
+        kinds[local] = _Scores(
+            _in_window(graph, config.local_attention, added) if local else added,
+            _rotation(graph, config, theta) if config.positions == "rotary" else None,
+        )
+    return [kinds[local] for local in is_local]
+
+
+def _penalty(graph: Graph, mask: str) -> str:
+    """Add the penalty for the scores of masked keys, `(B, 1, 1, T)`."""
+    scores = graph.add("Where", mask, graph.constant(0.0), graph.constant(_MASKED_SCORE))
+    return graph.add("Unsqueeze", scores, graph.constant([1, 2], "int64"))
+
+
+def _in_window(graph: Graph, window: int, added: str) -> str:
+    """Add the penalty of keys outside of the windows, `(B, 1 or N, T, T)`."""
+    far = graph.add("Abs", _distances(graph))
+    is_near = graph.add("LessOrEqual", far, graph.constant(window // 2, "int64"))
+    return graph.add("Where", is_near, added, graph.constant(_MASKED_SCORE))
+
+
+def _relative_bias(graph: Graph, layer: RelativeBias) -> str:
+    """Add the bias of the scores, `(N, T, T)`."""
+    name = "encoder/relative_bias"
+    table = graph.weight(f"{name}/embeddings", layer.embeddings)
+    buckets = relative_buckets(layer.config.relative_buckets).astype("int64")
+    graph.constants[f"{name}/buckets"] = buckets
+    least, most = (graph.constant(far, "int64") for far in (-FARTHEST, FARTHEST))
+    distances = graph.add("Clip", _distances(graph), least, most)
+    rows = graph.add("Gather", f"{name}/buckets", graph.add("Add", distances, most))
+    return graph.add("Transpose", graph.add("Gather", table, rows), perm=[2, 0, 1])
+
+
+def _distances(graph: Graph) -> str:
+    """Add the distances from queries to keys, int64 `(T, T)`."""
+    places = _places(graph)
+    return graph.add("Sub", places, graph.add("Unsqueeze", places, graph.constant([1], "int64")))
+
+
+def _places(graph: Graph) -> str:
+    """Add the numbers 0 to T - 1, int64 `(T,)`."""
+    first, step = (graph.constant(number, "int64") for number in (0, 1))
+    length = graph.add("Squeeze", graph.add("Shape", TOKENS, start=1))
+    return graph.add("Range", first, length, step)
+
+
+def _rotation(graph: Graph, config: BERTConfig, theta: float) -> tuple[str, str]:
+    """Add the cosines and sines of rotary positions, both `(T, 1, H)`."""
+    name = f"encoder/rotary_{theta}"
+    graph.constants[name] = rotary_frequencies(theta, config.num_hiddens // config.num_heads)
+    places = graph.add("Cast", _places(graph), to=_FLOAT)
+    places = graph.add("Unsqueeze", places, graph.constant([1, 2], "int64"))
+    angles = graph.add("Mul", places, name)  # (T, 1, H / 2)
+    cos, sin = graph.add("Cos", angles), graph.add("Sin", angles)
+    sines = graph.add("Concat", graph.add("Neg", sin), sin, axis=-1)
+    return graph.add("Concat", cos, cos, axis=-1), sines
+
+
+def _rotated(graph: Graph, X: str, rotation: tuple[str, str]) -> str:
+    """Add the rotation of heads `(B, T, N, H)`, whose pairs are i and i + H / 2."""
+    cos, sin = rotation
+    swapped = graph.add("Concat", *reversed(graph.halves(X)), axis=-1)
+    return graph.add("Add", graph.add("Mul", X, cos), graph.add("Mul", swapped, sin))
+
+
+def _block(graph: Graph, block: TransformerEncoderBlock, X: str, scores: _Scores, name: str) -> str:
+    def attend(X: str) -> str:
+        return _attention(graph, block.attention, X, scores, f"{name}/attention")
+
+    def transform(X: str) -> str:
+        return _feed_forward(graph, block.ffn, X, f"{name}/ffn")
+
+    X = _residual(graph, block.addnorm1, X, attend, f"{name}/addnorm1")
+    return _residual(graph, block.addnorm2, X, transform, f"{name}/addnorm2")
+
+
+def _feed_forward(graph: Graph, layer: PositionWiseFFN, X: str, name: str) -> str:
+    X = dense(graph, layer.dense1, X, f"{name}/dense1")
+    if isinstance(layer, GatedFFN):
+        X, gate = graph.halves(X)
+        X = graph.add("Mul", _activate(graph, layer.activation, X), gate)
+    return dense(graph, layer.dense2, X, f"{name}/dense2")
+
+
+def _residual(
+    graph: Graph, layer: AddNorm, X: str, sublayer: Callable[[str], str], name: str
+) -> str:
+    """Add a sublayer with its residual connection, normalized before or after it."""
+    if layer.norm_first:
+        return graph.add("Add", sublayer(normalize(graph, layer.ln, X, f"{name}/ln")), X)
+    # onnxruntime would merge an Add with the normalization into one operator, whose kernel takes
+    # several times as long as both.
+    return normalize(graph, layer.ln, graph.add("Sum", sublayer(X), X), f"{name}/ln")
+
+
+def _attention(graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores, name: str) -> str:
+    width = layer.num_hiddens // layer.num_heads
+    split = graph.constant([0, 0, layer.num_heads, width], "int64")  # 0 keeps the size
+    joined = graph.constant([0, 0, layer.num_hiddens], "int64")
+
+    def heads(letter: str, *axes: int) -> str:
+        projected = dense(graph, getattr(layer, f"W_{letter}"), X, f"{name}/W_{letter}")
+        projected = graph.add("Reshape", projected, split)  # (B, T, N, H)
+        if inputs.rotation is not None and letter != "v":
+            projected = _rotated(graph, projected, inputs.rotation)
+        return graph.add("Transpose", projected, perm=axes)
+
+    queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
+    queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(width)))
+    scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
+    weights = graph.add("Softmax", graph.add("Add", scores, inputs.added), axis=-1)
+    values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))
+    values = graph.add("Transpose", values, perm=[0, 2, 1, 3])
+    return dense(graph, layer.W_o, graph.add("Reshape", values, joined), f"{name}/W_o")
