@@ -5,17 +5,17 @@ B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, Self
 
 import tensorflow as tf
 
 from keras_bert_d2l.checks import checks_names, shown
 from keras_bert_d2l.text.definition import from_json, unsupported_parts
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,
-    as_rows,
     check_max_len,
     check_same_number,
     frame_tokens,
@@ -27,11 +27,7 @@ from keras_bert_d2l.text.tokenizer.framing import (
 from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
-from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, Tensor
-
-Texts: TypeAlias = str | Sequence[str] | Tensor
-"""A string, a list of strings, or a string tensor `(B,)`."""
 
 _NO_WORD = -1
 
@@ -217,7 +213,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the texts are not strings or have more than one dimension.
         """
-        return self._splitter.tokenize(_as_texts(texts))
+        return self._splitter.tokenize(as_texts(texts))
 
     @not_converted
     def tokenize_words(self, words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
@@ -232,7 +228,7 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the words are not strings.
         """
-        return self._splitter.tokenize_words(_as_words(words))
+        return self._splitter.tokenize_words(as_words(words))
 
     @not_converted
     def with_offsets(self, texts: Texts) -> dict[str, tf.RaggedTensor]:
@@ -310,7 +306,7 @@ class Tokenizer(tf.Module):
             ValueError: If the words are not strings, or `max_len` has no room for one token.
         """
         max_len = check_max_len(max_len, 1, self.vocab)
-        words = _as_words(words)
+        words = as_words(words)
         pieces = words.with_values(self._splitter.tokenize_words(words))
         positions = tf.ragged.range(words.row_lengths())
         word_ids = tf.repeat(tf.cast(positions.values, tf.int32), pieces.values.row_lengths())
@@ -340,7 +336,7 @@ class Tokenizer(tf.Module):
                 in the vocabulary (checked only in eager mode).
         """
         ids = as_rows(ids)
-        _check_ids(ids, len(self.vocab))
+        check_ids(ids, len(self.vocab))
         values = ids.flat_values
         framing = (self.vocab.pad_id, self.vocab.cls_id, self.vocab.sep_id)
         is_text = tf.reduce_all(values[:, tf.newaxis] != tf.constant(framing, values.dtype), axis=1)
@@ -348,7 +344,7 @@ class Tokenizer(tf.Module):
         return self._splitter.detokenize(ids)
 
     def _with_offsets(self, texts: Texts) -> Pieces:
-        return self._splitter.with_offsets(_as_texts(texts))
+        return self._splitter.with_offsets(as_texts(texts))
 
 
 def _check_defaults(options: TokenizerOptions, kind: str) -> None:
@@ -371,46 +367,3 @@ def _splitter_of(vocab: Vocab) -> Splitter:
             "it comes from, and pass token ids."
         )
     return _SPLITTERS[vocab.kind](vocab)
-
-
-def _as_texts(texts: Texts) -> tf.Tensor:
-    expected = "Texts must be a string, a list of strings or a string tensor (B,)."
-    if not tf.is_tensor(texts):
-        texts = text_list("texts", [texts] if isinstance(texts, bytes) else texts)
-    try:
-        tensor = tf.convert_to_tensor(texts, tf.string)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{expected} Received: {shown(texts)} ({type(texts).__name__})."
-        ) from error
-    if tensor.shape.rank is not None and tensor.shape.rank > 1:
-        raise ValueError(
-            f"{expected} Received: a tensor of shape {tensor.shape}. Flatten it first."
-        )
-    return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
-
-
-def _as_words(words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
-    expected = "Words must be a list of words for each text, or ragged strings (B, None)."
-    rows: Tensor = words
-    if not isinstance(words, tf.RaggedTensor | tf.Tensor):
-        found = text_list("words", words, words=True)
-        is_flat = bool(found) and isinstance(found[0], str)
-        rows = tf.constant(found) if is_flat else tf.ragged.constant(found, tf.string, 1)
-    if rows.shape.rank != 2 or rows.dtype != tf.string:
-        raise ValueError(f"{expected} Received: {rows.dtype.name} of shape {rows.shape}.")
-    if not isinstance(rows, tf.RaggedTensor):
-        rows = tf.RaggedTensor.from_tensor(rows)
-    return rows.with_row_splits_dtype(tf.int64)
-
-
-def _check_ids(ids: tf.RaggedTensor, vocab_size: int) -> None:
-    if not tf.executing_eagerly():
-        return
-    outside = ids.flat_values.numpy()
-    outside = outside[(outside < 0) | (outside >= vocab_size)]
-    if outside.size:
-        raise ValueError(
-            f"An id must be in 0..{vocab_size - 1}, because this vocabulary has {vocab_size} "
-            f"tokens. Received: {outside[0]}."
-        )
