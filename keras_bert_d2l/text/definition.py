@@ -7,8 +7,8 @@ A definition has the fields of the file without the vocabulary:
   ids, and `unk_id`.
 - `normalizer`, `pre_tokenizer`, `post_processor`, `decoder`: as in the file, or None.
 - `added_tokens`: tokens that stay whole in a text, without their ids.
-- `special_tokens`: the padding, unknown, start, separator and mask token. If they are unusual, the
-  `role` of an added token says the same in the file; other programs ignore it.
+- `special_tokens`: the padding, unknown, start, separator and mask token. If the other fields do
+  not imply them, the file records them as the `role` of added tokens, which other programs ignore.
 
 Source: github.com/huggingface/tokenizers.
 """

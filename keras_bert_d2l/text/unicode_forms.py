@@ -51,8 +51,9 @@ def normalize(texts: tf.Tensor, form: str) -> tf.Tensor:
 def sources(before: tf.RaggedTensor, after: tf.RaggedTensor, form: str) -> tf.Tensor:
     """Return the character that each character of a normalized text comes from.
 
-    This is the alignment of Hugging Face's tokenizers: the first character in the decomposition of
-    a character stands for it, so the one that contains it follows on the source of the one before.
+    This is the alignment of Hugging Face's tokenizers. An original character belongs to the new
+    character that contains the first character of its decomposition. A new character to which none
+    belongs comes from the last original character before it.
 
     Args:
         before: Code points of texts, int32 `(B, None)`.

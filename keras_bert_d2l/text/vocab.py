@@ -35,7 +35,7 @@ BOOK_SPECIALS = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>")
 MPNET_SPECIALS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
 VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# How a token continues a word, and otherwise starts one: "##", or no white space at its start.
+# WordPiece marks the tokens that continue a word. Other tokenizers mark those that start one.
 _SUFFIX, _WORD_STARTS = "##", {"bpe": tuple("ĠĊĉč"), "unigram": ("▁",)}
 
 
@@ -164,11 +164,11 @@ class Vocab:
     def to_file(self, path: PathLike) -> None:
         """Write a `vocab.txt` or, if the tokenizer is not WordPiece, a `tokenizer.json`.
 
-        A `vocab.txt` is UTF-8 with one token per line. The library tokenizers reads a
-        `tokenizer.json`. The file is written atomically.
+        A `vocab.txt` is UTF-8 with one token per line. Hugging Face's library tokenizers can read
+        the `tokenizer.json`. The file is written atomically.
 
         Raises:
-            ValueError: If the path does not end with `.json`, and must, or the other way around.
+            ValueError: If the suffix of the path is not that of `file_name`.
         """
         ending = pathlib.Path(self.file_name).suffix
         if (pathlib.Path(path).suffix == ".json") != (ending == ".json"):

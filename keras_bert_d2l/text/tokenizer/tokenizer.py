@@ -57,8 +57,8 @@ _SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {  # by `Vocab.kind`
 class Tokenizer(tf.Module):
     """Tokenizer that runs inside the TensorFlow graph: WordPiece, byte-level BPE or Unigram.
 
-    The vocabulary says which. Byte-level BPE and Unigram have the ids of Hugging Face's tokenizers
-    and no options. The following is about WordPiece.
+    The vocabulary determines which. Byte-level BPE and Unigram have no options, and give the ids of
+    Hugging Face's tokenizers. WordPiece works as follows.
 
     Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
     and punctuation, and then split into the longest pieces in the vocabulary. With
@@ -321,8 +321,10 @@ class Tokenizer(tf.Module):
     def detokenize(self, ids: Tensor) -> tf.Tensor:
         """Turn token ids into readable texts.
 
-        Padding, start and separator tokens are dropped; other special tokens are kept. Pieces are
-        joined into words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
+        Padding, start and separator tokens are dropped; other special tokens are kept.
+
+        Byte-level BPE and Unigram restore the normalized text. WordPiece joins pieces
+        into words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
         contractions such as "don't". The original case, accents and spacing are lost.
 
         Args:
