@@ -5,8 +5,8 @@ r"""Time of attention within windows against attention to all tokens, in ModernB
 
 Both models have 6 blocks of width 384. In the first, two of three blocks attend within windows of
 128 tokens, and the other blocks to all tokens; in the second, all blocks attend to all tokens. They
-take turns. `ratio` is that of their CPU times, the median over the rounds, which other processes
-hardly change; `seconds_ratio` is that of the times of the clock. `forward` is the encoder in a
+take turns. `ratio` is the median ratio of their CPU times over the rounds, which other processes
+hardly change; `seconds_ratio` is that of wall-clock times. `forward` is the encoder in a
 `tf.function`, `step` a training step of masked words with AdamW. Each pair of models has a process
 of its own, and rows without padding.
 """
