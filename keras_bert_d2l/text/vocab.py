@@ -168,7 +168,7 @@ class Vocab:
         the `tokenizer.json`. The file is written atomically.
 
         Raises:
-            ValueError: If the suffix of the path is not that of `file_name`.
+            ValueError: If only one of `path` and `file_name` ends with `.json`.
         """
         ending = pathlib.Path(self.file_name).suffix
         if (pathlib.Path(path).suffix == ".json") != (ending == ".json"):
