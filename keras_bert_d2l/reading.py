@@ -180,3 +180,11 @@ def read_json_object(path: PathLike, most_bytes: int = MOST_BYTES) -> dict[str, 
             f"{os.fspath(path)!r} must contain a JSON object. Received: {fields!r:.80}."
         )
     return fields
+
+
+def readable_fields(path: PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """Return the object in a JSON file, or an empty one if there is none that can be read."""
+    try:
+        return read_json_object(path, most_bytes)
+    except (OSError, ValueError):
+        return {}

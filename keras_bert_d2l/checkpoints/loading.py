@@ -13,6 +13,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     describe_task,
     make_task,
     task_fields,
+    unnamed_labels,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     JSON_FILE,
@@ -294,7 +295,7 @@ def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:
     task = checkpoint.task or {}
     if not isinstance(labels, list | tuple) or "labels" not in task:
         return checkpoint
-    if task["labels"] != [f"LABEL_{number}" for number in range(len(labels))]:
+    if task["labels"] != unnamed_labels(len(labels)):
         return checkpoint
     return checkpoint._replace(task={**task, "labels": list(labels)})
 

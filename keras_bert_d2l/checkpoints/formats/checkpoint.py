@@ -52,11 +52,8 @@ class Checkpoint(NamedTuple):
     preset: ConfigDict | None = None
 
 
-_OPTIONAL = {
-    "activation",
-    "long_texts",
-    "max_len",
-}  # folders of this package that were written before them lack them
+# Folders of this package that were written before these fields lack them.
+_OPTIONAL = {"activation", "long_texts", "max_len"}
 
 
 def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
@@ -92,6 +89,11 @@ def check_task_fields(fields: object) -> ConfigDict:
     are_strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     check_that(are_strings, "labels", "a list of strings", labels)
     return fields
+
+
+def unnamed_labels(number: int) -> list[str]:
+    """Return names of labels whose names are not known, as in transformers."""
+    return [f"LABEL_{label}" for label in range(number)]
 
 
 def make_task(bert: BERTModel, fields: ConfigDict) -> TaskModel:

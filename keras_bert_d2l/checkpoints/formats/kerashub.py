@@ -40,7 +40,13 @@ from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json_object
+from keras_bert_d2l.reading import (
+    MOST_VOCAB_BYTES,
+    errors_naming,
+    has_file,
+    read_json_object,
+    readable_fields,
+)
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -167,7 +173,7 @@ def _classifier_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -
     if number != 1:
         task = {"kind": "SequenceClassifier", "multi_label": activation == "sigmoid"}
     task |= {"dropout": fields.get("dropout", 0.1), "pooling": "cls"}
-    task |= {"labels": [f"LABEL_{index}" for index in range(*bias)], **own}
+    task |= {"labels": checkpoint.unnamed_labels(*bias), **own}
     return checkpoint.check_task_fields(task)
 
 
@@ -193,10 +199,7 @@ def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
 
 def recognizes(path: pathlib.Path, file: str = CONFIG_FILE) -> bool:
     """Return whether a file of a folder has a serialized object of Keras."""
-    try:
-        return "registered_name" in read_json_object(path / file, MOST_VOCAB_BYTES)
-    except (OSError, ValueError):
-        return False
+    return "registered_name" in readable_fields(path / file, MOST_VOCAB_BYTES)
 
 
 def describe(

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import foreign_config, garden_names, tensorflow_folder
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of, unnamed_labels
 from keras_bert_d2l.checkpoints.formats.garden_names import PRETRAINING, SENTENCE, TOKENS
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import find_config, find_prefix
 from keras_bert_d2l.checkpoints.object_graphs import variables_of
@@ -152,7 +152,7 @@ def _task(stored: NamedArrays, names: Mapping[str, str], params: ConfigDict) -> 
     is_nested = "classifier" not in attributes or _NESTED.fullmatch(stored.metadata[full_name])
     if is_nested and "class_names" not in params:
         return None  # before version 2.4, heads of all tasks looked the same
-    labels = params.get("class_names", tensorflow_folder.labels_of(num_labels))
+    labels = params.get("class_names", unnamed_labels(num_labels))
     is_right = isinstance(labels, list) and len(labels) == num_labels
     check_that(is_right, "class_names", f"a list of {num_labels} labels", labels)
     dropout = _inner(params, "model").get("head_dropout", 0.1)

@@ -34,7 +34,7 @@ from keras_bert_d2l.config import OF_RELATIVES, BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
+from keras_bert_d2l.reading import errors_naming, has_file, read_json_object, readable_fields
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import ConfigDict
@@ -48,10 +48,7 @@ _LATER = OF_RELATIVES.union(
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder has a `config.json` of this format."""
-    try:
-        return read_json_object(path / CONFIG_FILE).get("format") == FORMAT
-    except (OSError, ValueError):
-        return False
+    return readable_fields(path / CONFIG_FILE).get("format") == FORMAT
 
 
 def describe(

@@ -6,6 +6,7 @@ import unicodedata
 
 import tensorflow as tf
 
+from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -98,14 +99,9 @@ def is_lowercase(vocab: Vocab) -> bool:
     return changed < _LEAST_CASED * len(vocab)
 
 
-def labels_of(number: int) -> list[str]:
-    """Return names of labels whose names are not known."""
-    return [f"LABEL_{label}" for label in range(number)]
-
-
 def sentence_task(num_labels: int) -> ConfigDict:
     """Return the task of a head of classification or, with one output, of regression."""
-    fields = {"labels": labels_of(num_labels), "long_texts": "cut", "dropout": 0.1}
+    fields = {"labels": unnamed_labels(num_labels), "long_texts": "cut", "dropout": 0.1}
     if num_labels == 1:
         return {"kind": "SequenceRegressor", **fields, "pooling": "cls"}
     return {"kind": "SequenceClassifier", "multi_label": False, **fields, "pooling": "cls"}

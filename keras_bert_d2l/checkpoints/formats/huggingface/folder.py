@@ -79,7 +79,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
+from keras_bert_d2l.reading import errors_naming, has_file, read_json_object, readable_fields
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -173,10 +173,7 @@ def recognizes(path: pathlib.Path) -> bool:
     files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
     if any(os.path.lexists(path / name) for name in files):
         return True
-    try:
-        fields = read_json_object(path / CONFIG_FILE)
-    except (OSError, ValueError):
-        return False
+    fields = readable_fields(path / CONFIG_FILE)
     return "format" not in fields and not {"model_type", "hidden_size"}.isdisjoint(fields)
 
 

@@ -7,6 +7,7 @@ github.com/huggingface/sentence-transformers, `cross_encoder/`.
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
+from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
@@ -234,13 +235,9 @@ def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
     id2label = fields.get("id2label")
     if id2label is None:
         number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
-        check_that(
-            (number,) == shape,
-            "num_labels",
-            f"the number of outputs of the head, whose bias has the shape {shape}",
-            number,
-        )
-        return [f"LABEL_{index}" for index in range(number)]
+        expected = f"the number of outputs of the head, whose bias has the shape {shape}"
+        check_that((number,) == shape, "num_labels", expected, number)
+        return unnamed_labels(number)
     names = id2label if isinstance(id2label, dict) else {}
     labels = [names.get(str(number)) for number in range(len(names))]
     are_strings = bool(labels) and all(isinstance(label, str) for label in labels)

@@ -359,10 +359,7 @@ _MODERNBERT = ModelType(
         "pooler_norm": True,
     },
     fixed={
-        "attention_bias": (False, None),
-        "classifier_bias": (False, None),
-        "mlp_bias": (False, None),
-        "norm_bias": (False, None),
+        **{f"{layer}_bias": (False, None) for layer in ("attention", "classifier", "mlp", "norm")},
         "decoder_bias": (True,),
     },
     ignored="""
