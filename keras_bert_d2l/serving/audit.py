@@ -26,6 +26,7 @@ from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
+COMPILED = "compiled by XLA, needs --xla_cpu_compilation_enabled in TensorFlow Serving"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
 _RELEASES = frozenset({"2.12", "2.20", "2.21"})  # in the registry
@@ -87,6 +88,9 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
     an operation is supported if TensorFlow or tensorflow-text has it in each of the releases 2.12,
     2.20 and 2.21, because many servers have tensorflow-text 2.12.
 
+    Functions that XLA compiles are reported because TensorFlow Serving compiles on CPUs only if it
+    was started with `--xla_cpu_compilation_enabled`.
+
     Operations that access files are reported because a SavedModel is a program: whoever wrote it
     decides what it reads and writes. The operations that SavedModel itself adds for saving and
     restoring variables are not reported, unless something else in the graph uses them.
@@ -120,7 +124,8 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
 
 def check_saved_model(path: PathLike) -> None:
     """Raise `RuntimeError` if TensorFlow Serving cannot load a SavedModel."""
-    findings = [one for one in audit_saved_model(path) if one.problem != ACCESSES_FILES]
+    harmless = (ACCESSES_FILES, COMPILED)
+    findings = [one for one in audit_saved_model(path) if one.problem not in harmless]
     if findings:
         raise RuntimeError(
             "TensorFlow Serving cannot load this model because not all of its releases support "
@@ -191,6 +196,8 @@ def _findings(
                 places[node.op, origin].append(place)
             if _accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)
+            if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b:
+                places[node.op, COMPILED].append(place)
     return [Finding(op, problem, tuple(places[op, problem])) for op, problem in sorted(places)]
 
 

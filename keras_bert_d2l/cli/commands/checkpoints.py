@@ -94,6 +94,7 @@ def export(
     pairs: Flag = False,
     top_k: TopK = 5,
     null_threshold: NullThreshold = None,
+    xla: Flag = False,
 ) -> None:
     """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
 
@@ -104,6 +105,8 @@ def export(
     Args:
         version: Version number, which names the subfolder of --out. [default: the next number]
         pairs: Classify or score pairs of texts instead of single texts.
+        xla: Compile short batches with XLA, which answers them faster.
+            TensorFlow Serving then needs --xla_cpu_compilation_enabled.
     """
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
@@ -114,6 +117,7 @@ def export(
             pairs=pairs,
             top_k=top_k,
             null_threshold=null_threshold,
+            xla=xla,
             run_dir=model if is_run(model) else None,
         )
     print(f"Exported {model} to {folder}")

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.serving.signatures.compiled import CompiledEncoder, compiled_shapes
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
@@ -41,11 +42,13 @@ class Signature(NamedTuple):
         function: Takes tensors and returns named tensors.
         specs: Names, dtypes and shapes of its inputs.
         example: One small array per input, for warming up a server.
+        more_examples: Further arrays for warming up a server, one tuple per request.
     """
 
     function: Callable[..., Answer]
     specs: tuple[tf.TensorSpec, ...]
     example: tuple[np.ndarray, ...]
+    more_examples: tuple[tuple[np.ndarray, ...], ...] = ()
 
 
 class TextOptions(NamedTuple):
@@ -75,10 +78,13 @@ def filled(spec: tf.TensorSpec, text: bytes = b"", number: int = 0) -> np.ndarra
 
 
 def traced_once(
-    function: Callable[..., Traced], specs: tuple[tf.TensorSpec, ...]
+    function: Callable[..., Traced],
+    specs: tuple[tf.TensorSpec, ...],
+    *,
+    jit_compile: bool | None = None,
 ) -> Callable[..., Traced]:
     """Wrap a function so that it is traced and saved once, even if several signatures call it."""
-    return tf.function(function, input_signature=specs, autograph=False)
+    return tf.function(function, input_signature=specs, autograph=False, jit_compile=jit_compile)
 
 
 def after_checks(check: Callable[[], None], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -99,6 +105,7 @@ class ServedModel:
 
     Args:
         model: The model.
+        xla: Whether XLA compiles the encoder for small batches.
 
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
@@ -120,11 +127,16 @@ class ServedModel:
         - `TextEmbedder`: `embedding` `(B, D)`.
     """
 
-    def __init__(self, model: BERTModel | TaskModel) -> None:
+    def __init__(self, model: BERTModel | TaskModel, *, xla: bool = False) -> None:
         self.model = model
         self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
         self.embeds = "embedding" in self._task.outputs
         self._encode = traced_once(self._run_encoder, _BATCH)
+        self._shapes = compiled_shapes(model.bert_config.max_len) if xla else []
+        if xla:
+            compiled = traced_once(self._run_encoder, _BATCH, jit_compile=True)
+            encoder = CompiledEncoder(self._encode, compiled, model.bert_config)
+            self._encode = traced_once(encoder, _BATCH)
 
     def __call__(
         self,
@@ -153,17 +165,17 @@ class ServedModel:
         """Return the signature `tokens`, which checks its inputs and runs the complete model."""
         has_mlm = isinstance(self.model, BERTModel) and "mlm" in self.model.usable_heads
         specs = (*_BATCH, _PRED_POSITIONS) if has_mlm else _BATCH
-        example = (
-            *np.zeros((2, 1, 2), np.int32),
-            np.full(1, 2, np.int32),
-            np.zeros((1, 1), np.int32),
-        )
+
+        def example(rows: int, length: int) -> tuple[np.ndarray, ...]:
+            ids = np.zeros((rows, length), np.int32)
+            return (ids, ids, np.full(rows, 2, np.int32), ids[:, :1])[: len(specs)]
 
         def run(*features: tf.Tensor) -> Answer:
             batch = {spec.name: x for spec, x in zip(specs, features, strict=True)}
             return self(*after_checks(lambda: self.model.check_batch(batch), features))
 
-        return {"tokens": Signature(run, specs, example[: len(specs)])}
+        more = tuple(example(*shape) for shape in self._shapes)
+        return {"tokens": Signature(run, specs, example(1, 2), more)}
 
 
 def _pretraining_outputs(

@@ -240,6 +240,8 @@ def model_signatures(
     model: keras.Model,
     tokenizer: Tokenizer | None,
     options: TextOptions,
+    *,
+    xla: bool = False,
 ) -> dict[str, Signature]:
     """Return the signatures of a model by name.
 
@@ -247,6 +249,7 @@ def model_signatures(
         model: The model.
         tokenizer: Its tokenizer. `None`: only the token-id signature.
         options: Options of the string signatures.
+        xla: Whether XLA compiles the encoder for small batches.
 
     Raises:
         ValueError: An option does not apply to the model or is out of range, or the vocabulary
@@ -260,7 +263,13 @@ def model_signatures(
             tasks = " or a ".join(task.model.__name__ for task in tasks_with(option))
             needed = f"{tasks} with a tokenizer" if tasks else "Keras model of your own"
             raise ValueError(f"`{option}` requires a {needed}. Received: {name}. Omit `{option}`.")
-    run = ServedModel(model) if isinstance(model, BatchModel) else OwnModel(model, options)
+    is_own = not isinstance(model, BatchModel)
+    if xla and is_own:
+        raise ValueError(
+            "`xla` requires a BERTModel or a model of a task. Received: a Keras model of your own. "
+            "Omit `xla`."
+        )
+    run = OwnModel(model, options) if is_own else ServedModel(model, xla=xla)
     if tokenizer is None:
         return run.signatures()
     check_vocabulary(run.model, tokenizer)
