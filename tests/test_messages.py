@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.cli import main
-from keras_bert_d2l.serving.protocol import encode, read_object, request_columns, to_arrays
+from keras_bert_d2l.serving.protocol import Spec, encode, read_object, request_columns, to_arrays
 
 MOST = 600  # characters
 LONG = "long " * 2000
@@ -129,7 +129,7 @@ def test_errors_of_checkpoint_files_quote_little(name, field, value, tmp_path):
     assert check_message(kb.Vocab.from_file, tmp_path / "vocab.txt")
 
 
-SPECS = {"text": tf.TensorSpec([None], tf.string), "ids": tf.TensorSpec([None, None], tf.int32)}
+SPECS = {"text": Spec((None,), np.dtype(object)), "ids": Spec((None, None), np.dtype("int32"))}
 
 
 @pytest.mark.parametrize("value", [LONG, [LONG] * 99, {LONG: LONG}, 1.5, [[[LONG] * 9] * 9, 1]])

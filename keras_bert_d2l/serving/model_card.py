@@ -80,10 +80,7 @@ def write_model_card(
 
 def _tensors(specs: Specs) -> dict[str, JSONObject]:
     """Describe tensors as JSON. A dimension of `None` can have any size."""
-    return {
-        name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
-        for name, spec in specs.items()
-    }
+    return {name: {"dtype": spec.dtype_name, "shape": spec.shape} for name, spec in specs.items()}
 
 
 def _versions() -> dict[str, str]:

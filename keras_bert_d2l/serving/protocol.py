@@ -17,16 +17,18 @@ import binascii
 import contextlib
 import json
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_bert_d2l.checks import shown
 
+if TYPE_CHECKING:
+    from tensorflow.core.protobuf import meta_graph_pb2
+
 _INITIALIZER = "__saved_model_init_op"  # TensorFlow's internal signature
 _BEYOND = "a number outside its range"
+_DT_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "b": (bool,)}
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -35,10 +37,36 @@ _BINARY = "_bytes"  # suffix of the names of outputs that are always base64
 _ROWS, _COLUMNS = "instances", "inputs"
 
 JSONObject = dict[str, object]
-Specs = Mapping[str, tf.TensorSpec]
-"""Dtypes and shapes by name."""
 Arrays = Mapping[str, np.ndarray]
 """Arrays by name. Strings are objects of type `bytes`."""
+
+
+class Spec(NamedTuple):
+    """Shape, dtype and name of an input or output.
+
+    Attributes:
+        shape: The sizes, with `None` for any size. `None`: any shape.
+        dtype: The dtype, `object` for strings.
+        name: The name.
+    """
+
+    shape: tuple[int | None, ...] | None
+    dtype: np.dtype
+    name: str = ""
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype in TensorFlow."""
+        return "string" if self.dtype == object else self.dtype.name
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array may have a shape."""
+        sizes = self.shape if self.shape is not None else shape
+        return len(sizes) == len(shape) and all(map(lambda x, y: x in (None, y), sizes, shape))
+
+
+Specs = Mapping[str, Spec]
+"""Dtypes and shapes by name."""
 
 
 class Interface(NamedTuple):
@@ -49,18 +77,30 @@ class Interface(NamedTuple):
         outputs: Dtypes and shapes of the outputs by name.
     """
 
-    inputs: dict[str, tf.TensorSpec]
-    outputs: dict[str, tf.TensorSpec]
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
 
 
 def interfaces(
-    signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
+    signature_defs: "Mapping[str, meta_graph_pb2.SignatureDef]",
 ) -> dict[str, Interface]:
     """Return the interfaces of the signatures of a SavedModel by name."""
     return {
         name: Interface(_specs(found.inputs), _specs(found.outputs))
         for name, found in sorted(signature_defs.items())
         if name != _INITIALIZER
+    }
+
+
+def definitions(interfaces: Mapping[str, Interface]) -> JSONObject:
+    """Return the interfaces of signatures as TensorFlow Serving's JSON tells them."""
+    return {
+        name: {
+            "inputs": {key: _tensor_info(spec) for key, spec in one.inputs.items()},
+            "outputs": {key: _tensor_info(spec) for key, spec in one.outputs.items()},
+            "method_name": "tensorflow/serving/predict",
+        }
+        for name, one in interfaces.items()
     }
 
 
@@ -102,7 +142,7 @@ def to_arrays(
     return {name: to_array(inputs[name], spec, encode) for name, spec in specs.items()}
 
 
-def to_array(value: object, spec: tf.TensorSpec, encode: Callable[[object], bytes]) -> np.ndarray:
+def to_array(value: object, spec: Spec, encode: Callable[[object], bytes]) -> np.ndarray:
     """Convert nested lists to an array.
 
     Numbers are never converted to a different type: 1.0 and true are not integers.
@@ -120,21 +160,33 @@ def to_array(value: object, spec: tf.TensorSpec, encode: Callable[[object], byte
     """
     values = _values(value, spec)
     leaves = [leaf.item() if isinstance(leaf, np.generic) else leaf for leaf in values.flat]
-    if spec.dtype == tf.string:
+    if spec.dtype == object:
         array = np.array([encode(leaf) for leaf in leaves], object)
     else:
         array = _numbers(leaves, spec)
     return array.reshape(values.shape)
 
 
-def _specs(infos: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, tf.TensorSpec]:
-    return {
-        name: tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype), name)
-        for name, info in sorted(infos.items())
-    }
+def _specs(infos: "Mapping[str, meta_graph_pb2.TensorInfo]") -> dict[str, Spec]:
+    import tensorflow as tf  # not every server and model needs it
+
+    specs = {}
+    for name, info in sorted(infos.items()):
+        shape, dtype = tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype)
+        sizes = None if shape.rank is None else tuple(shape)
+        specs[name] = Spec(sizes, np.dtype(dtype.as_numpy_dtype), name)
+    return specs
 
 
-def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
+def _tensor_info(spec: Spec) -> JSONObject:
+    sizes = [-1 if size is None else size for size in spec.shape or ()]
+    dims = [{"size": str(size), "name": ""} for size in sizes]
+    dtype = _DT_NAMES.get(spec.dtype_name, spec.dtype_name.upper())
+    shape = {"dim": dims, "unknown_rank": spec.shape is None}
+    return {"dtype": f"DT_{dtype}", "tensor_shape": shape, "name": spec.name}
+
+
+def _values(value: object, spec: Spec) -> np.ndarray:
     """Convert nested lists to an array of objects."""
     try:
         values = np.array(value, object)
@@ -143,38 +195,38 @@ def _values(value: object, spec: tf.TensorSpec) -> np.ndarray:
     # Types are collected first, because a response has many numbers and few types.
     if any(issubclass(kind, list | tuple | np.ndarray) for kind in set(map(type, values.flat))):
         raise _wrong(spec, shown(value))
-    if not values.size and spec.shape.rank is not None:
+    if not values.size and spec.shape is not None:
         # An empty list does not determine the size of its rows.
-        widths = (size or 0 for size in spec.shape.as_list()[values.ndim :])
+        widths = (size or 0 for size in spec.shape[values.ndim :])
         values = values.reshape(*values.shape, *widths)
-    if not spec.shape.is_compatible_with(values.shape):
+    if not spec.fits(values.shape):
         raise _wrong(spec, f"the shape {values.shape}")
     return values
 
 
-def _numbers(leaves: list[object], spec: tf.TensorSpec) -> np.ndarray:
-    dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    # NumPy reports the kind "V" for the types of ml_dtypes, such as bfloat16.
-    allowed = _LEAVES.get("f" if spec.dtype.is_floating else dtype.kind, ())
+def _numbers(leaves: list[object], spec: Spec) -> np.ndarray:
+    dtype = spec.dtype
+    is_floating = "float" in dtype.name  # NumPy reports the kind "V" for bfloat16
+    allowed = _LEAVES.get("f" if is_floating else dtype.kind, ())
     if not set(map(type, leaves)).issubset(allowed):
         wrong = next(leaf for leaf in leaves if type(leaf) not in allowed)
         raise _wrong(spec, shown(wrong))
     try:
-        wide = np.array(leaves, np.float64 if spec.dtype.is_floating else dtype)
+        wide = np.array(leaves, np.float64 if is_floating else dtype)
     except OverflowError as error:
         raise _wrong(spec, _BEYOND) from error
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
     # Infinity may be intended. A finite number that is too large is rejected, as in TF Serving.
-    if spec.dtype.is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
+    if is_floating and (np.isinf(array) & ~np.isinf(wide)).any():
         raise _wrong(spec, _BEYOND)
     return array
 
 
-def _wrong(spec: tf.TensorSpec, received: str) -> ValueError:
-    shape = "any shape" if spec.shape.rank is None else f"the shape {tuple(spec.shape.as_list())}"
+def _wrong(spec: Spec, received: str) -> ValueError:
+    shape = "any shape" if spec.shape is None else f"the shape {spec.shape}"
     return ValueError(
-        f"`{spec.name}` must have the dtype {spec.dtype.name} and {shape}, in lists of equal "
+        f"`{spec.name}` must have the dtype {spec.dtype_name} and {shape}, in lists of equal "
         f"lengths. Received: {received}."
     )
 

@@ -85,7 +85,7 @@ def hostile(draw, model):
     signature = draw.choice(list(model.interfaces))
     specs = inputs_of(model, signature)
     columns = {
-        name: column(draw, spec.dtype.is_integer)
+        name: column(draw, spec.dtype.kind == "i")
         for name, spec in specs.items()
         if draw.random() < 0.95
     }

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.protocol import encode, request_columns, response, to_array, to_arrays
+from keras_bert_d2l.serving.protocol import (
+    Spec,
+    encode,
+    request_columns,
+    response,
+    to_array,
+    to_arrays,
+)
 
-MATRIX = tf.TensorSpec((None, 3), tf.int32, "x")
+MATRIX = Spec((None, 3), np.dtype("int32"), "x")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,7 @@ def test_other_shapes_and_types_are_rejected(value):
 
 
 def test_any_rank_is_accepted_if_the_signature_does_not_specify_one():
-    spec = tf.TensorSpec(None, tf.string, "x")
+    spec = Spec(None, np.dtype(object), "x")
     for value, shape in (("a", ()), (["a"], (1,)), ([["a", "b"]], (1, 2)), ([], (0,))):
         assert to_array(value, spec, encode).shape == shape
     with pytest.raises(ValueError, match="any shape, in lists of equal lengths"):
@@ -74,7 +81,7 @@ def test_outputs_whose_names_end_in_bytes_are_base64():
 
 
 def test_nan_and_infinity_are_accepted_in_both_directions():
-    specs = {"x": tf.TensorSpec((None,), tf.float32, "x")}
+    specs = {"x": Spec((None,), np.dtype("float32"), "x")}
     document = json.loads('{"inputs": {"x": [NaN, Infinity, -Infinity, 1]}}')
     columns, by_rows = request_columns(document, specs)
     arrays = to_arrays(columns, specs, encode)
@@ -82,9 +89,9 @@ def test_nan_and_infinity_are_accepted_in_both_directions():
     assert json.dumps(response(arrays, by_rows)) == '{"outputs": [NaN, Infinity, -Infinity, 1.0]}'
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_number_outside_the_range_is_rejected(dtype):
-    spec = tf.TensorSpec((None,), dtype, "x")
+    spec = Spec((None,), np.dtype(dtype), "x")
     for number in (1e39, -1e300, 10**400):
         with pytest.raises(ValueError, match="Received: a number outside its range"):
             to_array([0.5, number], spec, encode)

@@ -56,7 +56,7 @@ class Limits(NamedTuple):
             specs: Inputs of the signature. Rows are the elements of those with variable size.
         """
         for name, spec in specs.items():
-            values, has_rows = columns.get(name), spec.shape.rank and spec.shape[0] is None
+            values, has_rows = columns.get(name), spec.shape and spec.shape[0] is None
             if has_rows and isinstance(values, list) and len(values) > self.max_rows:
                 raise TooLargeError(
                     f"A request may have at most {self.max_rows} rows. Received: {len(values)}. "

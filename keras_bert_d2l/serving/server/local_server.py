@@ -1,4 +1,4 @@
-"""A development server for exported models, with TensorFlow Serving's REST routes.
+"""A development server for exported models, with the REST routes of TensorFlow Serving and OpenAI.
 
 Use it to try out a model or to test clients, not in production: it does not batch requests and has
 no metrics. Source of the routes: tensorflow.org/tfx/serving/api_rest.
@@ -11,12 +11,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
 import uvicorn
-from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -27,14 +26,21 @@ from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     JSONObject,
-    encode,
+    definitions,
     find_interface,
     read_object,
     request_columns,
     response,
-    to_arrays,
+)
+from keras_bert_d2l.serving.server.embeddings import (
+    NOT_FOUND,
+    ROUTE,
+    embeddings,
+    error_object,
+    model_object,
 )
 from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
+from keras_bert_d2l.serving.server.served import Served, ask
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.types import PathLike
 
@@ -63,7 +69,7 @@ class LocalServer:
 
     def __init__(
         self,
-        model: ServedModel,
+        model: Served,
         name: str | None = None,
         *,
         limits: Limits = Limits(),  # noqa: B008, it is immutable
@@ -73,6 +79,7 @@ class LocalServer:
         self.limits = limits
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"`name` must not contain '/' or ':'. Received: {self.name!r}.")
+        self._created = int(time.time())
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
         self._num_bytes = 0  # of all requests
 
@@ -88,6 +95,8 @@ class LocalServer:
                 Route(place, self._status),
             )
         ]
+        routes.append(Route(ROUTE, self._embeddings, methods=["POST"]))
+        routes.append(Route("/v1/models", self._models))
         routes.append(Route("/v1/{rest:path}", _malformed, methods=["GET", "POST"]))
         failures = (HTTPException, ClientDisconnect, ValueError, Exception)
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, _error_response))
@@ -96,10 +105,19 @@ class LocalServer:
 
     async def _predict(self, request: Request) -> Response:
         self._check(request)
+        return await self._answer(request, lambda body: predict(self.model, body, self.limits))
+
+    async def _embeddings(self, request: Request) -> Response:
+        return await self._answer(
+            request, lambda body: embeddings(self.model, self.name, body, self.limits)
+        )
+
+    async def _answer(self, request: Request, answer: Callable[[bytes], JSONObject]) -> Response:
+        """Answer a body in a thread of its own."""
         try:
             async with self._body(request) as body:
                 return await anyio.to_thread.run_sync(
-                    lambda: _json(predict(self.model, body, self.limits)), limiter=self._slots
+                    lambda: _json(answer(body)), limiter=self._slots
                 )
         except anyio.get_cancelled_exc_class():  # uvicorn would print the traceback
             headers = {"Connection": "close"}
@@ -107,24 +125,22 @@ class LocalServer:
 
     async def _metadata(self, request: Request) -> Response:
         self._check(request)
-        definitions = {
-            name: json_format.MessageToDict(
-                definition,
-                preserving_proto_field_name=True,
-                always_print_fields_with_no_presence=True,
-            )
-            for name, definition in self.model.definitions.items()
-        }
         version = str(self.model.version)
         spec = {"name": self.name, "signature_name": "", "version": version}
-        signatures = {"signature_def": {"signature_def": definitions}}
+        signatures = {"signature_def": {"signature_def": definitions(self.model.interfaces)}}
         return _json({"model_spec": spec, "metadata": signatures})
 
     async def _status(self, request: Request) -> Response:
         self._check(request)
         status = {"error_code": "OK", "error_message": ""}
         told = {"version": str(self.model.version), "state": "AVAILABLE", "status": status}
-        return _json({"model_version_status": [told]})
+        document: JSONObject = {"model_version_status": [told]}
+        if "version" not in request.path_params:  # OpenAI's clients ask for a model here
+            document |= model_object(self.name, self._created)
+        return _json(document)
+
+    async def _models(self, request: Request) -> Response:
+        return _json({"object": "list", "data": [model_object(self.name, self._created)]})
 
     def _check(self, request: Request) -> None:
         """Raise an exception unless the request names the served model and version."""
@@ -169,7 +185,7 @@ class LocalServer:
             self._num_bytes -= size
 
 
-def predict(model: ServedModel, body: bytes, limits: Limits) -> JSONObject:
+def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
     """Return the response to the body of a request to `:predict`.
 
     Raises:
@@ -183,12 +199,7 @@ def predict(model: ServedModel, body: bytes, limits: Limits) -> JSONObject:
         signature = DEFAULT_SIGNATURE
     specs = find_interface(model.interfaces, signature).inputs
     columns, by_rows = request_columns(document, specs)
-    limits.check_rows(columns, specs)
-    inputs = to_arrays(columns, specs, encode)
-    limits.check_tokens(inputs, model.max_len)
-    outputs = model.ask(signature, inputs)
-    limits.check_outputs(outputs)
-    return response(outputs, by_rows)
+    return response(ask(model, signature, columns, limits), by_rows)
 
 
 def serve(
@@ -318,12 +329,15 @@ def _malformation(request: Request) -> HTTPException:
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
+    status, message, headers = 500, f"{type(error).__name__}: {error}", None
     match error:
         case HTTPException():
-            return _json({"error": error.detail}, error.status_code, error.headers)
+            status, message, headers = error.status_code, error.detail, error.headers
         case TooLargeError():
-            return _json({"error": str(error)}, 413)
+            status, message = 413, str(error)
         case ClientDisconnect() | ValueError():
-            return _json({"error": str(error)}, 400)
-        case _:
-            return _json({"error": f"{type(error).__name__}: {error}"}, 500)
+            status = 404 if getattr(error, "code", None) == NOT_FOUND else 400
+            message = str(error)
+    of_openai = request.url.path == ROUTE
+    told = error_object(message, status, error) if of_openai else message
+    return _json({"error": told}, status, headers)

@@ -1,14 +1,16 @@
 """Load a SavedModel and call its signatures."""
 
 import contextlib
+import functools
 import os
 import pathlib
+from collections.abc import Mapping
 
 import tensorflow as tf
 
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.text_inputs import longest_row
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.serving.audit import (
     GRAPH_FILE,
     check_file_access,
@@ -16,9 +18,19 @@ from keras_bert_d2l.serving.audit import (
     read_saved_model,
 )
 from keras_bert_d2l.serving.model_card import CARD_FILE
-from keras_bert_d2l.serving.protocol import Arrays, find_interface, interfaces
+from keras_bert_d2l.serving.protocol import (
+    Arrays,
+    Interface,
+    find_interface,
+    interfaces,
+)
+from keras_bert_d2l.serving.server.served import TokenCounter
+from keras_bert_d2l.serving.signatures.signature import TEXT, traced_once
 from keras_bert_d2l.tasks.task import task_kinds
 from keras_bert_d2l.text.normalization import tensorflow_text
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, Vocab
 from keras_bert_d2l.types import PathLike
 
 # TensorFlow's error messages contain the reason between these markers.
@@ -36,10 +48,10 @@ class ServedModel:
     Attributes:
         name: Name of the model's folder.
         version: Number of the version; 1 if its folder has no number.
-        definitions: Protocol buffers of the signatures by name.
         interfaces: Inputs and outputs of the signatures by name.
         model: The result of `tf.saved_model.load`.
         max_len: Length to which the model truncates and pads texts, if it is known.
+        counter: The tokens of an export of this package, otherwise `None`.
 
     Raises:
         FileNotFoundError: The folder contains no version.
@@ -64,16 +76,33 @@ class ServedModel:
             tensorflow_text()
         if verify:
             verify_checksums(folder)
+        self._folder = folder
         saved_model = read_saved_model(folder)
         if not allow_files:
             check_file_access(saved_model)
-        self.definitions = saved_model.meta_graphs[0].signature_def
         self.max_len = _max_len(folder)
         try:
-            self.interfaces = interfaces(self.definitions)
+            self.interfaces: Mapping[str, Interface] = interfaces(
+                saved_model.meta_graphs[0].signature_def
+            )
             self.model = tf.saved_model.load(os.fspath(folder))
         except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
             raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error
+
+    @functools.cached_property
+    def counter(self) -> TokenCounter | None:
+        files = [self._folder / "assets" / name for name in (VOCAB_FILE, JSON_FILE)]
+        file = next(filter(has_file, files), None)
+        if self.max_len is None or file is None:
+            return None
+        vocab = Vocab.from_file(file)
+        tokenizer = Tokenizer(vocab, **read_json_object(self._folder / CARD_FILE)["tokenizer"])
+        count = traced_once(lambda text: tokenizer.tokenize(text).row_lengths(), (TEXT,))
+        return TokenCounter(
+            lambda texts: count(tf.constant(texts, tf.string)).numpy() + ADDED_TO_ONE,
+            (vocab.cls_id, vocab.sep_id, vocab.pad_id),
+            self.max_len,
+        )
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
         """Call a signature and return its outputs.
@@ -86,7 +115,9 @@ class ServedModel:
             ValueError: The model rejects the values.
         """
         specs = find_interface(self.interfaces, signature).inputs
-        tensors = {name: tf.constant(x, specs[name].dtype) for name, x in inputs.items()}
+        tensors = {
+            name: tf.constant(x, tf.as_dtype(specs[name].dtype)) for name, x in inputs.items()
+        }
         try:
             answer = self.model.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:

@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import json_format
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     predict_pb2,
@@ -17,7 +18,7 @@ from tensorflow_serving.apis import (
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.client.transport import Metadata
-from keras_bert_d2l.serving.protocol import Interface
+from keras_bert_d2l.serving.protocol import Interface, Spec, definitions
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.predictions import answer
@@ -65,7 +66,8 @@ class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
         self.check(request.model_spec, context)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.version.value = self.model.version
-        found = get_model_metadata_pb2.SignatureDefMap(signature_def=self.model.definitions)
+        found = get_model_metadata_pb2.SignatureDefMap()
+        json_format.ParseDict({"signature_def": definitions(self.model.interfaces)}, found)
         response.metadata["signature_def"].Pack(found)
         return response
 
@@ -157,13 +159,17 @@ class InProcess:
 
     def metadata(self):
         found = {}
-        for name, (function, specs, example_) in self.signatures.items():
+        for name, (function, specs, example_, *_) in self.signatures.items():
             outputs = function(*map(tf.constant, example_))
-            found[name] = Interface({spec.name: spec for spec in specs}, outputs)
+            inputs = {
+                spec.name: Spec(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype), spec.name)
+                for spec in specs
+            }
+            found[name] = Interface(inputs, outputs)
         return Metadata(1, found)
 
     def predict(self, signature, inputs, outputs):
-        function, specs, _ = self.signatures[signature]
+        function, specs, *_ = self.signatures[signature]
         outputs = function(*(tf.constant(inputs[spec.name], spec.dtype) for spec in specs))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
@@ -308,8 +314,8 @@ def test_arrays_tensors_and_bytes_are_accepted_like_lists(client):
 def test_metadata_describes_the_server(client):
     metadata = client.metadata()
     assert metadata.version == 1
-    assert metadata.signatures["embed"].inputs == {"text": tf.TensorSpec([None], tf.string, "text")}
-    assert metadata.signatures["embed"].outputs["embedding"].dtype == tf.float32
+    assert metadata.signatures["embed"].inputs == {"text": Spec((None,), np.dtype(object), "text")}
+    assert metadata.signatures["embed"].outputs["embedding"].dtype == np.float32
 
 
 @pytest.mark.parametrize(

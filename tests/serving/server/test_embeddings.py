@@ -1,0 +1,109 @@
+"""Tests of OpenAI's routes. `tests/peers/test_openai.py` asks with the real client."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.tasks.embed.predictions import embed
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["red blue", "green", "", "red " * 40]
+NUM_TOKENS = 4 + 3 + 2 + 24  # with [CLS] and [SEP], of at most 24
+IDS = [[5, 7], [6]]  # the first two texts
+
+
+@pytest.fixture(scope="module")
+def url(load):
+    with running(LocalServer(load("embedder"), "mine", limits=Limits(8, 96))) as url:
+        yield f"{url}/v1"
+
+
+@pytest.fixture
+def ask(url, http):
+    return lambda value, **more: http(f"{url}/embeddings", {"input": value, "model": "mine"} | more)
+
+
+@pytest.mark.filterwarnings("ignore:Truncated to")
+def test_texts_get_their_vectors_and_the_number_of_tokens(ask, task_models):
+    right = embed(task_models["embedder"], TEXTS)
+    status, document = ask(TEXTS)
+    assert status == 200
+    assert (document["object"], document["model"]) == ("list", "mine")
+    assert document["usage"] == {"prompt_tokens": NUM_TOKENS, "total_tokens": NUM_TOKENS}
+    assert [(one["object"], one["index"]) for one in document["data"]] == [
+        ("embedding", index) for index in range(4)
+    ]
+    vectors = [one["embedding"] for one in document["data"]]
+    np.testing.assert_allclose(vectors, right, rtol=0, atol=1e-5)
+    encoded = ask(TEXTS, encoding_format="base64", user="me", dimensions=8)[1]["data"]
+    content = b"".join(base64.b64decode(one["embedding"]) for one in encoded)
+    np.testing.assert_array_equal(np.frombuffer(content, "<f4").reshape(4, 8), vectors)
+    np.testing.assert_allclose(ask(TEXTS[0])[1]["data"][0]["embedding"], right[0], atol=1e-5)
+
+
+def test_token_ids_get_the_vectors_of_their_texts(ask):
+    right = [one["embedding"] for one in ask(TEXTS[:2])[1]["data"]]
+    for value in (IDS, [[2, 5, 7, 3], [2, 6, 3]], IDS[0], IDS[1]):
+        status, document = ask(value)
+        assert status == 200
+        given = [one["embedding"] for one in document["data"]]
+        expected = right if isinstance(value[0], list) else [right[IDS.index(value)]]
+        np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
+    assert ask(IDS)[1]["usage"]["prompt_tokens"] == 7
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "param", "code"),
+    [
+        ({"model": "other"}, 404, "model", "model_not_found"),
+        ({"model": None}, 400, "model", None),
+        ({"encoding_format": "hex"}, 400, "encoding_format", None),
+        ({"dimensions": 4}, 400, "dimensions", None),
+        ({"truncate": True}, 400, "truncate", None),
+        *(
+            ({"input": value}, 400, "input", None)
+            for value in (None, [], [[]], [1, "a"], ["a", [5]], [[5], [True]], {"a": 1}, [5] * 23)
+        ),
+        ({"input": ["\ud800"]}, 400, None, None),
+        ({"input": [99]}, 400, None, None),
+        ({"input": ["a"] * 9}, 413, None, None),
+        ({"input": [[5]] * 9}, 413, None, None),
+        ({"input": ["red " * 24] * 5}, 413, None, None),
+        ({"input": [[5] * 22] * 5}, 413, None, None),
+    ],
+)
+def test_errors_have_openais_form(ask, request_, status, param, code):
+    given, document = ask(
+        **{"value": "red"} | {{"input": "value"}.get(name, name): x for name, x in request_.items()}
+    )
+    error = document["error"]
+    assert (given, error["param"], error["code"]) == (status, param, code)
+    assert error["type"] == "invalid_request_error"
+    assert 10 < len(error["message"]) < 500
+
+
+def test_other_methods_and_bodies_are_errors(url, http):
+    for body in (None, b"{", b"[]"):
+        status, document = http(f"{url}/embeddings", body)
+        assert (status, document["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_models_are_listed_and_described(url, http):
+    status, document = http(f"{url}/models")
+    [found] = document["data"]
+    assert (status, document["object"], found["id"]) == (200, "list", "mine")
+    assert isinstance(found["created"], int)
+    described = http(f"{url}/models/mine")[1]
+    assert described == {**found, **http(f"{url}/models/mine/versions/1")[1]}
+    assert http(f"{url}/models/other")[0] == 404
+
+
+def test_a_model_without_embeddings_says_so(load, http):
+    with running(LocalServer(load("classifier"), "mine")) as url:
+        status, document = http(f"{url}/v1/embeddings", {"input": "red", "model": "mine"})
+    assert status == 400
+    assert "has no embeddings. Serve a TextEmbedder" in document["error"]["message"]
