@@ -34,7 +34,7 @@ class Characters(NamedTuple):
 
     def keep(self, is_kept: tf.Tensor) -> "Characters":
         """Return the characters for which `is_kept`, bool `(N,)`, is true."""
-        return Characters(*(tf.boolean_mask(values, is_kept) for values in self))
+        return self.take(places_of(is_kept))
 
     def take(self, places: tf.Tensor) -> "Characters":
         """Return the characters at some places."""
@@ -56,6 +56,11 @@ def previous(values: tf.Tensor, first: object) -> tf.Tensor:
 def following(values: tf.Tensor, last: object) -> tf.Tensor:
     """Return the value after each one."""
     return tf.concat([values, tf.fill([1], tf.cast(last, values.dtype))], 0)[1:]
+
+
+def places_of(mask: tf.Tensor) -> tf.Tensor:
+    """Return the places at which a mask `(N,)` is true, int64."""
+    return tf.reshape(tf.where(mask), [-1])
 
 
 class CodeTable:

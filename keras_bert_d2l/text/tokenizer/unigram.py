@@ -12,10 +12,16 @@ import tensorflow as tf
 
 from keras_bert_d2l.reading import DAMAGE, errors_naming
 from keras_bert_d2l.text.definition import steps
-from keras_bert_d2l.text.normalization import decode, encode
+from keras_bert_d2l.text.normalization import decode, encode, rows_of_values
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, following, previous
+from keras_bert_d2l.text.tokenizer.characters import (
+    Characters,
+    CodeTable,
+    following,
+    places_of,
+    previous,
+)
 from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
 from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -120,11 +126,14 @@ class UnigramSplitter(tf.Module):
         """Separate the added tokens from the rest of the parts of texts."""
         ids = self._added.ids(parts, normalized)
         is_added = ids != NO_TOKEN
-        rows = tf.cast(tf.where(is_added)[:, 0], tf.int32)
+        rows = tf.cast(places_of(is_added), tf.int32)
         first = tf.gather(text.sources, tf.searchsorted(text.rows, rows))
         last = tf.gather(text.sources, tf.searchsorted(text.rows, rows, side="right") - 1)
-        is_other = ~tf.gather(is_added, text.rows)
-        text = tf.cond(tf.size(rows) > 0, lambda: text.keep(is_other), lambda: text)
+        text = tf.cond(
+            tf.size(rows) > 0,
+            lambda: text.keep(~tf.gather(is_added, text.rows)),
+            lambda: text,
+        )
         return text, _Tokens(tf.gather(ids, rows), first, last + 1, rows)
 
     def _words(self, text: Characters) -> tuple[Characters, tf.Tensor]:
@@ -133,53 +142,47 @@ class UnigramSplitter(tf.Module):
         for fields in self._pre_tokenizers:
             if fields["type"] == "WhitespaceSplit":
                 is_space = self._is_space(text.codes) > 0
-                begins = tf.boolean_mask(begins | previous(is_space, False), ~is_space)
-                text = text.keep(~is_space)
+                kept = places_of(~is_space)
+                begins = tf.gather(begins | previous(is_space, False), kept)
+                text = text.take(kept)
                 continue
             mark, scheme = ord(fields["replacement"]), fields.get("prepend_scheme", "always")
             codes = tf.where(text.codes == characters.SPACE, mark, text.codes)
             if scheme != "never":
                 lacks = begins & (codes != mark) & ((text.sources == 0) | (scheme == "always"))
-                owners = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))
-                is_first = owners != previous(owners, -1)
-                text, begins = text.take(owners), tf.gather(begins, owners) & is_first
-                codes = tf.gather(codes, owners)
-                codes = tf.where(tf.gather(lacks, owners) & is_first, mark, codes)
+                new = places_of(lacks)
+                new += tf.range(tf.size(new, tf.int64))
+                size = tf.size(codes) + tf.size(new)
+                is_new = tf.scatter_nd(new[:, tf.newaxis], tf.ones_like(new, tf.int32), [size])
+                owners = tf.range(size) - tf.cumsum(is_new, exclusive=True)
+                text = text.take(owners)
+                begins = tf.gather(begins, owners) & (previous(is_new, 0) == 0)
+                codes = tf.where(is_new > 0, mark, tf.gather(codes, owners))
             text = text._replace(codes=codes)
             if fields.get("split", True):
                 begins |= codes == mark
         return text, begins
 
     def _pieces(self, text: Characters, begins: tf.Tensor) -> _Tokens:
-        """Split words, each different one once."""
-        size = tf.size(begins)
-        first = tf.boolean_mask(tf.range(size), begins)
-        lengths = following(first, size) - first
-        words = encode(tf.RaggedTensor.from_row_lengths(text.codes, lengths, validate=False))
-        different, which = tf.unique(words)
-        one = tf.math.unsorted_segment_min(tf.range(tf.size(words)), which, tf.size(different))
-        sizes = tf.gather(lengths, one)
-        of_one = tf.ragged.range(tf.gather(first, one), tf.gather(first + lengths, one))
-        ids, starts, counts = self._unigram(tf.gather(text.codes, of_one.flat_values), sizes)
-
-        # Repeat the pieces of each different word wherever it occurs.
-        limits, counts = tf.gather(tf.cumsum(counts), which), tf.gather(counts, which)
-        taken = tf.ragged.range(limits - counts, limits).flat_values
-        moved = first - tf.gather(tf.cumsum(sizes, exclusive=True), which)
-        starts = tf.gather(starts, taken) + tf.repeat(moved, counts)
-        ends = following(starts, size) - 1
+        """Split words. `begins` is whether each character starts a word."""
+        first = places_of(begins)
+        words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
+        ids, owners, offsets = self._unigram(words)
+        starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
+        ends = following(starts, tf.size(begins)) - 1
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
-        return _Tokens(tf.gather(ids, taken), *places, tf.gather(text.rows, starts))
+        return _Tokens(ids, *places, tf.gather(text.rows, starts))
 
 
 def _characters(parts: tf.RaggedTensor) -> Characters:
     """Return the characters of texts `(B, None)`; their rows are the parts of all texts."""
     codes = decode(parts.flat_values)
-    rows = tf.repeat(tf.range(tf.size(parts.flat_values)), codes.row_lengths())
-    splits = tf.cast(tf.gather(codes.row_splits, parts.row_splits), tf.int32)
-    places = tf.range(tf.size(rows))
-    text = tf.searchsorted(splits[1:], places, side="right")
-    return Characters(codes.flat_values, places - tf.gather(splits, text), rows)
+    rows = rows_of_values(codes)
+    # The first character of the text of each part.
+    first = tf.gather(parts.row_splits, rows_of_values(parts))
+    first = tf.gather(codes.row_splits, first)
+    sources = tf.range(tf.size(rows, tf.int64)) - tf.gather(first, rows)
+    return Characters(codes.flat_values, tf.cast(sources, tf.int32), tf.cast(rows, tf.int32))
 
 
 def _in_order(added: _Tokens, tokens: _Tokens) -> _Tokens:

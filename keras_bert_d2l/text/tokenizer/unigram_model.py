@@ -4,7 +4,10 @@ The result equals that of the library tokenizers, also for ties: scores are adde
 the left, and of equal sums the one with the longer last piece wins. tensorflow-text's kernel adds
 in float32, which gives other pieces in words such as "-----".
 
-W: words, N: characters of all words, M: characters of the longest piece, V: pieces.
+A call on a few words costs as much as the number of operations, so that the loops have few.
+
+W: words, U: different words that the table lacks, N: characters of these words, with one more at
+the end of each, M: characters of the longest piece found in them, V: pieces.
 
 Source: github.com/huggingface/tokenizers, `models/unigram/model.rs`; Kudo, 2018, "Subword
 Regularization", section 3.2.
@@ -16,14 +19,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.text.tokenizer.characters import previous
+from keras_bert_d2l.text.normalization import decode, rows_of_values
+from keras_bert_d2l.text.tokenizer.characters import places_of, previous
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
+_NO_ID = -1
+_WORD_START = "▁"
+_CHUNK = 2**14  # words per call when the table is made, which bounds the memory
 
 
 class Unigram(tf.Module):
     """Splits words into the pieces of the highest total score.
+
+    The pieces of a word depend on the word alone. A table has those that are one piece.
 
     Args:
         tokens: The pieces; the position of each is its id.
@@ -31,173 +40,194 @@ class Unigram(tf.Module):
         unk_id: Id of characters that no piece contains; several in a row become one piece.
 
     Call arguments:
-        codes: Code points of all words, int32 `(N,)`.
-        lengths: Number of characters of each word, at least 1, int32 `(W,)`.
+        words: Strings `(W,)` of at least one character.
 
     Returns:
-        The ids of the pieces, int32; the place in `codes` at which each starts, int32; and the
-        number of pieces of each word, int32 `(W,)`.
+        Three int32 tensors with the pieces of all words: their ids, the word that each is part of,
+        and the character of the word at which it starts.
     """
 
     def __init__(self, tokens: Sequence[str], scores: Sequence[float], unk_id: int) -> None:
         super().__init__(name="unigram")
         self._num_tokens, self._unk_id = len(tokens), unk_id
         self._longest = max(map(len, tokens))
+        self._unknown = min(scores) - _UNKNOWN_PENALTY
+        # A character of no piece ends each word, so that no piece reaches the next word.
+        alphabet = {*"".join(tokens)}
+        self._end = next(c for c in map(chr, range(NUM_CODES - 1, 0, -1)) if c not in alphabet)
         with tf.init_scope():
-            self._scores = tf.constant(
-                [*scores, -np.inf, min(scores) - _UNKNOWN_PENALTY], tf.float64
+            self._scores = tf.constant([*scores, -np.inf], tf.float64)
+            self._trie = _table(*_trie(tokens))
+            self._words = _table(*self._single(tokens))
+
+    def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        known = self._words.lookup(words)
+        others = places_of(known == _NO_ID)
+        numbers, no_offsets = tf.range(tf.size(words)), tf.zeros_like(known)
+
+        def with_others() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            different, which = tf.unique(tf.gather(words, others))
+            ids, offsets, splits = self._best(different)
+            first = tf.size(words) + tf.gather(splits, which)
+            limit = tf.size(words) + tf.gather(splits, which + 1)
+            places = others[:, tf.newaxis]
+            taken = tf.ragged.range(
+                tf.tensor_scatter_nd_update(numbers, places, first),
+                tf.tensor_scatter_nd_update(numbers + 1, places, limit),
             )
-            self._trie = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(*_trie(tokens)), default_value=-1
+            return (
+                tf.gather(tf.concat([known, ids], 0), taken.flat_values),
+                tf.cast(rows_of_values(taken), tf.int32),
+                tf.gather(tf.concat([no_offsets, offsets], 0), taken.flat_values),
             )
 
-    def __call__(self, codes: tf.Tensor, lengths: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        ends = tf.cumsum(lengths)
-        words = tf.repeat(tf.range(tf.size(lengths)), lengths)
-        remaining = tf.gather(ends, words) - tf.range(tf.size(codes))
-        pieces = self._pieces(codes, remaining)
-        order = tf.argsort(-lengths)
-        rank = tf.math.invert_permutation(order)
-        within = tf.gather(lengths, words) - remaining
+        return tf.cond(tf.size(others) > 0, with_others, lambda: (known, numbers, no_offsets))
+
+    def _single(self, tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the words that start as those of a text do and are one piece, and its id."""
+        found = [np.array([], str)], [np.array([], np.int32)]
+        starts = [token for token in tokens if token.startswith(_WORD_START)]
+        for start in range(0, len(starts), _CHUNK):
+            words = np.array(starts[start : start + _CHUNK])
+            ids, _, splits = (values.numpy() for values in self._best(tf.constant(words)))
+            is_one = np.diff(splits) == 1
+            found[0].append(words[is_one])
+            found[1].append(ids[splits[:-1]][is_one])
+        words, ids = map(np.concatenate, found)
+        return words, ids
+
+    def _best(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Split words `(U,)`.
+
+        Returns:
+            The ids of the pieces, int32; the character of its word at which each starts, int32; and
+            the first piece of each word, and the number of all pieces, int32 `(U + 1,)`.
+        """
+        codes = decode(tf.strings.join([words, self._end]))
+        owners, splits = (
+            tf.cast(rows_of_values(codes), tf.int32),
+            tf.cast(codes.row_splits, tf.int32),
+        )
+        places = tf.range(tf.size(owners))
+        within = places - tf.gather(splits, owners)
         # The characters at the same position of all words are neighbors, longest words first.
-        counts = tf.math.bincount(within, minlength=1)
-        packed = tf.gather(tf.cumsum(counts, exclusive=True), within) + tf.gather(rank, words)
-        by_position = tf.scatter_nd(packed[:, tf.newaxis], pieces, tf.shape(pieces))
-        sizes = tf.gather(self._best_path(tf.gather(self._scores, by_position), counts), packed)
-        return self._chosen(pieces, sizes, words, within, lengths)
+        lengths, order = tf.math.top_k(splits[1:] - splits[:-1], tf.size(words))
+        counts = tf.searchsorted(-lengths, -tf.range(lengths[0]))
+        packed = tf.gather(tf.cumsum(counts, exclusive=True), within)
+        packed += tf.gather(tf.math.invert_permutation(order), owners)
+        pieces = self._pieces(tf.cast(codes.flat_values, tf.int64), packed)
+        width = tf.shape(pieces)[1]
+        sizes = width - tf.gather(self._best_path(pieces, counts), packed)
 
-    def _pieces(self, codes: tf.Tensor, remaining: tf.Tensor) -> tf.Tensor:
+        # Follow the best paths back from the last characters of the words.
+        to = tf.where(within >= sizes, places - sizes, tf.size(places))
+        ends = places_of(_reached(to, splits[1:] - 2, lengths[0]))
+        sizes = tf.gather(sizes, ends)
+        ids = tf.gather_nd(pieces, tf.stack([tf.gather(packed, ends), width - sizes], 1))
+        starts, owners = tf.gather(within, ends) - sizes + 1, tf.gather(owners, ends)
+        is_unknown = (ids == self._num_tokens) | (ids == self._unk_id)
+        kept = places_of(~(is_unknown & previous(is_unknown, False) & (starts > 0)))
+        ids = tf.gather(tf.where(is_unknown, self._unk_id, ids), kept)
+        splits = tf.searchsorted(tf.gather(owners, kept), tf.range(tf.size(splits)))
+        return ids, tf.gather(starts, kept), splits
+
+    def _pieces(self, codes: tf.Tensor, packed: tf.Tensor) -> tf.Tensor:
         """Return the ids of the pieces that end at each character, longest first, int32 `(N, M)`.
 
-        V stands for no piece, and V + 1 for an unknown character.
-        """
-        width, none, size = self._longest, self._num_tokens, tf.size(codes)
-        places, ids = self._matches(codes, remaining)
-        pieces = tf.tensor_scatter_nd_update(
-            tf.fill([size * width], none), places[:, tf.newaxis], ids
-        )
-        pieces = tf.reshape(pieces, [size, width])
-        alone = pieces[:, -1:]
-        return tf.concat([pieces[:, :-1], tf.where(alone == none, none + 1, alone)], 1)
-
-    def _matches(self, codes: tf.Tensor, remaining: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the places in `(N * M,)` of all pieces in the words, and their ids."""
-        width, none = self._longest, self._num_tokens
-        keys = tf.cast(codes, tf.int64)
-
-        def step(
-            number: tf.Tensor,
-            places: tf.Tensor,
-            nodes: tf.Tensor,
-            found_places: tf.TensorArray,
-            found_ids: tf.TensorArray,
-        ) -> tuple[Any, ...]:
-            nodes = self._trie.lookup(nodes * NUM_CODES + tf.gather(keys, places + number))
-            exists = nodes >= 0
-            places, nodes = tf.boolean_mask(places, exists), tf.boolean_mask(nodes, exists)
-            is_piece = nodes < none
-            ends = tf.boolean_mask(places, is_piece) + number
-            found_places = found_places.write(number, ends * width + (width - 1 - number))
-            found_ids = found_ids.write(number, tf.cast(tf.boolean_mask(nodes, is_piece), tf.int32))
-            goes_on = tf.gather(remaining, places) > number + 1
-            places, nodes = tf.boolean_mask(places, goes_on), tf.boolean_mask(nodes, goes_on)
-            return number + 1, places, nodes, found_places, found_ids
-
-        places = tf.range(tf.size(codes))
-        arrays = [
-            tf.TensorArray(tf.int32, 0, True, infer_shape=False, element_shape=[None])
-            for _ in range(2)
-        ]
-        root = tf.fill([tf.size(codes)], tf.constant(none, tf.int64))
-        _, _, _, *found = tf.while_loop(
-            lambda number, places, *_: (number == 0) | (tf.size(places) > 0),
-            step,
-            [0, places, root, *arrays],
-            shape_invariants=[
-                tf.TensorShape([]),
-                tf.TensorShape([None]),
-                tf.TensorShape([None]),
-                None,
-                None,
-            ],
-        )
-        places, ids = (array.concat() for array in found)
-        return places, ids
-
-    def _best_path(self, scores: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Return the length of the last piece of the best path to the end of each character.
+        V stands for no piece.
 
         Args:
-            scores: The scores of the pieces that end at each character, float64 `(N, M)`.
-            counts: Number of words that have a character at each position, in the order of N.
+            codes: Code points of the words, int64 `(N,)`.
+            packed: The row of the result for each, int32 `(N,)`.
         """
-        begin = tf.fill([counts[0], self._longest], tf.constant(-np.inf, tf.float64))
-        begin = tf.concat([begin[:, 1:], tf.zeros([counts[0], 1], tf.float64)], 1)
+        none, longest = self._num_tokens, self._longest
 
         def step(
-            number: tf.Tensor, first: tf.Tensor, window: tf.Tensor, chosen: tf.TensorArray
+            number: tf.Tensor, places: tf.Tensor, nodes: tf.Tensor, found: tf.TensorArray
         ) -> tuple[Any, ...]:
-            """Extend paths; `window` has the sums up to the last M characters of each word."""
-            count = counts[number]
-            sums = window[:count] + scores[first : first + count]
-            best = tf.reduce_max(sums, 1, keepdims=True)
-            chosen = chosen.write(number, tf.argmax(sums, 1, tf.int32))
-            return number + 1, first + count, tf.concat([window[:count, 1:], best], 1), chosen
+            """Add a character to the beginnings of pieces, `nodes` of the trie from `places`."""
+            ends = places + tf.cast(number, tf.int64)
+            nodes = self._trie.lookup(nodes * NUM_CODES + tf.gather(codes, ends))
+            kept = places_of(nodes >= 0)
+            places, nodes, ends = (tf.gather(values, kept) for values in (places, nodes, ends))
+            key = ends * longest + tf.cast(number, tf.int64)
+            found = found.write(number, key * (none + 1) + tf.minimum(nodes, none))
+            return number + 1, places, nodes, found
 
-        array = tf.TensorArray(tf.int32, tf.size(counts), infer_shape=False, element_shape=[None])
-        *_, chosen = tf.while_loop(
-            lambda number, *_: number < tf.size(counts),
+        places = tf.range(tf.size(codes, tf.int64))
+        number, *_, array = tf.while_loop(
+            lambda number, places, *_: (number == 0) | (tf.size(places) > 0),
             step,
-            [0, 0, begin, array],
-            shape_invariants=[
-                tf.TensorShape([]),
-                tf.TensorShape([]),
-                tf.TensorShape([None, None]),
-                None,
-            ],
+            [0, places, tf.fill([tf.size(codes)], tf.constant(none, tf.int64)), _array(tf.int64)],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None])] + [None],
         )
-        return self._longest - chosen.concat()
+        found = array.concat()
+        keys, ids = found // (none + 1), tf.cast(found % (none + 1), tf.int32)
+        back = number - 1 - tf.cast(keys % longest, tf.int32)
+        places = tf.gather(packed, keys // longest) * number + back
+        pieces = tf.fill([tf.size(codes) * number], none)
+        pieces = tf.tensor_scatter_nd_update(pieces, places[:, tf.newaxis], ids)
+        return tf.reshape(pieces, [-1, number])
 
-    def _chosen(
-        self,
-        pieces: tf.Tensor,
-        sizes: tf.Tensor,
-        words: tf.Tensor,
-        within: tf.Tensor,
-        lengths: tf.Tensor,
-    ) -> tuple[tf.Tensor, ...]:
-        """Return the pieces on the best paths to the ends of words.
+    def _best_path(self, pieces: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Return the place in `pieces` of the last piece of the best path to each character.
 
         Args:
             pieces: Output of `_pieces`, int32 `(N, M)`.
-            sizes: Length of the last piece of the best path to the end of each character.
-            words: The word of each character.
-            within: The position of each character in its word.
-            lengths: Number of characters of each word, `(W,)`.
+            counts: Number of words that have a character at each position, in the order of N.
         """
-        size = tf.size(sizes)
-        places = tf.range(size)
-        # Each place points to the end of the piece before the one that ends there, or to `size`.
-        to = tf.where(within >= sizes, places - sizes, size)
-        is_end = within == tf.gather(lengths, words) - 1
-        marks = tf.pad(tf.cast(is_end, tf.int32), [[0, 1]])
-        to = tf.pad(to, [[0, 1]], constant_values=size)
+        longer = tf.fill([tf.shape(pieces)[1] - 1], tf.constant(-np.inf, tf.float64))
+        unknown = tf.concat([longer, [self._unknown]], 0)
+        scores = tf.maximum(tf.gather(self._scores, pieces), unknown)
+        parts = tf.TensorArray(tf.float64, tf.size(counts), element_shape=[None, None])
+        parts = parts.split(scores, counts)
+        begin = tf.tile([tf.concat([longer, [0.0]], 0)], [counts[0], 1])
 
-        def step(steps: tf.Tensor, marks: tf.Tensor, to: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            reached = tf.scatter_nd(to[:, tf.newaxis], marks, tf.shape(marks))
-            return steps * 2, tf.minimum(marks + reached, 1), tf.gather(to, to)
+        def step(number: tf.Tensor, window: tf.Tensor, chosen: tf.TensorArray) -> tuple[Any, ...]:
+            """Extend paths; `window` has the sums up to the last M characters of each word."""
+            part = parts.read(number)
+            window = window[: tf.shape(part)[0]]
+            sums = window + part
+            best = tf.reduce_max(sums, 1, keepdims=True)
+            chosen = chosen.write(number, tf.argmax(sums, 1, tf.int32))
+            return number + 1, tf.concat([window[:, 1:], best], 1), chosen
 
-        most = tf.reduce_max(lengths)
-        _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
-        ends = tf.where(marks[:-1] > 0)[:, 0]
-        sizes = tf.gather(sizes, ends)
-        ids = tf.gather_nd(pieces, tf.stack([tf.cast(ends, tf.int32), self._longest - sizes], 1))
-        starts = tf.cast(ends, tf.int32) - sizes + 1
-        is_unknown = (ids > self._num_tokens) | (ids == self._unk_id)
-        kept = ~(is_unknown & previous(is_unknown, False) & (tf.gather(within, starts) > 0))
-        ids = tf.boolean_mask(tf.where(is_unknown, self._unk_id, ids), kept)
-        starts = tf.boolean_mask(starts, kept)
-        return ids, starts, tf.math.bincount(tf.gather(words, starts), minlength=tf.size(lengths))
+        *_, chosen = tf.while_loop(
+            lambda number, *_: number < tf.size(counts),
+            step,
+            [0, begin, _array(tf.int32)],
+            shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, None]), None],
+        )
+        return chosen.concat()
+
+
+def _reached(to: tf.Tensor, starts: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
+    """Return whether each place is reached from some places, bool `(N,)`.
+
+    Args:
+        to: The place to which each place points, int32 `(N,)`, or N.
+        starts: The places that are reached at first, int32 `(U,)`.
+        most: Largest number of steps from one of them.
+    """
+    size = tf.size(to)
+    to = tf.concat([to, [size]], 0)
+    marks = tf.scatter_nd(starts[:, tf.newaxis], tf.ones_like(starts), tf.shape(to))
+
+    def step(steps: tf.Tensor, marks: tf.Tensor, to: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        reached = tf.scatter_nd(to[:, tf.newaxis], marks, tf.shape(marks))
+        return steps * 2, tf.minimum(marks + reached, 1), tf.gather(to, to)
+
+    _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
+    return marks[:-1] > 0
+
+
+def _array(dtype: tf.DType) -> tf.TensorArray:
+    return tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=[None])
+
+
+def _table(keys: Sequence[str] | np.ndarray, values: np.ndarray) -> tf.lookup.StaticHashTable:
+    pairs = tf.lookup.KeyValueTensorInitializer(keys, values)
+    return tf.lookup.StaticHashTable(pairs, default_value=_NO_ID)
 
 
 def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -93,23 +93,30 @@ def test_the_written_file_defines_the_same_tokenizer(tokenizer, tmp_path):
 def test_the_best_pieces_are_those_of_the_example_of_tokenizers():
     tokens = ["<unk>", "a", "b", "c", "d", "cd", "ab", "abc", "abcd"]
     unigram = Unigram(tokens, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0], 0)
-    ids, starts, counts = unigram(tf.constant([*map(ord, "abcdacdxx")]), tf.constant([9]))
+    ids, words, starts = unigram(tf.constant(["abcdacdxx"]))
     assert [tokens[number] for number in ids.numpy()] == ["abcd", "a", "cd", "<unk>"]
     assert starts.numpy().tolist() == [0, 4, 5, 7]
-    assert counts.numpy().tolist() == [4]
+    assert words.numpy().tolist() == [0] * 4
 
 
 def test_of_equal_scores_the_longer_last_piece_wins():
     unigram = Unigram(["<unk>", "-", "--"], [0.0, -1.0, -2.0], 0)
-    ids, _, counts = unigram(tf.constant([ord("-")] * 6), tf.constant([3, 1, 2]))
+    ids, words, _ = unigram(tf.constant(["---", "-", "--"]))
     assert ids.numpy().tolist() == [1, 2, 1, 2]
-    assert counts.numpy().tolist() == [2, 1, 1]
+    assert words.numpy().tolist() == [0, 0, 1, 2]
+
+
+def test_a_piece_that_is_better_as_several_pieces_is_not_one_word():
+    unigram = Unigram(["<unk>", "▁", "a", "▁a", "▁aa"], [0.0, -1.0, -1.0, -3.0, -2.0], 0)
+    ids, words, starts = unigram(tf.constant(["▁a", "▁aa", "▁a", "b"]))
+    assert ids.numpy().tolist() == [1, 2, 4, 1, 2, 0]
+    assert words.numpy().tolist() == [0, 0, 1, 2, 2, 3]
+    assert starts.numpy().tolist() == [0, 1, 0, 0, 1, 0]
 
 
 def test_no_words_have_no_pieces():
     unigram = Unigram(["<unk>", "a"], [0.0, -1.0], 0)
-    empty = tf.constant([], tf.int32)
-    assert [values.shape for values in unigram(empty, empty)] == [(0,)] * 3
+    assert [values.shape for values in unigram(tf.constant([], tf.string))] == [(0,)] * 3
 
 
 @pytest.mark.parametrize(
