@@ -85,7 +85,8 @@ class Unigram(tf.Module):
 
     def _single(self, tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the words that start as those of a text do and are one piece, and its id."""
-        found = [np.array([], str)], [np.array([], np.int32)]
+        # A table must not be empty. No word is.
+        found = [np.array([""])], [np.array([_NO_ID], np.int32)]
         starts = [token for token in tokens if token.startswith(_WORD_START)]
         for start in range(0, len(starts), _CHUNK):
             words = np.array(starts[start : start + _CHUNK])
