@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
         "--vocab",
         type=pathlib.Path,
         default=data / "vocab/bert-base-uncased-vocab.txt",
-        help="a vocab.txt, or a tokenizer.json of byte-level BPE",
+        help="a vocab.txt, or a tokenizer.json of byte-level BPE or Unigram",
     )
     parser.add_argument("--tokens", type=int, help="tokens per line; shorter lines are skipped")
     parser.add_argument("--cased", action="store_true", help="the vocabulary is cased")
@@ -113,8 +113,8 @@ def _theirs(options: argparse.Namespace, batches: Batches) -> Callable[[], int]:
 
 def _ours(options: argparse.Namespace, batches: Batches, compat: str) -> Callable[[], int]:
     vocab = Vocab.from_file(options.vocab)
-    is_bpe = vocab.kind == "bpe"
-    tokenizer = Tokenizer(vocab) if is_bpe else Tokenizer(vocab, not options.cased, compat)
+    own = {"lowercase": not options.cased, "compat": compat} if vocab.kind == "wordpiece" else {}
+    tokenizer = Tokenizer(vocab, **own)
     signature = [tf.TensorSpec([None], tf.string)]
     tokenize = tf.function(tokenizer.tokenize, input_signature=signature)
 
