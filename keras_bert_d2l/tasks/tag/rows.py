@@ -90,11 +90,7 @@ def split_texts(
     tokens, starts, ends = (
         pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
     )
-    is_first = ~tokenizer.vocab.continues[tokens] | into_tokens
-    if tokenizer.vocab.kind == "unigram":  # an unknown character follows a piece with the space
-        is_first[1:] &= (
-            into_tokens | (tokens[1:] != tokenizer.vocab.unk_id) | (starts[1:] > ends[:-1])
-        )
+    is_first = ~continue_words(tokens, starts, ends, tokenizer.vocab).numpy() | into_tokens
     is_first[splits[:-1][splits[:-1] < splits[1:]]] = True  # a text starts with a word
     words, firsts = [], []
     for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
@@ -106,6 +102,15 @@ def split_texts(
         words.append(list(itertools.compress(of_text, is_word)))
         firsts.append(first[is_word])
     return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
+
+
+def continue_words(tokens: Tensor, starts: Tensor, ends: Tensor, vocab: Vocab) -> tf.Tensor:
+    """Return whether each token continues the word of the token before it, bool `(tokens,)`."""
+    found = tf.gather(vocab.continues, tokens)
+    if vocab.kind != "unigram":
+        return found
+    # An unknown character follows a piece with the space.
+    return found | ((tokens == vocab.unk_id) & (starts <= tf.roll(ends, 1, axis=0)))
 
 
 def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import Answer, ServedModel, TextOptions
 from keras_bert_d2l.serving.signatures.texts import Characters, TextSignatures
+from keras_bert_d2l.tasks.tag.rows import continue_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -28,7 +29,6 @@ class TaggerSignatures(TextSignatures):
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._labels = np.array(run.model.labels, object)
-        self._is_continued = tokenizer.vocab.continues
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the words of texts and their labels.
@@ -79,10 +79,7 @@ class TaggerSignatures(TextSignatures):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the positions of the first and last token of each word, ragged `(B, None)`."""
         places = tf.ragged.range(tokens.row_lengths())
-        is_continued = tf.gather(self._is_continued, tokens.values)
-        if self.vocab.kind == "unigram":  # an unknown character follows a piece with the space
-            is_beside = starts.values <= tf.roll(ends.values, 1, axis=0)
-            is_continued |= (tokens.values == self.vocab.unk_id) & is_beside
+        is_continued = continue_words(tokens.values, starts.values, ends.values, self.vocab)
         is_continued &= places.values > 0
         is_last = tf.roll(~is_continued, -1, axis=0)  # the next token starts a word or a text
         first = tf.ragged.boolean_mask(places, places.with_values(~is_continued))

@@ -15,13 +15,7 @@ from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode, rows_of_values
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import (
-    Characters,
-    CodeTable,
-    following,
-    places_of,
-    previous,
-)
+from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, places_of, previous
 from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
 from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -181,7 +175,7 @@ class UnigramSplitter(tf.Module):
         words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
         ids, owners, offsets = self._unigram(words)
         starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
-        ends = following(starts, tf.size(begins)) - 1
+        ends = characters.following(starts, tf.size(begins)) - 1
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
         return _Tokens(ids, *places, tf.gather(text.rows, starts))
 
