@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.progress import parts, stage
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens
+from keras_bert_d2l.text.tokenizer.framing import frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import Tensor
@@ -86,7 +86,7 @@ class TextRows:
         """Return the rows of some texts, the first of which has the index `first`."""
         ids = [self.tokenizer.tokenize(texts) for texts in sides]
         vocab = self.tokenizer.vocab
-        num_added = ADDED_TO_ONE if len(ids) == 1 else vocab.added_to_pair
+        num_added = vocab.num_added(len(ids))
         lengths = sum(texts.row_lengths().numpy() for texts in ids) + num_added
         num_truncated = int((lengths > self.max_len).sum())
         if num_truncated and not self.truncate:

@@ -71,7 +71,6 @@ class Vocab:
         mask_id: Id of the token that replaces masked tokens.
         num_separators: Number of separators between the two texts of a pair: 1, or 2 as in RoBERTa
             and MPNet.
-        added_to_pair: Number of special tokens in the row of a pair.
         has_segments: Whether the second text of a pair is in segment 1; not in XLM-R and RoBERTa.
         continues: Whether each token continues a word, bool `(V,)`. Special tokens do not.
         file_name: Name of the file that holds the vocabulary: `vocab.txt` or `tokenizer.json`.
@@ -121,8 +120,10 @@ class Vocab:
         self.file_name = VOCAB_FILE if definition is None else JSON_FILE
         self.special_ids = tuple(self._ids[token] for token in self.special_tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
-        self.added_to_pair = 2 + self.num_separators
-        self.fingerprint = hashlib.sha256(self.to_text().encode("utf-8")).hexdigest()
+
+    def num_added(self, num_texts: int) -> int:
+        """Return the number of special tokens in a row of one text, or of the 2 texts of a pair."""
+        return 2 + (self.num_separators if num_texts > 1 else 0)
 
     def as_text(self, number: int) -> str:
         """Return a token without the mark of its place in a word, such as `##`."""
@@ -220,6 +221,11 @@ class Vocab:
             return "".join(f"{token}\n" for token in self.tokens)
         fields = definitions.to_json(self.tokens, self.definition)
         return json.dumps(fields, ensure_ascii=False) + "\n"
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the text that `to_file` writes, 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_text().encode("utf-8")).hexdigest()
 
     @functools.cached_property
     def continues(self) -> np.ndarray:

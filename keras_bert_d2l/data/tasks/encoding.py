@@ -40,7 +40,7 @@ def encoded_texts(
         return (*unpadded(batch), full_lengths)
 
     tokens, lengths, seconds, full_lengths = in_parts(in_part, len(examples), TEXTS_TOGETHER)
-    full_lengths += vocab.added_to_pair if len(sides) == 2 else framing.ADDED_TO_ONE
+    full_lengths += vocab.num_added(len(sides))
     return {
         "label_names": names,
         "tokens": tokens,

@@ -188,7 +188,7 @@ class TextBatches:
         text, text_b = checked_pairs(text, text_b)
         pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
         batch = frame_tokens(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
-        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + self.vocab.added_to_pair
+        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + self.vocab.num_added(2)
         return self.trim(batch), num_tokens > self.max_len
 
 

@@ -102,7 +102,7 @@ class QuestionAnswerer(TaskModel):
         texts = as_tensors(x)
         check_examples(texts, y)
         lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
-        check_questions(lengths.numpy(), *self.window_sizes, self.tokenizer.vocab.added_to_pair)
+        check_questions(lengths.numpy(), *self.window_sizes, self.tokenizer.vocab.num_added(2))
         return texts
 
     def text_batch(self, texts: Texts) -> Batch:

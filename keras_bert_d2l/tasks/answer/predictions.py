@@ -152,7 +152,7 @@ def answer(
         texts *= len(asked)
     _check_texts(asked, texts)
     max_len, overlap = _window_sizes(model, max_len, overlap)
-    num_added = tokenizer.vocab.added_to_pair
+    num_added = tokenizer.vocab.num_added(2)
     check_questions(_num_tokens(tokenizer, asked), max_len, overlap, num_added)
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
@@ -233,7 +233,7 @@ def fitting_questions(
     """
     max_len, overlap = _window_sizes(model, max_len, overlap)
     tokenizer = tokenizer_of(model)
-    most = longest_question(max_len, overlap, tokenizer.vocab.added_to_pair)
+    most = longest_question(max_len, overlap, tokenizer.vocab.num_added(2))
     return _num_tokens(tokenizer, questions) <= most
 
 

@@ -49,7 +49,7 @@ def encoded_questions(
     tokens, lengths, seconds, spans, owners = in_parts(in_part, len(fitting), _QUESTIONS_TOGETHER)
     num_rows = np.bincount(owners, minlength=len(examples))
     # The rows of one context overlap, and each repeats the question.
-    added = tokenizer.vocab.added_to_pair
+    added = tokenizer.vocab.num_added(2)
     alone = lengths - question_lengths[owners] - added - overlap
     full_lengths = np.bincount(owners, alone, len(examples)).astype(np.int32)
     full_lengths += (num_rows > 0) * (question_lengths + added + overlap)
@@ -81,7 +81,7 @@ def _question_lengths(
         len(examples),
         TEXTS_TOGETHER,
     )
-    fitting = np.flatnonzero(max_len - tokenizer.vocab.added_to_pair - lengths > overlap)
+    fitting = np.flatnonzero(max_len - tokenizer.vocab.num_added(2) - lengths > overlap)
     if not len(fitting):
         raise ValueError(
             f"A question must leave more than overlap={overlap} tokens of max_len={max_len} for "

@@ -101,7 +101,7 @@ class AnswererSignatures(TextSignatures):
     def _windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         """Return the trimmed `Tokenizer.windows` and a mask of the truncated questions."""
         pieces = self.batches.pieces(question)
-        most = longest_question(self._max_len, self._overlap, self.vocab.added_to_pair)
+        most = longest_question(self._max_len, self._overlap, self.vocab.num_added(2))
         truncated = pieces[0].row_lengths() > most
         tokens, starts, ends = (piece[:, :most] for piece in pieces)
         windows = sliding_windows(

@@ -86,11 +86,11 @@ def sliding_windows(
     questions: Pieces, contexts: Pieces, *, vocab: Vocab, max_len: int, overlap: int
 ) -> dict[str, tf.Tensor]:
     """Return the rows of `Tokenizer.windows` for texts that are already split into pieces."""
-    check_integer("max_len", max_len, vocab.added_to_pair + 2)
+    check_integer("max_len", max_len, vocab.num_added(2) + 2)
     check_integer("overlap", overlap, 0)
     question_lengths = questions[0].row_lengths()
     context_lengths = contexts[0].row_lengths()
-    room = tf.constant(max_len - vocab.added_to_pair, tf.int64) - question_lengths
+    room = tf.constant(max_len - vocab.num_added(2), tf.int64) - question_lengths
     message = (
         f"A question leaves no more than overlap={overlap} tokens of max_len={max_len} for its "
         "context. Increase `max_len`, decrease `overlap`, or shorten the question."
@@ -195,7 +195,7 @@ def truncate(
         return tokens_a if max_len is None else tokens_a[:, : max_len - ADDED_TO_ONE], None
     if max_len is None:
         return tokens_a, tokens_b
-    room = tf.constant(max_len - vocab.added_to_pair, tf.int64)
+    room = tf.constant(max_len - vocab.num_added(2), tf.int64)
     lengths_a, lengths_b = tokens_a.row_lengths(), tokens_b.row_lengths()
     if truncation == "longest_first":
         kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
@@ -212,7 +212,7 @@ def check_max_len(max_len: int | None, num_texts: int, vocab: Vocab) -> int | No
     """
     if max_len is None:
         return None
-    num_added = ADDED_TO_ONE if num_texts == 1 else vocab.added_to_pair
+    num_added = vocab.num_added(num_texts)
     reason = f" ({num_added} special tokens and one token of each text), or None"
     check_integer("max_len", max_len, num_added + num_texts, reason)
     return int(max_len)
