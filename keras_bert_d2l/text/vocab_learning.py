@@ -97,7 +97,8 @@ def extend_vocab(
 
     Raises:
         ImportError: If tensorflow-text is not installed or does not match TensorFlow.
-        ValueError: If `size` is smaller than the vocabulary, or a document is not a list.
+        ValueError: If the vocabulary is not one of WordPiece, `size` is smaller than it, or a
+            document is not a list.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -107,6 +108,11 @@ def extend_vocab(
         True
     """
     check_type("vocab", vocab, Vocab)
+    if vocab.kind != "wordpiece":
+        raise ValueError(
+            f"`vocab` must be a vocabulary of WordPiece. Received: one of the kind {vocab.kind!r}. "
+            "Learn new tokens with the tool that learned the others, and use `add_tokens`."
+        )
     check_integer("size", size, len(vocab), ", the size of the vocabulary")
     check_bool("lowercase", lowercase)
     counts = _count_words(corpus, vocab.special_tokens, lowercase)

@@ -20,6 +20,7 @@ from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from tests.checkpoints import small
+from tests.family import bert_of
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab(["play", *SPECIALS, "##ing", "##s", "the", "cat", "-", "##er"])
@@ -96,6 +97,15 @@ def test_new_tokens_that_are_never_produced_cause_a_warning():
     pieces = VOCAB[["cat", "-", "play"]]
     embedding = array(larger, EMBEDDING)
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_the_mark_of_wordpiece_in_a_token_of_another_tokenizer_causes_a_warning():
+    with pytest.warns(UserWarning, match="tokens ##ing are found only where a text contains ##"):
+        larger = add_tokens(bert_of("roberta"), ["##ing", "dog"])
+    ids = larger.tokenizer.vocab[["##ing", "dog"]]
+    assert larger.tokenizer.tokenize(["##ingdog"]).to_list() == [ids]
 
 
 def test_tokens_that_cannot_be_added_or_dropped_are_rejected():

@@ -12,6 +12,7 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.text.vocab_learning import extend_vocab, learn_vocab
+from tests.family import unigram
 
 OLD = [["the cat sat on the mat", "the cats sat"] * 5]
 NEW = [["the neuron fires", "the neurons fire", "a neuronal network fires", "the cat"] * 5]
@@ -125,6 +126,8 @@ def test_invalid_arguments_are_rejected(vocab):
         extend_vocab("vocab.txt", NEW, 100)
     with pytest.raises(ValueError, match=f"at least {len(vocab)}"):
         extend_vocab(vocab, NEW, 5)
+    with pytest.raises(ValueError, match="must be a vocabulary of WordPiece.*'unigram'"):
+        extend_vocab(unigram(), NEW, 100)
 
 
 @pytest.mark.parametrize(
