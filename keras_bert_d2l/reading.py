@@ -16,8 +16,9 @@ from typing import Any
 from keras_bert_d2l.types import PathLike
 
 # Largest files that are read as a whole, in bytes. A configuration of 50,000 labels has 5 MB, a
-# SHA256SUMS of 100,000 files 10 MB, and a vocabulary of a million tokens 10 MB.
-MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**25
+# SHA256SUMS of 100,000 files 10 MB, a vocab.txt of a million tokens 10 MB,
+# and a tokenizer.json of 260,000 tokens with merges 33 MB.
+MOST_BYTES, MOST_VOCAB_BYTES = 2**24, 2**26
 _RESTORE = "Restore it from a copy."
 
 _Errors = tuple[type[Exception], ...]
@@ -95,8 +96,8 @@ def check_size(path: PathLike, most_bytes: int) -> None:
     size = os.stat(path).st_size
     if size > most_bytes:
         raise ValueError(
-            f"{os.fspath(path)!r} is damaged: it has {size:,} bytes, more than {most_bytes:,}. "
-            f"{_RESTORE}"
+            f"{os.fspath(path)!r} is larger than {most_bytes:,} bytes: it has {size:,}. Check that "
+            f"it is the right file. {_RESTORE}"
         )
 
 

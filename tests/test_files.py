@@ -300,7 +300,7 @@ def test_checksums_that_cannot_be_trusted_are_rejected(tmp_path):
         with pytest.raises(ValueError, match="Line 1 of .*SHA256SUMS' is damaged"):
             verify_checksums(tmp_path)
     os.truncate(sums, 2**40)  # sparse
-    with pytest.raises(ValueError, match="is damaged: it has 1,099,511,627,776 bytes"):
+    with pytest.raises(ValueError, match="is larger than .* it has 1,099,511,627,776"):
         verify_checksums(tmp_path)
     sums.unlink()
     os.mkfifo(sums)
@@ -320,7 +320,7 @@ def test_a_json_file_with_too_many_levels_is_named(tmp_path):
 def test_a_file_that_is_too_large_is_not_read(tmp_path):
     with open(tmp_path / "config.json", "wb") as file:
         file.truncate(MOST_BYTES + 1)  # a sparse file of zeros
-    with pytest.raises(ValueError, match=r"config\.json' is damaged: it has 16,777,217 bytes"):
+    with pytest.raises(ValueError, match=r"config\.json' is larger than 16,777,216 bytes"):
         read_small_text(tmp_path / "config.json")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, cast
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats import kerashub, tensorflow_hub
+from keras_bert_d2l.checkpoints.formats import kerashub, native, tensorflow_hub
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     describe_task,
@@ -156,7 +156,9 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
     if kerashub.recognizes(folder, JSON_FILE):
         vocab, options = kerashub.read_tokenizer(folder)
-    elif any(os.path.lexists(folder / file) for file in _OF_TOKENIZERS):
+    elif not native.recognizes(folder) and any(
+        os.path.lexists(folder / file) for file in _OF_TOKENIZERS
+    ):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     elif tensorflow_hub.recognizes(folder):
         vocab, options = tensorflow_hub.read_tokenizer(folder)

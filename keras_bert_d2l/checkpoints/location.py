@@ -47,6 +47,7 @@ _WEIGHTS = (  # only the first group that the model has is downloaded
     ("model.weights.h5", "model.weights.json", "model_*.weights.h5", "task.weights.h5"),
 )
 _TOKENIZER = (
+    "config.json",  # names the ids of a SentencePiece model
     *("vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
     *("sentencepiece.bpe.model", "spiece.model"),
@@ -56,7 +57,7 @@ _TOKENIZER = (
 _TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sentence-transformers
 # The other files that the loader reads. The formats of other frameworks stay on the Hub.
 _FILES = (
-    *("config.json", "task.json", "preprocessor.json", *_TOKENIZER),
+    *("task.json", "preprocessor.json", *_TOKENIZER),
     "config_sentence_transformers.json",
     *("*_Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
 )

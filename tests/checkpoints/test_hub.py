@@ -93,6 +93,14 @@ def test_a_tokenizer_is_loaded_by_its_id_without_the_weights(local_hub, tmp_path
     assert local_hub.downloaded() == TOKENIZER_FILES
 
 
+def test_a_model_of_sentencepiece_is_loaded_by_its_id_with_its_config(local_hub, tmp_path):
+    model = pathlib.Path(__file__).parents[1] / "text/tokenizer/unigram/spiece.model"
+    (tmp_path / "spiece.model").write_bytes(model.read_bytes())
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    local_hub.add(NAME, tmp_path)
+    assert kb.load_tokenizer(NAME).vocab.kind == "unigram"
+
+
 def test_a_preset_of_kerashub_is_loaded_by_its_name_with_hf(local_hub, tmp_path):
     with zipfile.ZipFile(PRESETS / "classifier_linear.zip") as archive:
         archive.extractall(tmp_path)
@@ -101,9 +109,10 @@ def test_a_preset_of_kerashub_is_loaded_by_its_name_with_hf(local_hub, tmp_path)
     local_hub.add(NAME, tmp_path)
     assert kb.load_tokenizer(f"hf://{NAME}").options["strip_accents"]
     tokenizer = {"tokenizer.json", "assets/tokenizer/vocabulary.txt", "metadata.json"}
+    tokenizer.add("config.json")
     assert local_hub.downloaded() == tokenizer
     assert isinstance(kb.load_pretrained(f"hf://{NAME}@main").model, kb.SequenceClassifier)
-    configs = {"config.json", "task.json", "preprocessor.json"}
+    configs = {"task.json", "preprocessor.json"}
     assert local_hub.downloaded() == {*tokenizer, *configs, "model.weights.h5", "task.weights.h5"}
     assert find_checkpoint(NAME) == find_checkpoint(f"hf://{NAME}")
 

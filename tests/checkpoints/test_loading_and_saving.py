@@ -98,6 +98,13 @@ def test_options_of_a_tokenizer_are_restored_or_refused(options, models, tmp_pat
         assert found == {**tokenizer.options, **({"compat": "google"} if lost else {})}
 
 
+def test_a_tokenizer_json_of_another_program_is_not_read(models, tmp_path):
+    tokenizer = Tokenizer(VOCAB, lowercase=False)
+    save_pretrained(models["native"], tmp_path / "bert", tokenizer=tokenizer)
+    (tmp_path / "bert" / "tokenizer.json").write_text('{"model": {"type": "WordLevel"}}')
+    assert load_tokenizer(tmp_path / "bert").options == tokenizer.options
+
+
 def test_a_tokenizer_does_not_replace_a_model(checkpoint):
     with pytest.raises(FileExistsError, match="not part of a tokenizer"):
         save_tokenizer(Tokenizer(VOCAB), checkpoint)

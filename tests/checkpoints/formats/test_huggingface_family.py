@@ -342,6 +342,12 @@ def test_a_model_of_sentencepiece_is_enough_to_load_a_tokenizer(sentencepiece_fo
     assert vocab.special_tokens[2:] == ("[CLS]", "[SEP]", "[MASK]")
 
 
+def test_a_model_of_sentencepiece_needs_the_type_of_its_model(sentencepiece_folder):
+    (sentencepiece_folder / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"has a spiece\.model, but no config\.json"):
+        kb.load_tokenizer(sentencepiece_folder)
+
+
 @pytest.mark.parametrize("name", ["added_tokens_decoder", "additional_special_tokens"])
 def test_damaged_added_tokens_of_other_tokenizers_are_named(name, sentencepiece_folder):
     (sentencepiece_folder / "tokenizer_config.json").write_text(json.dumps({name: 3}))

@@ -13,6 +13,7 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     OPTIONS_FILE,
     fields_of,
@@ -21,6 +22,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import (
     INVALID_TOKENS,
+    SENTENCEPIECE_FILES,
     SPECIAL_TOKENS,
     SPECIALS_FILE,
     added_tokens,
@@ -98,7 +100,9 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
             vocab, found, unsupported = _read_json(path / JSON_FILE, fields)
             options = {**found, **options}
         else:
-            return None, {}, ""
+            files = [file for file in SENTENCEPIECE_FILES if has_file(path / file)]
+            lacks = f"but no {CONFIG_FILE} or {OPTIONS_FILE} with its `model_type`"
+            return None, {}, f"a {files[0]}, {lacks}" if files else ""
     except SpecialTokensError:
         return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
     own: list[str] = []
