@@ -199,10 +199,10 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 
     The result is computed in float32 and has the dtype of `x`.
     """
-    first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
     cos, sin = ops.cos(angles)[:, :, None], ops.sin(angles)[:, :, None]
-    pairs = [first * cos - second * sin, second * cos + first * sin]
-    return ops.cast(ops.concatenate(pairs, axis=-1), x.dtype)
+    cos, sin = ops.concatenate([cos, cos], axis=-1), ops.concatenate([-sin, sin], axis=-1)
+    swapped = ops.roll(x, x.shape[-1] // 2, axis=-1)  # the halves of each head, (B, T, N, H)
+    return ops.cast(ops.cast(x, "float32") * cos + ops.cast(swapped, "float32") * sin, x.dtype)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

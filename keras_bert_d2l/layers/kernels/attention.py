@@ -91,7 +91,9 @@ def dot_product_attention(
     Returns: The output `(B, N, Q, H)` and the attention weights `(B, N, Q, K)`, before dropout.
     """
     q = q * (1 / math.sqrt(q.shape[-1]))  # (B, N, Q, H); cheaper than scaling the scores
-    scores = ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))  # (B, N, Q, K)
+    rank = len(k.shape)
+    k = ops.transpose(k, (*range(rank - 2), rank - 1, rank - 2))  # (B, N, H, K)
+    scores = ops.matmul(q, k)  # (B, N, Q, K)
     scores = scores if bias is None else scores + bias
     weights = masked_softmax(scores, mask)  # (B, N, Q, K)
     output = ops.matmul(dropout(weights) if dropout else weights, v)  # (B, N, Q, H)

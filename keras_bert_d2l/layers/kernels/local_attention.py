@@ -1,6 +1,6 @@
 """Attention to nearby tokens, in blocks: its time grows with the window instead of the row.
 
-B batch, T tokens, N heads, H width of a head, W half of the window, C chunks of W tokens.
+B batch, T tokens, N heads, H width of a head, W half of the window, C blocks of Q = 2 W tokens.
 """
 
 from collections.abc import Callable
@@ -45,8 +45,8 @@ def local_attention(
 ) -> Tensor:
     """Compute scaled dot-product attention in which each query sees the keys of its window.
 
-    Every chunk of W queries attends to its own and the two neighboring chunks of keys. A mask
-    excludes the keys in them that are outside the window.
+    Every block of Q queries attends to the 2 Q keys from W before its first query to W after its
+    last one. A mask excludes the keys in them that are outside the window of a query.
 
     Source: Beltagy et al. 2020 (Longformer), section 3.1; Warner et al. 2024 (ModernBERT).
 
@@ -61,29 +61,31 @@ def local_attention(
     Returns: The output, `(B, T, N, H)`.
     """
     (B, T, N, H), W = ops.shape(q), window // 2
-    C = -(-T // W)
+    Q = 2 * W  # queries per block
+    C = -(-T // Q)
+    is_padded = not isinstance(T, int) or T % Q > 0
 
-    def padded(x: Tensor, before: int, after: Tensor) -> Tensor:
-        return ops.pad(x, ((0, 0), (before, after), *[(0, 0)] * (len(x.shape) - 2)))
+    def padded(x: Tensor) -> Tensor:
+        x = transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+        return ops.pad(x, ((0, 0), (0, 0), (0, C * Q - T), (0, 0))) if is_padded else x
 
-    def chunks(x: Tensor) -> Tensor:
-        x = ops.reshape(padded(x, 0, C * W - T), (B * C, W, N, H))
-        return transpose(x, (0, 2, 1, 3))  # (B C, N, W, H)
+    def blocks(x: Tensor) -> Tensor:
+        return ops.reshape(x, (B, N, C, Q, H))
 
-    def with_neighbors(x: Tensor) -> Tensor:
-        rows, _, *axes = ops.shape(x)
-        x = ops.reshape(padded(x, W, C * W - T + W), (rows, C + 2, W, *axes))
-        return ops.concatenate([x[:, :-2], x[:, 1:-1], x[:, 2:]], axis=2)  # (B or 1, C, 3 W, ...)
+    def spans(x: Tensor) -> Tensor:
+        # Rolled tokens reach around the ends, where the mask excludes them. TensorFlow's gradients
+        # of slices take several times as long.
+        x = padded(x)
+        halves = [blocks(ops.roll(x, shift, axis=2)) for shift in (W, -W)]
+        return ops.concatenate(halves, axis=3)  # (B, N, C, 2 Q, H)
 
-    def neighboring(x: Tensor) -> Tensor:
-        x = ops.reshape(with_neighbors(x), (B * C, 3 * W, N, H))
-        return transpose(x, (0, 2, 1, 3))  # (B C, N, 3 W, H)
-
-    is_key = with_neighbors(ops.ones((1, T), "bool") if mask is None else mask[:, 0])
-    is_key = ops.broadcast_to(is_key, (B, C, 3 * W))
-    in_window = np.abs(np.arange(W)[:, None] + W - np.arange(3 * W)) <= W  # (W, 3 W)
-    is_seen = ops.reshape(is_key, (B * C, 1, 1, 3 * W)) & in_window  # (B C, 1, W, 3 W)
-    q, k, v = chunks(q), neighboring(k), neighboring(v)
-    output, _ = dot_product_attention(q, k, v, is_seen, dropout)  # (B C, N, W, H)
-    output = ops.reshape(transpose(output, (0, 2, 1, 3)), (B, C * W, N, H))
-    return output[:, :T]
+    is_key = ops.ones((1, T), "bool") if mask is None else mask[:, 0]
+    is_key = ops.pad(is_key, ((0, 0), (W, C * Q - T + W)))
+    halves = [ops.reshape(x, (-1, C, Q)) for x in (is_key[:, :-Q], is_key[:, Q:])]
+    is_key = ops.concatenate(halves, axis=2)  # (B or 1, C, 2 Q)
+    in_window = np.abs(np.arange(Q)[:, None] + W - np.arange(2 * Q)) <= W  # (Q, 2 Q)
+    is_seen = is_key[:, None, :, None] & in_window  # (B or 1, 1, C, Q, 2 Q)
+    q, k, v = blocks(padded(q)), spans(k), spans(v)
+    output, _ = dot_product_attention(q, k, v, is_seen, dropout)  # (B, N, C, Q, H)
+    output = ops.reshape(output, (B, N, C * Q, H))
+    return transpose(output[:, :, :T] if is_padded else output, (0, 2, 1, 3))
