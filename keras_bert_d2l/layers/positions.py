@@ -94,10 +94,12 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
         def in_blocks() -> Tensor:
             return local_attention(q, k, v, window=self.window, mask=mask, dropout=dropout)
 
-        is_of_keys = mask is None or mask.shape[1] == 1
-        if return_weights or not (is_of_keys and self.queries is None and self.bias is None):
+        if return_weights or self.queries is not None or self.bias is not None:
             return complete()
-        if is_exported() and k.shape[1] is None:  # rows of a SavedModel have any length
+        is_of_keys = mask is None or mask.shape[1] == 1
+        if (
+            is_exported() and k.shape[1] is None and is_of_keys
+        ):  # rows of a SavedModel have any length
             is_long = is_worthwhile(self.window, num_keys)
             return ops.cond(is_long, in_blocks, lambda: complete()[0]), None
         return (in_blocks(), None) if is_worthwhile(self.window, k.shape[1]) else complete()

@@ -11,7 +11,7 @@ from keras import ops
 from keras_bert_d2l.layers.kernels.attention import dot_product_attention, transpose
 from keras_bert_d2l.types import Tensor
 
-_LEAST_CHUNKS = 8  # with fewer, computing all scores is faster
+_LEAST_BLOCKS = 4  # with fewer, computing all scores is faster
 
 
 def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
 
 def is_worthwhile(window: int, num_tokens: Tensor | None) -> Tensor:
     """Return whether `local_attention` is faster for rows of this length. `None`: unknown."""
-    return num_tokens is not None and num_tokens >= _LEAST_CHUNKS * (window // 2)
+    return num_tokens is not None and num_tokens >= _LEAST_BLOCKS * (window // 2 * 2)
 
 
 def local_attention(
@@ -55,7 +55,7 @@ def local_attention(
         k: Keys, `(B, T, N, H)`.
         v: Values, `(B, T, N, H)`.
         window: Width of the window, in tokens, at least 2.
-        mask: Keys to attend to, bool `(B, 1, T)`. `None`: all keys.
+        mask: Keys to attend to, bool `(B, 1, T)`, or `(B, T, T)` for a known T. `None`: all keys.
         dropout: Function to apply to the weights.
 
     Returns: The output, `(B, T, N, H)`.
@@ -73,19 +73,28 @@ def local_attention(
         return ops.reshape(x, (B, N, C, Q, H))
 
     def spans(x: Tensor) -> Tensor:
-        # Rolled tokens reach around the ends, where the mask excludes them. TensorFlow's gradients
-        # of slices take several times as long.
+        # Rolled tokens reach around the ends, where the mask excludes them. TensorFlow computes
+        # gradients of slices such as `x[:, W:]` on one core, which takes several times as long.
         x = padded(x)
         halves = [blocks(ops.roll(x, shift, axis=2)) for shift in (W, -W)]
         return ops.concatenate(halves, axis=3)  # (B, N, C, 2 Q, H)
 
-    is_key = ops.ones((1, T), "bool") if mask is None else mask[:, 0]
-    is_key = ops.pad(is_key, ((0, 0), (W, C * Q - T + W)))
-    halves = [ops.reshape(x, (-1, C, Q)) for x in (is_key[:, :-Q], is_key[:, Q:])]
-    is_key = ops.concatenate(halves, axis=2)  # (B or 1, C, 2 Q)
+    mask = ops.ones((1, 1, T), "bool") if mask is None else mask
     in_window = np.abs(np.arange(Q)[:, None] + W - np.arange(2 * Q)) <= W  # (Q, 2 Q)
-    is_seen = is_key[:, None, :, None] & in_window  # (B or 1, 1, C, Q, 2 Q)
+    is_seen = _mask_of_spans(mask, C, Q, C * Q - T) & in_window  # (B or 1, 1, C, Q, 2 Q)
     q, k, v = blocks(padded(q)), spans(k), spans(v)
     output, _ = dot_product_attention(q, k, v, is_seen, dropout)  # (B, N, C, Q, H)
     output = ops.reshape(output, (B, N, C * Q, H))
-    return transpose(output[:, :, :T] if is_padded else output, (0, 2, 1, 3))
+    output = ops.slice(output, (0, 0, 0, 0), (B, N, T, H)) if is_padded else output
+    return transpose(output, (0, 2, 1, 3))
+
+
+def _mask_of_spans(mask: Tensor, C: Tensor, Q: int, padding: Tensor) -> Tensor:
+    """Return the mask `(B, 1 or T, T)` of each block's span, `(B, 1, C, 1 or Q, 2 Q)`."""
+    of_queries = mask.shape[1] != 1
+    mask = ops.pad(mask, ((0, 0), (0, padding if of_queries else 0), (Q // 2, padding + Q // 2)))
+    if of_queries:
+        spans = [mask[:, q : q + Q, q : q + 2 * Q] for q in range(0, C * Q, Q)]
+        return ops.stack(spans, axis=1)[:, None]
+    halves = [ops.reshape(x, (-1, 1, C, 1, Q)) for x in (mask[:, 0, :-Q], mask[:, 0, Q:])]
+    return ops.concatenate(halves, axis=-1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bert_d2l.layers.kernels.attention import dot_product_attention
+from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, dot_product_attention
 from keras_bert_d2l.layers.kernels.local_attention import (
     is_worthwhile,
     local_attention,
@@ -32,6 +32,19 @@ def test_blocks_give_the_values_of_the_complete_scores(num_tokens: int, window: 
     output = ops.convert_to_numpy(local_attention(q, k, v, window=window, mask=is_token[:, None]))
     is_compared = is_token & np.any(ops.convert_to_numpy(mask), axis=-1)
     np.testing.assert_allclose(output[is_compared], expected[is_compared], atol=1e-6)
+
+
+def test_blocks_give_the_values_of_packed_rows() -> None:
+    random, shape = np.random.default_rng(0), (2, 13, 3, 4)
+    q, k, v = (random.normal(size=shape).astype("float32") for _ in "qkv")
+    example_ids = np.array([[1] * 6 + [2] * 7, [1] * 2 + [2] * 8 + [3] * 3])
+    packed = block_diagonal_mask(example_ids)
+    mask = window_mask(4, np.arange(13), 13) & packed
+    expected, _ = dot_product_attention(
+        *(ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v)), mask=mask[:, None]
+    )
+    output = local_attention(q, k, v, window=4, mask=packed)
+    np.testing.assert_allclose(output, ops.transpose(expected, (0, 2, 1, 3)), atol=1e-6)
 
 
 def test_blocks_are_used_for_long_rows_of_known_length() -> None:
