@@ -18,33 +18,25 @@ def test_a_window_has_as_many_keys_on_both_sides() -> None:
     assert mask.tolist() == [expected]
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("num_tokens", [2, 7, 16, 25])
 @pytest.mark.parametrize("window", [2, 7, 8, 64])
-def test_blocks_give_the_values_of_the_complete_scores(num_tokens: int, window: int) -> None:
+def test_blocks_give_the_values_of_the_complete_scores(
+    num_tokens: int, window: int, is_packed: bool
+) -> None:
     random, shape = np.random.default_rng(0), (2, num_tokens, 3, 4)
     q, k, v = (random.normal(size=shape).astype("float32") for _ in "qkv")
     is_token = np.arange(num_tokens) < np.array([[num_tokens], [max(1, num_tokens - 3)]])
-    mask = window_mask(window, np.arange(num_tokens), num_tokens) & is_token[:, None]
+    example_ids = 1 + np.arange(2 * num_tokens).reshape(2, -1) // 3
+    keys = is_token[:, None] & (block_diagonal_mask(example_ids) if is_packed else True)
+    mask = window_mask(window, np.arange(num_tokens), num_tokens) & keys
     expected, _ = dot_product_attention(
         *(ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v)), mask=mask[:, None]
     )
     expected = ops.convert_to_numpy(ops.transpose(expected, (0, 2, 1, 3)))
-    output = ops.convert_to_numpy(local_attention(q, k, v, window=window, mask=is_token[:, None]))
+    output = ops.convert_to_numpy(local_attention(q, k, v, window=window, mask=keys))
     is_compared = is_token & np.any(ops.convert_to_numpy(mask), axis=-1)
     np.testing.assert_allclose(output[is_compared], expected[is_compared], atol=1e-6)
-
-
-def test_blocks_give_the_values_of_packed_rows() -> None:
-    random, shape = np.random.default_rng(0), (2, 13, 3, 4)
-    q, k, v = (random.normal(size=shape).astype("float32") for _ in "qkv")
-    example_ids = np.array([[1] * 6 + [2] * 7, [1] * 2 + [2] * 8 + [3] * 3])
-    packed = block_diagonal_mask(example_ids)
-    mask = window_mask(4, np.arange(13), 13) & packed
-    expected, _ = dot_product_attention(
-        *(ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v)), mask=mask[:, None]
-    )
-    output = local_attention(q, k, v, window=4, mask=packed)
-    np.testing.assert_allclose(output, ops.transpose(expected, (0, 2, 1, 3)), atol=1e-6)
 
 
 def test_blocks_are_used_for_long_rows_of_known_length() -> None:
