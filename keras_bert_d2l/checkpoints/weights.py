@@ -346,6 +346,12 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: Nam
         layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
     for part in missing:
         initialize(getattr(model, part))
+    has_same_layers = {"hidden/ln/gamma", "mlm/mlp/ln/gamma"} <= weights.keys()
+    if has_same_layers and "hidden" in missing and "mlm" not in missing:
+        # In transformers, ModernBERT's task models start with the weights of the MLM head's layers.
+        for name in [name for name in weights if name.startswith("hidden/")]:
+            layer = "mlm/mlp/" if "/ln/" in name else "mlm/mlp/dense/"
+            weights[name].assign(weights[name.replace("hidden/", layer)])
     model.missing_heads = frozenset(HEAD_NAMES[part] for part in missing)
 
 

@@ -112,3 +112,14 @@ def test_embedders_are_written_for_sentence_transformers(name, tmp_path):
     expected = torch.nn.functional.normalize((encoded * mask).sum(1) / mask.sum(1))
     found = ours(inputs["input_ids"].numpy(), None, mask.sum((1, 2)).numpy())
     np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-6)
+
+
+def test_task_models_of_modernbert_start_with_the_layers_of_the_mlm_head(tmp_path):
+    family.original("modernbert", "ForMaskedLM").save_pretrained(tmp_path)
+    auto = transformers.AutoModelForSequenceClassification
+    theirs = auto.from_pretrained(tmp_path, id2label=family.LABELS).eval()
+    labels, head = [*family.LABELS.values()], theirs.classifier
+    ours = kb.load_task(kb.SequenceClassifier, tmp_path, labels=labels, pooling="mean").model
+    ours.head.kernel.assign(head.weight.detach().numpy().T)  # random in both
+    ours.head.bias.assign(head.bias.detach().numpy())
+    assert_equal(ours, theirs)
