@@ -231,11 +231,9 @@ def load_model(
             say(f"New head: {describe_task(task_fields(model) or {}):.200}")
         options.add_lora(model)  # within `seeded`, because it draws random numbers
         if options.freeze_encoder or options.freeze_blocks is not None:
-            check_choice(
-                "freeze_blocks",
-                options.freeze_blocks,
-                (None, *range(model.bert_config.num_blks + 1)),
-            )
+            number, shared = model.bert_config.num_blks, model.bert_config.shared_blocks
+            possible = (0, number) if shared else range(number + 1)
+            check_choice("freeze_blocks", options.freeze_blocks, (None, *possible))
             model.freeze_encoder(options.freeze_blocks)
     return model
 
