@@ -11,15 +11,23 @@ PRESETS = {
     "roberta": ("roberta-base", {}),
     "xlm-roberta": ("xlm-roberta-base", {}),
     "modernbert": ("modernbert-base", {"local_attention": 8, "num_blks": 4}),
+    "albert": ("albert-base", {"embedding_width": 8}),
+    "mpnet": ("mpnet-base", {}),
 }
+SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 
 
 @functools.cache
 def tokenizer_of(name: str) -> kb.Tokenizer:
-    """Return the tokenizer of a model in `PRESETS`: Unigram, or byte-level BPE."""
-    if name == "xlm-roberta":
-        return kb.Tokenizer(unigram())
-    return kb.Tokenizer(byte_pairs(1 if name == "modernbert" else 2))
+    """Return the tokenizer of a model in `PRESETS`: Unigram, WordPiece, or byte-level BPE."""
+    if name == "mpnet":
+        letters = sorted({letter for word in WORDS for letter in word.lower()})
+        words = [word.lower() for word in WORDS if len(word) > 1]
+        pieces = [*letters, *(f"##{letter}" for letter in letters), *words, "."]
+        return kb.Tokenizer(kb.Vocab([*SPECIALS[:3], "[UNK]", *pieces, "<mask>"]))
+    num_separators = 1 if name in ("modernbert", "albert") else 2
+    learned = unigram if name in ("xlm-roberta", "albert") else byte_pairs
+    return kb.Tokenizer(learned(num_separators))
 
 
 def config_of(name: str, **fields: object) -> kb.BERTConfig:
@@ -39,8 +47,7 @@ def bert_of(name: str, **fields: object) -> kb.BERTModel:
 
 def byte_pairs(num_separators: int) -> kb.Vocab:
     """Return a byte-level BPE vocabulary: all bytes, and `WORDS` with a space before them."""
-    specials = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokens, merges = [*specials, *BYTES], []
+    tokens, merges = [*SPECIALS, *BYTES], []
     for word in WORDS:
         symbols = ["Ġ", *word]
         while len(symbols) > 1:
@@ -56,17 +63,16 @@ def byte_pairs(num_separators: int) -> kb.Vocab:
         "pre_tokenizer": {**byte_level, "use_regex": True},
         "post_processor": template(num_separators),
         "decoder": byte_level,
-        **added(specials),
+        **added(),
     }
     return kb.Vocab([*tokens, "<mask>"], definition)
 
 
-def unigram() -> kb.Vocab:
+def unigram(num_separators: int) -> kb.Vocab:
     """Return a Unigram vocabulary: letters, and `WORDS` with "▁" before them."""
-    specials = ["<s>", "<pad>", "</s>", "<unk>"]
     letters = sorted({letter for word in WORDS for letter in word})
-    tokens = [*specials, "▁", *letters, *(f"▁{word}" for word in WORDS)]
-    scores = [0.0] * len(specials) + [-float(8 - len(token)) for token in tokens[len(specials) :]]
+    tokens = [*SPECIALS, "▁", *letters, *(f"▁{word}" for word in WORDS)]
+    scores = [0.0] * len(SPECIALS) + [-float(8 - len(token)) for token in tokens[len(SPECIALS) :]]
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     split = {"type": "WhitespaceSplit"}
     definition = {
@@ -79,9 +85,9 @@ def unigram() -> kb.Vocab:
         },
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, metaspace]},
-        "post_processor": template(2),
+        "post_processor": template(num_separators),
         "decoder": metaspace,
-        **added(specials),
+        **added(),
     }
     return kb.Vocab([*tokens, "<mask>"], definition)
 
@@ -99,10 +105,10 @@ def template(num_separators: int) -> dict[str, object]:
     }
 
 
-def added(specials: list[str]) -> dict[str, object]:
+def added() -> dict[str, object]:
     """Return the added tokens. `<mask>` includes the space before it (`lstrip`)."""
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
-    tokens = [{"content": token, **flags} for token in specials]
+    tokens = [{"content": token, **flags} for token in SPECIALS]
     return {
         "added_tokens": [*tokens, {"content": "<mask>", **flags, "lstrip": True}],
         "special_tokens": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
