@@ -6,11 +6,10 @@
 """
 
 import contextlib
-import importlib.abc
+import importlib
 import importlib.machinery
 import os
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +19,8 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
 # Runs around the import of TensorFlow; the command line shows a message meanwhile.
 while_importing: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+# Runs around the import of TensorFlow and around that of Keras, of which one is within the other.
+while_loading: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 
 
 def install() -> None:
@@ -30,8 +31,11 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Import finder that runs a hook around the import of TensorFlow and of Keras."""
+class _Finder:
+    """Import finder that runs a hook around the import of TensorFlow and of Keras.
+
+    Not an `importlib.abc.MetaPathFinder`, whose import takes a tenth of a second.
+    """
 
     def find_spec(
         self,
@@ -46,7 +50,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         execute = spec.loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
-            with hook():
+            with while_loading(), hook():
                 execute(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -97,6 +101,8 @@ def _stderr_hidden() -> Iterator[None]:
 
     Ctrl-C is not an error.
     """
+    import tempfile  # takes longer to import than the package
+
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as hidden:

@@ -15,8 +15,6 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
 
-import numpy as np
-
 from keras_bert_d2l.types import Tensor
 
 Check: TypeAlias = Callable[[str, Any], Any]
@@ -158,7 +156,7 @@ def check_list(name: str, value: object, items: str) -> None:
 
 def check_bool(name: str, value: object) -> bool:
     """Return `value` as a plain boolean, or raise a `ValueError` if it is not a boolean."""
-    check_that(isinstance(value, bool | np.bool_), name, "True or False", value)
+    check_that(isinstance(value, bool) or is_of_numpy(value, "bool_"), name, "True or False", value)
     return bool(value)
 
 
@@ -233,12 +231,23 @@ def check_annotated(name: str, value: Any, kind: Any) -> Any:
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Return whether a value is a Python or NumPy integer. Booleans are not."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    is_python = isinstance(value, int) and not isinstance(value, bool)
+    return is_python or is_of_numpy(value, "integer")
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a Python or NumPy number. Booleans are not."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    is_python = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_python or is_of_numpy(value, "number")
+
+
+def is_of_numpy(value: object, kind: str) -> bool:
+    """Return whether a value has a type of NumPy, such as "ndarray".
+
+    No value has one before NumPy is imported, and the command line starts without it.
+    """
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, getattr(numpy, kind))
 
 
 def negative_of(group: Tensor) -> Tensor:
@@ -267,6 +276,8 @@ def check_range(
         advice: How to fix it, for the message. It may contain neither braces nor quotes.
         ignored: A value that is accepted as well.
     """
+    import numpy as np
+
     if not is_in_graph(values):
         values = np.asarray(values)
     dtype = np.dtype(getattr(values.dtype, "as_numpy_dtype", values.dtype))

@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, Self, TypeAlias, TypeVar, cast
 
-import numpy as np
-
 from keras_bert_d2l.checks import (
     at_least,
     check_annotated,
@@ -20,6 +18,7 @@ from keras_bert_d2l.checks import (
     check_not_negative,
     check_positive,
     check_that,
+    is_of_numpy,
     shown,
 )
 from keras_bert_d2l.files import write_json
@@ -90,7 +89,7 @@ class _BlockFields:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, np.generic):  # as plain Python numbers, they fit into JSON
+            if is_of_numpy(value, "generic"):  # as plain Python numbers, they fit into JSON
                 value = value.item()
                 object.__setattr__(self, field.name, value)
             check_annotated(field.name, value, field.type)

@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import secrets
 import shutil
 import tempfile
 import time
@@ -227,7 +226,7 @@ def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
     recover(path)
     with contextlib.ExitStack() as locks:
         while True:
-            workspace = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            workspace = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
             workspace.mkdir()
             locks.enter_context(_locked(workspace, wait=True))
             if workspace.exists():  # no other process has removed it before it was locked

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import is_of_numpy, shown
 
 
 def has_surrogate(value: object) -> bool:
@@ -41,6 +39,8 @@ def text_list(name: str, texts: Any, *, words: bool = False, first: int = 0) -> 
     if hasattr(items, "to_list"):  # a column of a table, or a ragged tensor
         items = items.to_list()
     elif not isinstance(items, list | tuple):
+        import numpy as np
+
         items = np.asarray(items, object).tolist()
     if not isinstance(items, list | tuple) or hasattr(texts, "columns"):
         raise ValueError(f"`{name}` must be a text or a list of texts. Received: {shown(texts)}.")
@@ -57,7 +57,8 @@ def text_list(name: str, texts: Any, *, words: bool = False, first: int = 0) -> 
 
 def _text(name: str, item: Any, words: bool, index: int) -> str | list[str]:
     text = item.numpy() if hasattr(item, "numpy") else item  # a tensor
-    if words and (isinstance(text, list | tuple | np.ndarray) or hasattr(text, "to_list")):
+    is_list = isinstance(text, list | tuple) or is_of_numpy(text, "ndarray")
+    if words and (is_list or hasattr(text, "to_list")):
         return text_list(f"{name}[{index}]", text)
     expected, advice = "strings", "Remove the example, or replace the value with a string."
     if isinstance(text, str | bytes):

@@ -5,15 +5,14 @@ usage errors are immediate. Each command calls the public Python API.
 """
 
 import contextlib
-import functools
+import gc
 import inspect
-import logging
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from traceback import print_exception
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -21,17 +20,6 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import Flag
-from keras_bert_d2l.cli.commands import (
-    ask,
-    checkpoints,
-    distill,
-    launch,
-    predict_files,
-    predict_texts,
-    runs,
-    text,
-    train,
-)
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.progress import showing_stages, stage
@@ -40,24 +28,18 @@ from keras_bert_d2l.text_arguments import TruncationWarning
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
 _MISTAKES = (ValueError, OSError, ImportError, RuntimeError, FloatingPointError)
 _NAME = "keras-bert-d2l"
-# Groups of the help page and their commands, in the order of a typical workflow.
-GROUPS: dict[str, tuple[Callable[..., int | None], ...]] = {
-    "Text": (text.vocab, text.prepare, text.data_report),
-    "Train": (
-        *(train.quickstart, train.pretrain, launch.launch, train.finetune),
-        *(distill.distill, distill.distill_static, runs.report, runs.doctor),
-    ),
-    "Ask": (
-        *(ask.fill_mask, ask.next_sentence, ask.perplexity, ask.grammar),
-        *(ask.embed, ask.similar, ask.features, ask.playground),
-    ),
-    "Predict": (
-        *(predict_texts.classify, predict_texts.zero_shot, predict_texts.tag),
-        *(predict_texts.answer, predict_texts.choose),
-        *(predict_files.predict, predict_files.evaluate),
-    ),
-    "Checkpoints": (checkpoints.convert, checkpoints.inspect),
-    "Serve": (checkpoints.export, checkpoints.export_onnx, checkpoints.audit, checkpoints.serve),
+# Groups of the help page in the order of a typical workflow, and their commands: the module in
+# `commands`, which is imported when one of its commands is used, and the function.
+GROUPS: dict[str, str] = {
+    "Text": "text:vocab text:prepare text:data_report",
+    "Train": "train:quickstart train:pretrain launch:launch train:finetune distill:distill "
+    "distill:distill_static runs:report runs:doctor",
+    "Ask": "ask:fill_mask ask:next_sentence ask:perplexity ask:grammar ask:embed ask:similar "
+    "ask:features ask:playground",
+    "Predict": "predict_texts:classify predict_texts:zero_shot predict_texts:tag "
+    "predict_texts:answer predict_texts:choose predict_files:predict predict_files:evaluate",
+    "Checkpoints": "checkpoints:convert checkpoints:inspect",
+    "Serve": "checkpoints:export checkpoints:export_onnx checkpoints:audit checkpoints:serve",
 }
 
 _OPTIONS = Group("Options", sort_key=100)  # shown last
@@ -82,6 +64,7 @@ Exit codes: 0 success, 1 diverged training or findings of audit or doctor, 2 err
 """,
     help_format="markdown",
     version=f"{_NAME} {__version__}",
+    version_format="plaintext",
     group_commands=_OPTIONS,
     group_parameters=_OPTIONS,
     default_parameter=Parameter(allow_repeating=True),  # the last occurrence of an option wins
@@ -92,10 +75,29 @@ app["--help"].help = "Show this page and exit."
 app["--version"].help = "Show the version and exit."
 app.meta.group_parameters = _OPTIONS
 app.meta.suppress_keyboard_interrupt = False
-for _number, (_title, _commands) in enumerate(GROUPS.items()):
-    _panel = Group(_title, sort_key=_number)
-    for _place, _command in enumerate(_commands):
-        app.command(_command, group=_panel, sort_key=_place)
+
+
+def _summary(command: str) -> str:
+    """Return the first line of a docstring from the source, which is faster than an import."""
+    module, name = command.split(":")
+    source = (Path(__file__).parent / "commands" / f"{module}.py").read_text(encoding="utf-8")
+    return source.partition(f"\ndef {name}(")[2].split('"""')[1].splitlines()[0]
+
+
+def _add_commands(summary: Callable[[str], str] | None = None) -> None:
+    """Add all commands, with their own help pages or, with `summary`, for the page of all."""
+    for number, (title, commands) in enumerate(GROUPS.items()):
+        panel = Group(title, sort_key=number)
+        for place, command in enumerate(commands.split()):
+            name = command.partition(":")[2].replace("_", "-")
+            if name in app:
+                del app[name]
+            help_text = None if summary is None else summary(command)
+            path = f"{__name__}.commands.{command}"
+            app.command(path, name=name, group=panel, sort_key=place, help=help_text)
+
+
+_add_commands()
 
 
 @app.meta.default
@@ -118,6 +120,8 @@ def _run(
         _fail(error, command)
     except _MISTAKES as error:
         if traceback:
+            from traceback import print_exception
+
             print_exception(error)
         _fail(error, command)
     return result
@@ -148,7 +152,7 @@ def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) 
     `predict` with its INPUT.
     """
     readable = "texts" if {"texts", "file"} <= bound.signature.parameters.keys() else None
-    readable = "source" if command is predict_files.predict else readable
+    readable = "source" if command.__name__ == "predict" else readable
     for name, value in bound.arguments.items():
         values = value if isinstance(value, tuple | list) else (value,)
         if STDIN not in map(str, values):
@@ -175,16 +179,17 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     Args:
         tokens: Command and arguments. Defaults to `sys.argv[1:]`.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    _import_hooks.while_importing = functools.partial(stage, "Importing TensorFlow")
+    _import_hooks.while_importing = _stage_of_importing
     given = sys.argv[1:] if tokens is None else tokens
     if tokens is None:
+        _import_hooks.while_loading = _loading_less
         for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
     try:
+        is_page_of_all = set(given) <= {*app.help_flags, "--traceback"}
+        _add_commands(_summary if is_page_of_all else None)
         with showing_stages():
             code = app.meta(
                 [STDIN if token == "-" else token for token in given],  # Cyclopts rejects bare -
@@ -205,6 +210,35 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
         _discard_output()
         _fail(error, None)
     sys.exit(code)
+
+
+def _stage_of_importing() -> contextlib.AbstractContextManager[object]:
+    import logging
+
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    return stage("Importing TensorFlow")
+
+
+@contextlib.contextmanager
+def _loading_less() -> Iterator[None]:
+    """Import TensorFlow and Keras in half the time, in a process that only runs a command.
+
+    Keras imports pandas, for data frames in `fit`, and scikit-learn, for its interface, if they are
+    installed. The modules stay until the process ends, so that the garbage collector, which would
+    otherwise examine them again and again and at the end, can ignore them.
+    """
+    hidden = [name for name in ("pandas", "sklearn") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not installed
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+        if collects:
+            gc.freeze()
+            gc.enable()
 
 
 def _discard_output() -> None:

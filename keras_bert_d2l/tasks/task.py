@@ -5,8 +5,6 @@ A task is a folder with its examples, its model, its predictions, its evaluation
 """
 
 import abc
-import importlib
-import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
@@ -367,6 +365,8 @@ def register_task(task: AnyTask) -> None:
 def tasks() -> dict[str, AnyTask]:
     """Return all tasks by name: those of this package first."""
     if not _TASKS.keys() >= set(BUILT_IN):
+        import importlib.metadata  # takes longer to import than the tasks
+
         others = dict(_TASKS)
         _TASKS.clear()
         for name in BUILT_IN:

@@ -20,7 +20,7 @@ from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import as_json_line
 
 GROUPS = {
-    title: [command.__name__.replace("_", "-") for command in commands]
+    title: [command.partition(":")[2].replace("_", "-") for command in commands.split()]
     for title, commands in cli.GROUPS.items()
 }
 COMMANDS = [command for commands in GROUPS.values() for command in commands]
@@ -61,7 +61,7 @@ def test_without_a_command_the_help_page_lists_all_commands_and_exit_codes(run):
 
 
 @pytest.mark.slow
-def test_help_and_usage_errors_do_not_import_tensorflow(fresh_process):
+def test_help_and_usage_errors_import_neither_tensorflow_nor_numpy(fresh_process):
     code = """
         import sys
         from keras_bert_d2l.cli import main
@@ -69,12 +69,32 @@ def test_help_and_usage_errors_do_not_import_tensorflow(fresh_process):
             try:
                 main(line.split())
             except SystemExit as exit:
-                slow = sorted({"tensorflow", "keras"} & sys.modules.keys())
+                slow = sorted({"tensorflow", "keras", "numpy", "pandas"} & sys.modules.keys())
                 print("code:", exit.code or 0, slow)
+                commands = {one for one in sys.modules if ".cli.commands." in one}
+                print("commands:", len(commands))
         """
     printed = fresh_process(code, *IMMEDIATE).splitlines()
     codes = [line for line in printed if line.startswith("code:")]
     assert codes == [f"code: {code} []" for code in IMMEDIATE.values()]
+    used = [line for line in printed if line.startswith("commands:")]
+    assert used[:3] == ["commands: 0", "commands: 0", "commands: 1"]
+
+
+@pytest.mark.slow
+def test_a_command_loads_keras_without_the_packages_that_it_does_not_use(fresh_process):
+    code = """
+        import gc
+        del sys.modules["sklearn"]  # as in a process of a user
+        sys.argv = ["keras-bert-d2l", "fill-mask", "a [MASK] night"]
+        from keras_bert_d2l.cli import main
+        try:
+            main()
+        except SystemExit as exit:
+            print(exit.code, "keras" in sys.modules, {"pandas", "sklearn"} & sys.modules.keys())
+        print(gc.isenabled(), gc.get_freeze_count() > 100_000)
+        """
+    assert fresh_process(code).splitlines()[-2:] == ["None True set()", "True True"]
 
 
 def test_shells_complete_every_command_and_its_options():

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:  # the command line imports this module before TensorFlow
     from keras_bert_d2l.serving.protocol import Arrays, Specs
 
@@ -39,6 +37,8 @@ class Limits(NamedTuple):
         """
         most = _SIGNS_PER_TOKEN * self.max_tokens
         if sum(map(body.count, b",[{")) > most:
+            import numpy as np
+
             text = np.frombuffer(body.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
             is_outside = ~np.logical_xor.accumulate(text == ord('"'))
             size = sum(np.count_nonzero(is_outside & (text == sign)) for sign in b",[{")

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
-import numpy as np
-
 from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
 from keras_bert_d2l.data.tasks.readers.cells import (
@@ -222,6 +220,8 @@ def encoded_choices(
     A batch needs the same number of choices for all texts, so examples with another number than
     most have are dropped.
     """
+    import numpy as np
+
     from keras_bert_d2l.data.tasks.encoding import encoded_texts
 
     counts = np.array(list(map(len, examples.choices)))

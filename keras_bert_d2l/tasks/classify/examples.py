@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar, cast
 
-import numpy as np
-
 from keras_bert_d2l.checks import is_number, shown
 from keras_bert_d2l.data.tasks.examples import (
     Label,
@@ -141,6 +139,8 @@ def _is_finite(item: object) -> bool:
 
 def score_lines(examples: TextExamples) -> list[tuple[str, str]]:
     """Return what `peek` says about scores."""
+    import numpy as np
+
     scores = np.array(examples.labels, np.float64)
     lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
     lines["standard deviation"] = scores.std()

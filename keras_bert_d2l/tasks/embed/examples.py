@@ -8,13 +8,13 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from keras_bert_d2l.data.tasks.examples import Label, check_each, is_string
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -70,6 +70,8 @@ def encoded_pairs(
     examples: PairExamples, tokenizer: "Tokenizer", options: EncodingOptions
 ) -> "Fields":
     """Encode each text of a pair, or of a triplet, as a row of its own, one after the other."""
+    import numpy as np
+
     from keras_bert_d2l.data.tasks.encoding import encoded_texts
 
     sides = (examples.texts, examples.texts_b, examples.negatives)
@@ -88,13 +90,15 @@ def encoded_pairs(
     }
 
 
-def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
+def _cosines_or_groups(examples: PairExamples, number: int) -> "np.ndarray":
     """Return the label of each of the N * `number` texts.
 
     With scores, these are the cosines to learn. Otherwise, they are groups of similar texts: pairs
     that share a text are in the same group, so that no text is a negative of itself. The label of a
     negative is -1, or if its text is in a pair of group g, `negative_of(g)`.
     """
+    import numpy as np
+
     from keras_bert_d2l.checks import negative_of
 
     if examples.labels is not None:
@@ -114,7 +118,7 @@ def _cosines_or_groups(examples: PairExamples, number: int) -> np.ndarray:
     return labels.ravel().astype(np.int32)
 
 
-def as_cosines(scores: Sequence[Label], like: Sequence[Label] | None = None) -> np.ndarray:
+def as_cosines(scores: Sequence[Label], like: Sequence[Label] | None = None) -> "np.ndarray":
     """Return scores as cosines, float32 `(N,)`.
 
     Args:
@@ -122,6 +126,8 @@ def as_cosines(scores: Sequence[Label], like: Sequence[Label] | None = None) -> 
         like: Scores that define the scale, such as those of the training data. If some are outside
             [-1, 1], their range is mapped to [0, 1], linearly. `None`: `scores`.
     """
+    import numpy as np
+
     values = np.array(scores, np.float32)
     known = values if like is None else np.array(like, np.float32)
     if np.abs(known).max() > 1:
