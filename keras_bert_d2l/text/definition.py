@@ -300,10 +300,28 @@ def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
     for part, name in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
         if len(steps(definition[part], name)) > _MOST_STEPS:
             yield f"{part} of more than {_MOST_STEPS} steps"
+    yield from _unsupported_normalizers(definition)
     if definition["model"]["type"] == "BPE":
         yield from _unsupported_byte_pairs(definition)
     else:
         yield from _unsupported_unigram(definition)
+
+
+def _unsupported_normalizers(definition: ConfigDict) -> Iterator[str]:
+    for step in steps(definition["normalizer"], "normalizers"):
+        pattern = step.get("pattern", {})
+        text = pattern.get("String", "")
+        texts = [text, step["content"] if step["type"] == "Replace" else ""]
+        if max(map(len, texts)) > _MOST_CHARACTERS:
+            yield f"Replace of more than {_MOST_CHARACTERS} characters"
+            continue
+        # The text may overlap itself only as a run of one character, such as "``".
+        is_simple = len({*text}) == 1 or (
+            bool(text) and not any(text.startswith(text[n:]) for n in range(1, len(text)))
+        )
+        is_simple |= pattern == {"Regex": " {2,}"}
+        if step["type"] not in _NORMALIZERS and not (step["type"] == "Replace" and is_simple):
+            yield f"normalizer={shown(step)}"
 
 
 def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
@@ -318,9 +336,6 @@ def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
     for name, values in allowed.items():
         if model.get(name, values[0]) not in values:
             yield f"model.{name}={shown(model[name])}"
-    for step in steps(definition["normalizer"], "normalizers"):
-        if step["type"] not in FORMS:
-            yield f"normalizer={shown(step)}"
     for part, name in (("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
         found = steps(definition[part], name)
         if [step["type"] for step in found] != ["ByteLevel"]:
@@ -337,20 +352,6 @@ def _guessed(definition: ConfigDict, ids: dict[str, int]) -> list[str]:
 def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
     if definition["model"].get("byte_fallback"):
         yield "model.byte_fallback=True"
-    for step in steps(definition["normalizer"], "normalizers"):
-        pattern = step.get("pattern", {})
-        text = pattern.get("String", "")
-        texts = [text, step["content"] if step["type"] == "Replace" else ""]
-        if max(map(len, texts)) > _MOST_CHARACTERS:
-            yield f"Replace of more than {_MOST_CHARACTERS} characters"
-            continue
-        # The text may overlap itself only as a run of one character, such as "``".
-        is_simple = len({*text}) == 1 or (
-            bool(text) and not any(text.startswith(text[n:]) for n in range(1, len(text)))
-        )
-        is_simple |= pattern == {"Regex": " {2,}"}
-        if step["type"] not in _NORMALIZERS and not (step["type"] == "Replace" and is_simple):
-            yield f"normalizer={shown(step)}"
     for step in steps(definition["pre_tokenizer"], "pretokenizers"):
         if step["type"] not in ("WhitespaceSplit", "Metaspace"):
             yield f"pre_tokenizer={shown(step)}"

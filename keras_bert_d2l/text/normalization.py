@@ -288,6 +288,31 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=_NO_CHARACTER)
 
 
+def split_at(texts: tf.Tensor, pattern: str) -> tf.RaggedTensor:
+    """Split texts before and after each match of a pattern, unlike `regex_split` also beyond NUL.
+
+    Args:
+        texts: Strings `(B,)` in UTF-8.
+        pattern: A regular expression.
+
+    Returns:
+        Ragged strings `(B, None)`. Every second value of a text, from the second on, is a match;
+        the others may be empty.
+    """
+    mark = b"\xfe"  # does not occur in UTF-8
+    texts = tf.strings.regex_replace(texts, pattern, mark + rb"\0" + mark)
+    return split_at_byte(texts, mark)
+
+
+def split_at_byte(texts: tf.Tensor, mark: bytes) -> tf.RaggedTensor:
+    """Split texts at a separator, as `tf.strings.split` does with more operations in a graph."""
+    places, values, _ = tf.raw_ops.StringSplitV2(input=texts, sep=mark)
+    splits = tf.searchsorted(
+        places[:, 0], tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
+    )
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
 def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:
     """Return the row of each value, as `value_rowids` does with many more operations in a graph."""
     values = tf.range(ragged.row_splits[-1])

@@ -1,6 +1,6 @@
 """Read SentencePiece models: `sentencepiece.bpe.model` of XLM-R and CamemBERT, `spiece.model`.
 
-The result has the fields of the `tokenizer.json` that transformers converts the model to.
+The result of reading has the fields of the `tokenizer.json` that transformers converts it to.
 
 Source: github.com/google/sentencepiece, `src/sentencepiece_model.proto`; github.com/huggingface/
 transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encoding.
@@ -9,7 +9,7 @@ transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encod
 import base64
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from keras_bert_d2l.text.definition import template
 from keras_bert_d2l.types import ConfigDict
@@ -19,7 +19,9 @@ _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _BYTE_FALLBACK, _UNK_ID = 3, 35, 40
 _CHARSMAP = 2
-_UNIGRAM, _NORMAL, _CONTROL, _USER_DEFINED = 1, 1, 3, 4
+_ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 3, 4, 5
+_UNIGRAM, _BPE = 1, 2  # types of models
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 _MOST_PIECES = 2**19  # a limit for files that are made to fill the memory
@@ -167,3 +169,37 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         if byte < 128:
             return value, place
     raise IndexError("a number has more than 10 bytes")
+
+
+def byte_pair_model(pieces: Iterable[tuple[str, int]]) -> bytes:
+    """Return a SentencePiece model of the type BPE, which changes no character of a text.
+
+    Args:
+        pieces: The text of each piece, and the rank of the merge that makes it.
+    """
+    unknown = _field(_PIECE, "\u0100".encode()) + _field(_TYPE, _UNKNOWN)  # the model needs one
+    found = [_field(_PIECE, text.encode()) + _field(_SCORE, -float(rank)) for text, rank in pieces]
+    # A table without entries: SentencePiece writes to the log if there is no table.
+    size = 1024
+    charsmap = _field(_CHARSMAP, struct.pack("<I", size) + bytes(size + 1))
+    options = (_ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES)
+    parts = [_field(_PIECES, piece) for piece in (*found, unknown)]
+    parts.append(_field(_TRAINER, _field(_MODEL_TYPE, _BPE)))
+    parts.append(_field(_NORMALIZER, charsmap + b"".join(_field(name, 0) for name in options)))
+    return b"".join(parts)
+
+
+def _field(number: int, value: float | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return _number(number << 3 | _BYTES) + _number(len(value)) + value
+    if isinstance(value, int):
+        return _number(number << 3 | _VARINT) + _number(value)
+    return _number(number << 3 | _FOUR_BYTES) + struct.pack("<f", value)
+
+
+def _number(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])

@@ -10,11 +10,12 @@ from keras_bert_d2l.text.normalization import (
     character_class,
     decode,
     rows_of_values,
+    split_at,
     tensorflow_text,
 )
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES, inert_characters
 
-_STABLE = {  # characters that no text in these ranges changes or combines with
+STABLE = {  # characters that no text in these ranges changes or combines with
     form: r"[\x{0}-\x{2ff}]*" if form == "NFC" else r"[\x{0}-\x{7f}]*" for form in FORMS
 }
 
@@ -26,22 +27,21 @@ def normalize(texts: tf.Tensor, form: str) -> tf.Tensor:
     nor move, so the texts before and after such a character are normalized separately.
 
     Args:
-        texts: Strings `(B,)` without the character 0.
+        texts: Strings `(B,)`.
         form: One of `FORMS`.
 
     Returns:
         Strings `(B,)`.
     """
     inert = f"[{character_class(inert_characters())}]"
-    places = tf.where(~tf.strings.regex_full_match(texts, _STABLE[form]))
-    text = tensorflow_text()
+    places = tf.where(~tf.strings.regex_full_match(texts, STABLE[form]))
 
     def changed() -> tf.Tensor:
         some = tf.gather_nd(texts, places)
-        parts = text.regex_split(some, inert, inert)
+        parts = split_at(some, inert)
         values = parts.flat_values
         is_inert = tf.strings.regex_full_match(values, inert)
-        values = tf.where(is_inert, values, text.normalize_utf8(values, form))
+        values = tf.where(is_inert, values, tensorflow_text().normalize_utf8(values, form))
         some = tf.strings.reduce_join(parts.with_flat_values(values), axis=1)
         return tf.tensor_scatter_nd_update(texts, places, some)
 

@@ -14,7 +14,18 @@ from tests.nightly import nightly_except
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 
 ROBERTA, MODERNBERT = "roberta", "modernbert"
+CHANGES = {  # normalizers that change characters, with their arguments
+    "lowercase": [["Lowercase"]],
+    "accents": [["NFD"], ["StripAccents"], ["Lowercase"], ["NFC"]],
+    "replace": [
+        ["Replace", "ll", ""],
+        ["Replace", " ", "  "],
+        ["Strip"],
+        ["Replace", "e", "\u00e9a"],
+    ],
+}
 VARIANTS = (ROBERTA, MODERNBERT, "prefix-space", "ignore-merges", "NFD", "NFKC", "NFKD", "no-regex")
+VARIANTS += (*CHANGES, "accents-prefix-space")
 PIECES = "  | |\n|\t|\u00a0|\r\n|'s|'ll|'re|[MASK]|<mask>|</s>|the | of|é|1|२|\x00".split("|")
 MARKS = "\u0301\u0323\u3099\u11a8\u0334"
 VOCAB_SIZE = 2000
@@ -26,7 +37,7 @@ def lines(data_dir):
     return gzip.decompress(packed).decode("utf-8").split("\n")
 
 
-@pytest.fixture(scope="module", params=nightly_except([ROBERTA, MODERNBERT], VARIANTS))
+@pytest.fixture(scope="module", params=nightly_except([ROBERTA, MODERNBERT, "replace"], VARIANTS))
 def pair(request, lines):
     """Return our tokenizer and that of tokenizers."""
     theirs = trained(request.param, lines)
@@ -35,7 +46,7 @@ def pair(request, lines):
 
 def trained(variant, lines):
     found = tokenizers.Tokenizer(tokenizers.models.BPE(ignore_merges=variant == "ignore-merges"))
-    adds_space = variant == "prefix-space"
+    adds_space = variant.endswith("prefix-space")
     is_modern = variant in (MODERNBERT, "ignore-merges") or variant.startswith("NF")
     byte_level = tokenizers.pre_tokenizers.ByteLevel
     found.pre_tokenizer = byte_level(adds_space, use_regex=True)
@@ -64,6 +75,10 @@ def trained(variant, lines):
         )
     else:
         found.post_processor = tokenizers.processors.RobertaProcessing(sep, cls, True, adds_space)
+    if steps := CHANGES.get(variant.removesuffix("-prefix-space")):
+        made = [getattr(tokenizers.normalizers, name)(*arguments) for name, *arguments in steps]
+        found.normalizer = tokenizers.normalizers.Sequence(made)
+        found.add_tokens([token("The", normalized=True), token("of", lstrip=True)])
     found.add_special_tokens([token("[MASK]" if is_modern else "<mask>", lstrip=True)])
     return found
 
@@ -105,6 +120,27 @@ def test_random_texts_have_the_same_ids_and_offsets(pair, number):
 
 def test_lines_of_a_corpus_have_the_same_ids_and_offsets(pair, lines):
     assert different(pair, lines) == []
+
+
+def test_golden_lines_have_the_same_ids_and_offsets_and_word_ids(pair, data_dir):
+    texts, split = [], []
+    for name in ("tricky_bert", "pairs_truncated", "word_alignment"):
+        text = (data_dir / "golden" / "tokenization" / f"{name}.jsonl").read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+        texts += [row[key] for row in rows for key in ("text", "text_a", "text_b") if key in row]
+        split += [row["words"] for row in rows if "words" in row]
+    assert different(pair, texts + [" ".join(words) for words in split]) == []
+
+    ours, theirs = pair
+    batch = ours.from_words(split)
+    for words, tokens, word_ids in zip(split, batch["tokens"], batch["word_ids"], strict=True):
+        spaced = [words[0], *(f" {word}" for word in words[1:])]
+        rows = [one.ids for one in theirs.encode_batch(spaced, add_special_tokens=False)]
+        ids = [number for row in rows for number in row]
+        inner = slice(1, 1 + len(ids))
+        assert tokens.numpy()[inner].tolist() == ids
+        expected = [number for number, row in enumerate(rows) for _ in row]
+        assert word_ids.numpy()[inner].tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_bert_d2l.text.normalization import character_class, tensorflow_text
+from keras_bert_d2l.text.normalization import character_class, split_at
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -29,21 +29,23 @@ class AddedTokens(tf.Module):
 
     def __init__(self, vocab: Vocab, normalize: Callable[[str], str] = str) -> None:
         super().__init__(name="added_tokens")
-        entries = (vocab.definition or {})["added_tokens"]
+        entries = [e for e in (vocab.definition or {})["added_tokens"] if e["content"]]
         raw = {e["content"]: e for e in entries if not e.get("normalized")}
         normalized = {normalize(e["content"]): e for e in entries if e.get("normalized")}
         # Tokens that were found before must not be cut by those of the normalized text.
         both = [pattern for pattern in (_pattern(raw), _pattern(normalized)) if pattern]
         self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
-        self.normalized_ids = [vocab[entry["content"]] for entry in normalized.values()]
-        found = normalized | raw
-        self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*found], tf.string),
-                tf.constant([vocab[e["content"]] for e in found.values()], tf.int32),
-            ),
-            NO_TOKEN,
-        )
+        self.normalized = {entry["content"]: text for text, entry in normalized.items()}
+        self._tables = [
+            tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant([*found], tf.string),
+                    tf.constant([vocab[entry["content"]] for entry in found.values()], tf.int32),
+                ),
+                NO_TOKEN,
+            )
+            for found in (raw, normalized | raw)
+        ]
         self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)
 
     def cut(self, texts: tf.Tensor, normalized: bool) -> tf.RaggedTensor:
@@ -51,24 +53,23 @@ class AddedTokens(tf.Module):
 
         Returns:
             The pieces of the texts, ragged strings `(B, None)`. White space that a token includes
-            is part of its piece.
+            is part of its piece. Pieces between tokens may be empty.
         """
         pattern = self._patterns[normalized]
         if not pattern:
             return tf.RaggedTensor.from_row_lengths(texts, tf.ones_like(texts, tf.int64), False)
-        return tensorflow_text().regex_split(texts, pattern, pattern)
+        return split_at(texts, pattern)
 
     def ids(self, pieces: tf.Tensor, normalized: bool = True) -> tf.Tensor:
         """Return the id of each piece of `cut`, int32 `(B,)`, or -1 for other text.
 
         Without `normalized`, the tokens of the normalized text are other text.
         """
-        ids = self._ids.lookup(pieces)
+        table = self._tables[normalized]
+        ids = table.lookup(pieces)
         if self._strips:
             stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
-            ids = tf.where(ids == NO_TOKEN, self._ids.lookup(stripped), ids)
-        for later in () if normalized else self.normalized_ids:
-            ids = tf.where(ids == later, NO_TOKEN, ids)
+            ids = tf.where(ids == NO_TOKEN, table.lookup(stripped), ids)
         return ids
 
 

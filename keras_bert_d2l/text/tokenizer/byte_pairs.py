@@ -1,14 +1,12 @@
 """Byte-level byte-pair encoding (BPE) as TensorFlow ops, as in RoBERTa and ModernBERT.
 
-B: texts in the batch, N: characters of all texts, W: words of all texts, U: different words, S:
-symbols of these words.
+B: texts in the batch, P: parts of all texts, N: characters of all texts, W: words of all texts, T:
+tokens of all texts.
 
-Source: Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units",
-section 3.2; github.com/openai/gpt-2, `src/encoder.py`; and github.com/huggingface/tokenizers.
+Source: github.com/openai/gpt-2, `src/encoder.py`; and github.com/huggingface/tokenizers.
 """
 
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,37 +14,45 @@ import tensorflow as tf
 
 from keras_bert_d2l.text import definition as definitions
 from keras_bert_d2l.text.definition import BYTES, token_bytes
-from keras_bert_d2l.text.normalization import rows_of_values
+from keras_bert_d2l.text.normalization import (
+    decode,
+    encode,
+    rows_of_values,
+    split_at_byte,
+    tensorflow_text,
+)
+from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import previous
-from keras_bert_d2l.text.tokenizer.gpt2_words import word_starts
+from keras_bert_d2l.text.tokenizer.characters import Characters, previous
+from keras_bert_d2l.text.tokenizer.gpt2_words import WORD_END, mark_words
+from keras_bert_d2l.text.tokenizer.normalizers import normalizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
-from keras_bert_d2l.text.unicode_forms import normalize, sources
+from keras_bert_d2l.text.unicode_forms import STABLE
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
-_NO_PAIR = tf.int64.max
-# Stands for the character 0, at which tensorflow-text would end a text. `_decode` restores it.
-_NUL = b"\xff"
+LATIN = "ISO-8859-1"
+_MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
 _SPACE = "Ġ"  # stands for a space in the tokens
 
 
-class _Words(NamedTuple):
-    """The words of texts. An added token is one word.
+class _Parts(NamedTuple):
+    """The added tokens of texts, and the normalized texts between them.
 
     Attributes:
-        codes: Code points of all words, int32 `(N,)`.
-        strings: The words, strings `(W,)`.
-        added: Id of each added token, int32 `(W,)`, and -1 for other words.
-        row_splits: First word of each text, int64 `(B + 1,)`.
-        origins: The character of the texts that each character comes from, int64 `(N,)`.
+        values: Strings `(P,)`.
+        added: Id of each added token, int32 `(P,)`, and -1 for other parts.
+        row_splits: First part of each text, int64 `(B + 1,)`.
+        has_new_space: Whether each part starts with a space that was added, bool `(P,)`.
+        origins: The character of all texts that each character comes from, apart from the spaces
+            that were added, int64 `(N,)`. None if these are the characters of the texts.
     """
 
-    codes: tf.Tensor
-    strings: tf.Tensor
+    values: tf.Tensor
     added: tf.Tensor
     row_splits: tf.Tensor
-    origins: tf.Tensor
+    has_new_space: tf.Tensor
+    origins: tf.Tensor | None
 
 
 class BytePairSplitter(tf.Module):
@@ -62,20 +68,23 @@ class BytePairSplitter(tf.Module):
         super().__init__(name="splitter")
         definition = vocab.definition or {}
         steps = definitions.steps(definition["normalizer"], "normalizers")
-        self._forms = tuple(step["type"] for step in steps)
+        self._normalizers = [normalizer(step) for step in steps]
+        patterns = {STABLE.get(step["type"]) for step in steps}
+        self._unchanged = patterns.pop() if len(patterns) == 1 else None
         (options,) = definitions.steps(definition["pre_tokenizer"], "pretokenizers")
         self._adds_space = options.get("add_prefix_space", True)
         self._splits_words = options.get("use_regex", True)
         self._added = AddedTokens(vocab, self._normalized_token)
-        self._byte_pairs = BytePairs(vocab.tokens, definition["model"])
-        self._bytes = tuple(token_bytes(token) or token.encode() for token in vocab.tokens)
+        self._byte_pairs = BytePairs(vocab.tokens, definition)
+        texts = (self._added.normalized.get(token, token) for token in vocab.tokens)
+        self._bytes = tuple(token_bytes(text) or text.encode() for text in texts)
         self._num_bytes = np.array([*map(len, self._bytes)], np.int64)
         if self._byte_pairs.unk_id is not None:  # stands for one byte
             self._num_bytes[self._byte_pairs.unk_id] = 1
         self._trims = _trims(vocab.tokens, definition)
 
-        # A loop runs several times faster in a graph than eagerly. Functions hide the graphs, so
-        # that a SavedModel does not store them a second time.
+        # Operations run several times faster in a graph than eagerly. Functions hide the graphs,
+        # so that a SavedModel does not store them a second time.
         signature = [tf.TensorSpec([None], tf.string)]
         ids, pieces = (
             tf.function(function, signature, autograph=False)
@@ -88,9 +97,8 @@ class BytePairSplitter(tf.Module):
         return self._in_graph[0](texts)
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        words = self._words(texts, with_origins=False)
-        ids = self._byte_pairs(words.strings, words.added)
-        return _rows(ids.flat_values, tf.gather(ids.row_splits, words.row_splits))
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        return self._tokens(self._parts(texts, with_origins=False))[0]
 
     def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids of each word of texts, ragged int32 `(number of words, None)`.
@@ -106,33 +114,34 @@ class BytePairSplitter(tf.Module):
         return self._in_graph[1](texts)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
-        words = self._words(texts, with_origins=True)
-        ids = self._byte_pairs(words.strings, words.added)
-        codes = words.codes
-        widths = 1 + sum(tf.cast(codes >= limit, tf.int64) for limit in (0x80, 0x800, 0x10000))
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+        parts = self._parts(texts, with_origins=True)
+        tokens, part_of_token = self._tokens(parts)
+        codes = decode(parts.values)
+        values = codes.flat_values
+        widths = 1 + sum(tf.cast(values >= limit, tf.int64) for limit in (0x80, 0x800, 0x10000))
         byte_ends = tf.cumsum(widths)
-        word_of_token = rows_of_values(ids)
-        is_added = tf.gather(words.added != NO_TOKEN, word_of_token)
-        word_bytes = tf.cast(tf.strings.length(words.strings), tf.int64)
+        is_added = tf.gather(parts.added != NO_TOKEN, part_of_token)
+        part_bytes = tf.cast(tf.strings.length(parts.values), tf.int64)
         num_bytes = tf.where(
             is_added,
-            tf.gather(word_bytes, word_of_token),
-            tf.gather(self._num_bytes, ids.flat_values),
+            tf.gather(part_bytes, part_of_token),
+            tf.gather(self._num_bytes, tokens.flat_values),
         )
         token_ends = tf.cumsum(num_bytes)
+        origins = _origins(parts, codes, texts)
 
         def character_of(byte: tf.Tensor) -> tf.Tensor:
             place = tf.searchsorted(byte_ends, byte, side="right", out_type=tf.int64)
-            return tf.cast(tf.gather(words.origins, place), tf.int32)
+            return tf.cast(tf.gather(origins, place), tf.int32)
 
         starts, ends = character_of(token_ends - num_bytes), character_of(token_ends - 1) + 1
-        splits = tf.gather(ids.row_splits, words.row_splits)
-        tokens = _rows(ids.flat_values, splits)
+        splits = tokens.row_splits
         if self._trims is not None:
-            spaces = [tf.gather(counts, ids.flat_values) for counts in self._trims[:2]]
-            of_added = _spaces_around(tf.where(words.added == NO_TOKEN, "", words.strings))
+            spaces = [tf.gather(counts, tokens.flat_values) for counts in self._trims[:2]]
+            of_added = _spaces_around(tf.where(parts.added == NO_TOKEN, "", parts.values))
             leading, trailing = (
-                tf.where(is_added, tf.gather(own, word_of_token), of_token)
+                tf.where(is_added, tf.gather(own, part_of_token), of_token)
                 for own, of_token in zip(of_added, spaces, strict=True)
             )
             if self._trims[2]:
@@ -150,174 +159,190 @@ class BytePairSplitter(tf.Module):
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
     def _normalized_token(self, token: str) -> str:
-        for form in self._forms:
-            token = unicodedata.normalize(form, token)
-        return token
+        values, _ = self._normalized(tf.constant([token]), tf.constant([True]), False)
+        return values.numpy()[0].decode()
 
-    def _words(self, texts: tf.Tensor, with_origins: bool) -> _Words:
-        """Cut out the added tokens, normalize the other texts, and split them into words."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-        texts = tf.strings.regex_replace(texts, r"\x00", _NUL)
-        values, splits, origins = self._parts(texts, with_origins)
+    def _tokens(self, parts: _Parts) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Return the ids of texts, ragged int32 `(B, None)`, and the part of each, int64 `(T,)`."""
+        texts = mark_words(parts.values) if self._splits_words else parts.values
+        is_text = parts.added == NO_TOKEN
+        marks = tf.strings.join([_MARK, tf.strings.as_string(parts.added)])
+        latin = tf.strings.unicode_transcode(tf.where(is_text, texts, marks), LATIN, "UTF-8")
+        words = split_at_byte(latin, WORD_END.decode(LATIN).encode())
+        ids = self._byte_pairs(words.flat_values)
+        splits = tf.gather(ids.row_splits, tf.gather(words.row_splits, parts.row_splits))
+        part_of_token = tf.gather(rows_of_values(words), rows_of_values(ids))
+        return _rows(ids.flat_values, splits), part_of_token
+
+    def _parts(self, texts: tf.Tensor, with_origins: bool) -> _Parts:
+        """Cut out the added tokens, and normalize the texts between them."""
+        parts = self._added.cut(texts, normalized=False)
+        values, splits, origins = parts.flat_values, parts.row_splits, None
+        if self._normalizers:
+            is_text = self._added.ids(values, normalized=False) == NO_TOKEN
+            values, origins = self._normalized(values, is_text, with_origins)
+        if self._added.normalized:
+            parts = self._added.cut(values, normalized=True)
+            values, splits = parts.flat_values, tf.gather(parts.row_splits, splits)
         added = self._added.ids(values)
         needs_space = tf.zeros_like(added, tf.bool)
         if self._adds_space:
             needs_space = (tf.strings.substr(values, 0, 1) != " ") & (values != "")
             needs_space &= added == NO_TOKEN
             values = tf.where(needs_space, tf.strings.join([" ", values]), values)
+        return _Parts(values, added, splits, needs_space, origins)
 
-        codes = _decode(values)
-        owners = rows_of_values(codes)
-        is_first = owners != previous(owners, -1)
-        is_start = word_starts(codes.flat_values, is_first) if self._splits_words else is_first
-        is_start = tf.where(tf.gather(added, owners) == NO_TOKEN, is_start, is_first)
-        starts = tf.where(is_start)[:, 0]
-        ends = tf.concat([starts, codes.row_splits[-1:]], 0)
-        row_starts = tf.gather(codes.row_splits, splits)
-        is_new = tf.cast(is_first & tf.gather(needs_space, owners), tf.int64)
-        places = tf.range(tf.size(owners, tf.int64)) - tf.cumsum(is_new) + is_new
-        places = places if origins is None else tf.gather(origins, places)
-        rows = tf.searchsorted(row_starts[1:], tf.range(tf.size(owners, tf.int64)), side="right")
-        first = tf.gather(_decode(texts).row_splits, rows)
-        return _Words(
-            codes.flat_values,
-            tf.strings.unicode_encode(_rows(codes.flat_values, ends), "UTF-8"),
-            tf.gather(added, tf.gather(owners, starts)),
-            tf.searchsorted(starts, row_starts, out_type=tf.int64),
-            places - first,
-        )
+    def _normalized(
+        self, values: tf.Tensor, is_text: tf.Tensor, with_origins: bool
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Normalize some texts; also return the character that each character comes from."""
+        if self._unchanged is not None:
+            is_text &= ~tf.strings.regex_full_match(values, self._unchanged)
+        places = tf.where(is_text)
+        before = decode(values)
 
-    def _parts(
-        self, texts: tf.Tensor, with_origins: bool
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Return the added tokens and the normalized texts between them.
+        def changed() -> tuple[tf.Tensor, ...]:
+            some = decode(tf.gather_nd(values, places))
+            rows = tf.cast(rows_of_values(some), tf.int32)
+            text = Characters(some.flat_values, tf.range(tf.size(rows)), rows)
+            for normalize in self._normalizers:
+                text = normalize(text)
+            limits = tf.range(tf.size(places) + 1)
+            splits = tf.searchsorted(text.rows, limits, out_type=tf.int64)
+            new = encode(_rows(text.codes, splits))
+            new = tf.tensor_scatter_nd_update(values, places, new)
+            if not with_origins:
+                return (new,)
+            after = decode(new)
+            owners = rows_of_values(after)
+            moved = tf.gather(before.row_splits - after.row_splits, owners)
+            changed_before = tf.where(tf.gather(is_text, rows_of_values(before)))[:, 0]
+            origins = tf.tensor_scatter_nd_update(
+                tf.range(tf.size(owners, tf.int64)) + moved,
+                tf.where(tf.gather(is_text, owners)),
+                tf.gather(changed_before, text.sources),
+            )
+            return new, origins
 
-        Returns:
-            The parts of all texts, the first part of each text, and the character of the texts
-            that each character of the parts comes from, or None if they are the same.
-        """
-        pieces = self._added.cut(texts, normalized=False)
-        values, origins = pieces.flat_values, None
-        for form in self._forms:
-            is_text = self._added.ids(values) == NO_TOKEN
-            new = tf.where(is_text, normalize(values, form), values)
-            if with_origins:
-                found = sources(_decode(values), _decode(new), form)
-                origins = found if origins is None else tf.gather(origins, found)
-            values = new
-        parts = self._added.cut(values, normalized=True)
-        return parts.flat_values, tf.gather(parts.row_splits, pieces.row_splits), origins
+        same = (values, tf.range(before.row_splits[-1]))[: 1 + with_origins]
+        values, *origins = tf.cond(tf.size(places) > 0, changed, lambda: same)
+        return values, origins[0] if with_origins else None
 
 
 class BytePairs(tf.Module):
-    """Splits words into the tokens of a BPE model.
+    """Splits words into the tokens of a BPE model, with each byte as a character of Latin-1.
 
-    In all words at once, the adjacent symbols whose pair comes first in the list of merges are
-    joined, until no pair of the list is left. A table has the words that become a single token.
+    A table has the words that are a single token. SentencePiece splits the others. It joins the
+    adjacent symbols that together are the piece with the highest score. The pieces are the tokens
+    that the merges make of their bytes, and the score falls with the rank of the last merge. This
+    gives the tokens of the merges: what they make of a part of a word does not depend on the rest
+    until a merge crosses the ends of the part. So two symbols that together are such a token are
+    the two that its last merge joins.
 
     Args:
         tokens: The V tokens of the vocabulary.
-        model: The `model` of the definition.
+        definition: The definition of the tokenizer.
     """
 
-    def __init__(self, tokens: Sequence[str], model: ConfigDict) -> None:
+    def __init__(self, tokens: Sequence[str], definition: ConfigDict) -> None:
         super().__init__(name="byte_pairs")
+        model = definition["model"]
         own = tokens[: model["num_tokens"]]
         ids = {token: number for number, token in enumerate(own)}
-        self._size = len(tokens)
         self.unk_id = ids.get(model.get("unk_token") or "")
-        byte_ids = [ids.get(c, self.unk_id) for c in BYTES]
-        if None in byte_ids:
+        missing = [byte for byte, character in enumerate(BYTES) if character not in ids]
+        if missing and self.unk_id is None:
             raise ValueError(
-                f"The BPE model has no token for the byte {byte_ids.index(None)} and no "
+                f"The BPE model has no token for the byte {missing[0]} and no "
                 "`unk_token`, so its tokenizer would lose text. Add the missing tokens of bytes."
             )
-        self._byte_ids = np.array(byte_ids, np.int64)
-        merges = {
-            ids[a] * self._size + ids[b]: rank * self._size + ids[a + b]
-            for rank, (a, b) in enumerate(model["merges"])
+        texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
+        ranks = _ranks(texts, ids, model["merges"])
+        # A text for pieces that do not occur. It is not Latin-1.
+        pieces = [(texts[n] if n in ranks else f"\u0100{n}", ranks.get(n, 0)) for n in ids.values()]
+        self._num_own, self._has_missing = len(own), bool(missing)
+        pieces += [(chr(byte), 0) for byte in missing]
+        self._pieces = tensorflow_text().SentencepieceTokenizer(byte_pair_model(pieces))
+        single = {
+            text: n for n, text in enumerate(texts) if n in ranks or model.get("ignore_merges")
         }
-        self._merges = _table([*merges], [*merges.values()], tf.int64, _NO_PAIR)
-        words = {word: ids[token] for token in own if (word := token_bytes(token)) is not None}
-        if not model.get("ignore_merges"):
-            lengths = self._merged(tf.constant([*words])).row_lengths().numpy()
-            is_one = dict(zip(words, lengths == 1, strict=True))
-            words = {word: number for word, number in words.items() if is_one[word]}
-        self._words = _table([*words], [*words.values()], tf.string, NO_TOKEN)
-
-    def __call__(self, words: tf.Tensor, ids: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of words.
-
-        Args:
-            words: Strings `(W,)`.
-            ids: The ids of words that are known, int32 `(W,)`, and -1 for the others.
-
-        Returns:
-            Ragged int32 `(W, None)`.
-        """
-        ids = tf.where(ids == NO_TOKEN, self._words.lookup(words), ids)
-        others = tf.where(ids == NO_TOKEN)[:, 0]
-        num_words = tf.size(ids, tf.int64)
-
-        def with_others() -> tuple[tf.Tensor, tf.Tensor]:
-            different, place = tf.unique(tf.gather(words, others), tf.int64)
-            merged = self._merged(different)
-            lengths = tf.tensor_scatter_nd_update(
-                tf.ones_like(ids, tf.int64),
-                others[:, tf.newaxis],
-                tf.gather(merged.row_lengths(), place),
-            )
-            starts = tf.tensor_scatter_nd_update(
-                tf.range(num_words),
-                others[:, tf.newaxis],
-                num_words + tf.gather(merged.row_starts(), place),
-            )
-            taken = tf.ragged.range(starts, starts + lengths)
-            values = tf.concat([ids, tf.cast(merged.flat_values, tf.int32)], 0)
-            return tf.gather(values, taken.flat_values), taken.row_splits
-
-        flat, splits = tf.cond(
-            tf.size(others) > 0, with_others, lambda: (ids, tf.range(num_words + 1))
+        added = [tokens.index(token) for token in definitions.added_tokens(definition)]
+        single |= {f"{_MARK.decode(LATIN)}{number}": number for number in added}
+        single.pop("", None)
+        self._single = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant([*single]), tf.constant([*single.values()], tf.int32)
+            ),
+            NO_TOKEN,
         )
-        return _rows(flat, splits)
 
-    def _merged(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of words, ragged int64 `(U, None)`."""
-        symbols = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)
-        symbols = tf.gather(self._byte_ids, tf.cast(symbols, tf.int32))
-        lengths = tf.cast(tf.strings.length(words), tf.int64)
-        owners = tf.repeat(tf.range(tf.size(words, tf.int64)), lengths)
-        shapes = (tf.TensorShape([None]), tf.TensorShape([None]), tf.TensorShape([]))
-        symbols, owners, _ = tf.while_loop(
-            lambda symbols, owners, is_done: ~is_done,
-            self._merge_once,
-            (symbols, owners, tf.constant(False)),
-            shape_invariants=shapes,
+    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""
+        ids = self._single.lookup(words)
+        others = tf.where(ids == NO_TOKEN)
+        different, place = tf.unique(tf.gather_nd(words, others), tf.int64)
+        found = self._pieces.tokenize(different)
+        if self._has_missing:
+            is_known = found.flat_values < self._num_own
+            found = found.with_flat_values(tf.where(is_known, found.flat_values, self.unk_id))
+        num_words = tf.size(words, tf.int64)
+        rows = tf.tensor_scatter_nd_update(tf.range(num_words), others, num_words + place)
+        (splits,), ids = tf.raw_ops.RaggedGather(
+            params_nested_splits=[
+                tf.concat([tf.range(num_words), num_words + found.row_splits], 0)
+            ],
+            params_dense_values=tf.concat([ids, found.flat_values], 0),
+            indices=rows,
+            OUTPUT_RAGGED_RANK=1,
         )
-        splits = tf.searchsorted(owners, tf.range(tf.size(words, tf.int64) + 1), out_type=tf.int64)
-        return _rows(symbols, splits)
+        return _rows(ids, splits)
 
-    def _merge_once(
-        self, symbols: tf.Tensor, owners: tf.Tensor, _: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Join the first pair of the list of merges that each word has."""
-        left, right = symbols[:-1], symbols[1:]
-        pairs = tf.where(owners[1:] == owners[:-1], left * self._size + right, -1)
-        found = self._merges.lookup(pairs)
-        best = tf.gather(tf.math.segment_min(found, owners[:-1]), owners[:-1])
-        places = tf.where((found == best) & (found != _NO_PAIR))[:, 0]
-        # Of pairs that overlap, as in "aaa", every second one is joined.
-        is_alone = places != previous(places, -2) + 1
-        first = tf.gather(places, tf.where(is_alone)[:, 0])
-        runs = tf.cumsum(tf.cast(is_alone, tf.int32)) - 1
-        places = tf.boolean_mask(places, (places - tf.gather(first, runs)) % 2 == 0)
-        new = tf.gather(found, places) % self._size
-        symbols = tf.tensor_scatter_nd_update(symbols, places[:, tf.newaxis], new)
-        is_kept = tf.tensor_scatter_nd_update(
-            tf.ones_like(symbols, tf.bool), places[:, tf.newaxis] + 1, tf.zeros_like(new, tf.bool)
-        )
-        kept = tf.where(is_kept)[:, 0]
-        return tf.gather(symbols, kept), tf.gather(owners, kept), tf.size(places) == 0
+
+def _ranks(
+    texts: Sequence[str], ids: Mapping[str, int], merges: Sequence[Sequence[str]]
+) -> dict[int, int]:
+    """Return the ids of the tokens that merges make of their bytes, with the rank of the last.
+
+    One merge per turn is done in all tokens at once.
+    """
+    size = len(texts) + 1  # the last number stands for a byte without a token
+    of_pair = {ids[a] * size + ids[b]: (rank, ids[a + b]) for rank, (a, b) in enumerate(merges)}
+    keys = np.array([-1, *sorted(of_pair)], np.int64)
+    ranks, results = np.array([(0, 0), *(of_pair[key] for key in keys[1:].tolist())]).T
+    byte_ids = np.array([ids.get(character, size - 1) for character in BYTES], np.int64)
+    symbols = byte_ids[np.frombuffer("".join(texts).encode(LATIN), np.uint8)]
+    owners = np.repeat(np.arange(len(texts)), [*map(len, texts)])
+    found = {number: 0 for number, text in enumerate(texts) if len(text) == 1}
+    while True:
+        pairs = np.where(owners[:-1] == owners[1:], symbols[:-1] * size + symbols[1:], -2)
+        pair = np.searchsorted(keys, pairs, side="right") - 1
+        places = np.flatnonzero(keys[pair] == pairs)
+        if not places.size:
+            return found
+        order = np.lexsort((places, ranks[pair[places]], owners[places]))
+        active, first = np.unique(owners[places[order]], return_index=True)
+        places = places[order][first]  # of the first merge of each token
+        symbols[places] = results[pair[places]]
+        last = dict(zip(active.tolist(), ranks[pair[places]].tolist(), strict=True))
+        kept = np.zeros(len(texts), bool)
+        kept[active] = True  # other tokens are finished
+        kept = kept[owners]
+        kept[places + 1] = False
+        symbols, owners = symbols[kept], owners[kept]
+        counts = np.bincount(owners, minlength=len(texts))
+        found |= {number: rank for number, rank in last.items() if counts[number] == 1}
+
+
+def _origins(parts: _Parts, codes: tf.RaggedTensor, texts: tf.Tensor) -> tf.Tensor:
+    """Return the character of its text that each character of the parts comes from."""
+    owners = rows_of_values(codes)
+    is_new = (owners != previous(owners, -1)) & tf.gather(parts.has_new_space, owners)
+    is_new = tf.cast(is_new, tf.int64)
+    places = tf.range(tf.size(owners, tf.int64)) - tf.cumsum(is_new) + is_new
+    places = places if parts.origins is None else tf.gather(parts.origins, places)
+    text_of_part = rows_of_values(_rows(parts.added, parts.row_splits))
+    first = tf.gather(decode(texts).row_splits, tf.gather(text_of_part, owners))
+    return places - first
 
 
 def _trims(
@@ -345,21 +370,5 @@ def _spaces_around(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return total - others[0], total - others[1]
 
 
-def _decode(texts: tf.Tensor) -> tf.RaggedTensor:
-    return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=0)
-
-
 def _rows(values: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-
-
-def _table(
-    keys: Sequence[int | bytes], values: Sequence[int], dtype: tf.DType, default: int
-) -> tf.lookup.StaticHashTable:
-    value_dtype = tf.int64 if dtype == tf.int64 else tf.int32
-    return tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(
-            tf.constant(keys, dtype, [len(keys)]), tf.constant(values, value_dtype, [len(keys)])
-        ),
-        default,
-    )

@@ -10,18 +10,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from keras_bert_d2l.reading import DAMAGE, errors_naming
 from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode, rows_of_values
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, places_of, previous
-from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
+from keras_bert_d2l.text.tokenizer.normalizers import normalizer
 from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
-from keras_bert_d2l.text.unicode_gaps import accents, lowercase_of, white_space
+from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.types import ConfigDict
 
 
 class _Tokens(NamedTuple):
@@ -51,7 +49,7 @@ class UnigramSplitter(tf.Module):
         pieces = vocab.tokens[: model["num_tokens"]]
         self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
         self._normalizers = [
-            _normalizer(fields) for fields in steps(definition["normalizer"], "normalizers")
+            normalizer(fields) for fields in steps(definition["normalizer"], "normalizers")
         ]
         self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
         self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
@@ -84,7 +82,7 @@ class UnigramSplitter(tf.Module):
         text, added = self._take_added(_characters(parts), parts.flat_values, normalized=False)
         for normalize in self._normalizers:
             text = normalize(text)
-        if self._added.normalized_ids:
+        if self._added.normalized:
             num_characters = tf.math.bincount(text.rows, minlength=tf.size(parts.flat_values))
             whole = tf.RaggedTensor.from_row_lengths(text.codes, num_characters, validate=False)
             smaller = self._added.cut(encode(whole), normalized=True)
@@ -195,26 +193,3 @@ def _in_order(added: _Tokens, tokens: _Tokens) -> _Tokens:
     order = tf.argsort(tf.concat([added.rows, tokens.rows], 0), stable=True)
     pairs = zip(added, tokens, strict=True)
     return _Tokens(*(tf.gather(tf.concat(pair, 0), order) for pair in pairs))
-
-
-def _normalizer(fields: ConfigDict) -> characters.Step:
-    problem, remedy = " in the normalizer is not valid", "Copy the tokenizer's files again."
-    with errors_naming(fields["type"], problem, remedy, (*DAMAGE, AttributeError, TypeError)):
-        return _step(fields)
-
-
-def _step(fields: ConfigDict) -> characters.Step:
-    kind = fields["type"]
-    if kind == "Precompiled":
-        return Charsmap(fields["precompiled_charsmap"])
-    if kind == "Strip":
-        return characters.strip(fields["strip_left"], fields["strip_right"])
-    if kind == "Replace" and "String" in fields["pattern"]:
-        return characters.replace_text(fields["pattern"]["String"], fields["content"])
-    if kind == "Replace":
-        return characters.replace_runs(" ", fields["content"])
-    if kind == "Lowercase":
-        return characters.map_characters(lowercase_of())
-    if kind == "StripAccents":
-        return characters.map_characters(dict.fromkeys(accents(), ""))
-    return characters.normal_form(kind)
