@@ -248,7 +248,8 @@ class BytePairs(tf.Module):
         super().__init__(name="byte_pairs")
         model = definition["model"]
         own = tokens[: model["num_tokens"]]
-        ids = {token: number for number, token in enumerate(own)}
+        all_ids = {token: number for number, token in enumerate(tokens)}
+        ids = {token: all_ids[token] for token in own}
         self.unk_id = ids.get(model.get("unk_token") or "")
         missing = [byte for byte, character in enumerate(BYTES) if character not in ids]
         if missing and self.unk_id is None:
@@ -258,7 +259,7 @@ class BytePairs(tf.Module):
             )
         texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
         ranks = _ranks(texts, ids, model["merges"])
-        # A text for pieces that do not occur. It is not Latin-1.
+        # The other tokens have pieces that never match, because their text is not Latin-1.
         pieces = [(texts[n] if n in ranks else f"\u0100{n}", ranks.get(n, 0)) for n in ids.values()]
         self._num_own, self._has_missing = len(own), bool(missing)
         pieces += [(chr(byte), 0) for byte in missing]
@@ -266,7 +267,7 @@ class BytePairs(tf.Module):
         single = {
             text: n for n, text in enumerate(texts) if n in ranks or model.get("ignore_merges")
         }
-        added = [tokens.index(token) for token in definitions.added_tokens(definition)]
+        added = [all_ids[token] for token in definitions.added_tokens(definition)]
         single |= {f"{_MARK.decode(LATIN)}{number}": number for number in added}
         single.pop("", None)
         self._single = tf.lookup.StaticHashTable(
