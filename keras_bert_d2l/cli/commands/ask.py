@@ -25,6 +25,7 @@ from keras_bert_d2l.cli.arguments import (
     TopK,
     Truncate,
     integers,
+    nonempty_path,
 )
 from keras_bert_d2l.cli.input_output import (
     PART,
@@ -256,6 +257,7 @@ def similar(
     file: File = None,
     model: Model = OWN_MODEL,
     top_k: TopK = 5,
+    vectors: Annotated[Path | None, Parameter(converter=nonempty_path)] = None,
     truncate: Truncate = True,
     batch_size: BatchSize = 32,
     json: Json = False,
@@ -264,11 +266,17 @@ def similar(
 
     The `index` in JSON counts from 0.
 
-    For example: `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
+    For example:
+
+    - `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
+    - `keras-bert-d2l similar "log in" --file faq.txt --model minilm --vectors faq.npy`
 
     Args:
         query: Text to search for.
+        vectors: File, .npy, for the vectors of the texts. Later calls with the same model and texts
+            read it instead of encoding the texts. An interrupted call continues.
     """
+    check_output("vectors", vectors, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     if not query.strip():
         raise ValueError("QUERY must not be empty. Received: an empty text.")
@@ -277,9 +285,8 @@ def similar(
         print(note, file=sys.stderr)
     embedder = load(model, as_embedder=True).model
     width = len(str(len(found)))
-    for match in kb.similar(
-        embedder, query, found, top_k=top_k, batch_size=batch_size, truncate=truncate
-    ):
+    options: dict[str, Any] = {"top_k": top_k, "vectors": vectors, "truncate": truncate}
+    for match in kb.similar(embedder, query, found, batch_size=batch_size, **options):
         if json:
             print(as_json_line(match))
         else:

@@ -4,7 +4,7 @@ B: number of texts, D: hidden width, k: maximum number of matches per query.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -14,9 +14,13 @@ from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_
 from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.vector_file import stored_vectors
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
+
+_QUERIES_AT_ONCE = 16
+_ROWS_AT_ONCE = 2**16
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -95,6 +99,7 @@ def similar(
     texts: str | Texts,
     *,
     top_k: int = 5,
+    vectors: PathLike | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = True,
@@ -106,6 +111,9 @@ def similar(
         query: The text to search for, or a list of such texts.
         texts: The texts to compare with it.
         top_k: Maximum number of matches, k.
+        vectors: A `.npy` file for the vectors of `texts`, for many texts. If it does not exist, it
+            is written, with a JSON file next to it. Later calls with the same model and texts read
+            it instead of encoding the texts, and continue an interrupted one.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
         truncate: As for `embed`.
@@ -114,7 +122,8 @@ def similar(
         queries, a list of such lists.
 
     Raises:
-        ValueError: As for `embed`, or `top_k` is below 1.
+        ValueError: As for `embed`, `top_k` is below 1, or the file `vectors` belongs to a
+            different model or to different texts.
 
     Example:
 
@@ -132,19 +141,52 @@ def similar(
     embedder, tokenizer = _embedder(model, tokenizer, query, texts)
     queries = text_list("query", query)
     rows = text_list("texts", texts)
+
+    def encode(some: Sequence[str]) -> np.ndarray:
+        return unit(_vectors(embedder, tokenizer, some, batch_size, truncate))
+
     # Equal texts need equal scores, so each different text is encoded and compared once.
-    number = {text: n for n, text in enumerate(dict.fromkeys(queries + rows))}
-    vectors = unit(_vectors(embedder, tokenizer, list(number), batch_size, truncate))
-    cosines = vectors[[number[text] for text in queries]] @ vectors.T
-    cosines = cosines[:, [number[text] for text in rows]]
+    number = {text: n for n, text in enumerate(dict.fromkeys(rows))}
+    different = list(number)
+    if vectors is None:
+        encoded = encode(different)
+    else:
+        encoded = stored_vectors(vectors, different, embedder, tokenizer, encode)
+    others = {text: n for n, text in enumerate(dict.fromkeys(queries)) if text not in number}
+    of_others = dict(zip(others, encode(list(others)), strict=True))
+    asked = [of_others[text] if text in others else encoded[number[text]] for text in queries]
+    places = None if len(number) == len(rows) else np.array([number[text] for text in rows])
     found = [
-        [
-            Match(rows[index], float(row[index]), int(index))
-            for index in np.argsort(-row, kind="stable")[:top_k]
-        ]
-        for row in cosines
+        [Match(rows[index], float(score), int(index)) for index, score in best]
+        for best in nearest(np.array(asked), encoded, top_k, places)
     ]
     return found[0] if isinstance(query, str) else found
+
+
+def nearest(
+    queries: np.ndarray, vectors: np.ndarray, top_k: int, places: np.ndarray | None = None
+) -> Iterator[list[tuple[int, float]]]:
+    """Yield the rows nearest to each query, by an exact search in blocks.
+
+    Args:
+        queries: Unit vectors `(Q, D)`.
+        vectors: Unit vectors `(N, D)`, which may be mapped into memory.
+        top_k: Number of rows per query.
+        places: The row of each text, if several texts have the same row. `None`: its own.
+
+    Yields: indices and cosines, best first; ties keep the order of the rows.
+    """
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        some = queries[start : start + _QUERIES_AT_ONCE]
+        cosines = np.empty((len(some), len(vectors)), np.float32)
+        for row in range(0, len(vectors), _ROWS_AT_ONCE):
+            block = vectors[row : row + _ROWS_AT_ONCE]
+            cosines[:, row : row + _ROWS_AT_ONCE] = (block @ some.T).T
+        for scores in cosines if places is None else cosines[:, places]:
+            least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
+            likely = np.flatnonzero(scores >= least)
+            best = likely[np.argsort(-scores[likely], kind="stable")[:top_k]]
+            yield list(zip(best, scores[best], strict=True))
 
 
 def _embedder(

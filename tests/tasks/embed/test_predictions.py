@@ -12,6 +12,7 @@ from keras_bert_d2l import (
     load_pretrained,
     mine_negatives,
 )
+from keras_bert_d2l.tasks.embed import predictions, vector_file
 from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
 from keras_bert_d2l.text_arguments import TruncationWarning
 
@@ -23,6 +24,68 @@ def embedder(words_bert, words_tokenizer):
     model = TextEmbedder(words_bert, "max", normalize=False, tokenizer=words_tokenizer)
     model.run_eagerly = True
     return model
+
+
+def test_vectors_in_a_file_are_written_once(embedder, tmp_path, monkeypatch):
+    file, texts = tmp_path / "made" / "texts.npy", [*TEXTS, TEXTS[0]]
+    expected = similar(embedder, ["good", "a dog"], texts)
+    assert similar(embedder, ["good", "a dog"], texts, vectors=file) == expected
+    rows = np.load(file)  # one per different text, of length 1
+    vectors = embed(embedder, TEXTS)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, vectors / lengths, rtol=0, atol=1e-6)
+    monkeypatch.setattr(predictions, "_vectors", lambda *arguments: rows[:0])
+    [match] = similar(embedder, "good", texts, vectors=file, top_k=1)  # encodes nothing
+    assert (match.index, match.score) == (3, pytest.approx(1))
+
+
+def test_an_interrupted_file_of_vectors_is_continued(embedder, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_file, "_AT_ONCE", 2)
+    file, encode, calls = tmp_path / "texts.npy", predictions._vectors, []
+
+    def interrupted(model, tokenizer, texts, *options):
+        calls.append(list(texts))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(model, tokenizer, texts, *options)
+
+    monkeypatch.setattr(predictions, "_vectors", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        similar(embedder, "good", TEXTS, vectors=file)
+    found = similar(embedder, "good", TEXTS, vectors=file)
+    assert calls == [TEXTS[:2], TEXTS[2:4], TEXTS[2:4], TEXTS[4:], []]
+    assert [one.index for one in found] == [one.index for one in similar(embedder, "good", TEXTS)]
+
+
+def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert, tmp_path):
+    file = tmp_path / "texts.npy"
+    similar(embedder, "good", TEXTS, vectors=file)
+    other = TextEmbedder(words_bert, "mean", normalize=False, tokenizer=embedder.tokenizer)
+    with pytest.raises(ValueError, match="for a different model"):
+        similar(other, "good", TEXTS, vectors=file)
+    weight = embedder.weights[0]
+    before = weight.numpy()
+    weight.assign(before + 1)
+    with pytest.raises(ValueError, match="for a different model"):
+        similar(embedder, "good", TEXTS, vectors=file)
+    weight.assign(before)
+    with pytest.raises(ValueError, match="for a different list of texts"):
+        similar(embedder, "good", [*TEXTS[:-1], "cat"], vectors=file)
+    (tmp_path / "texts.json").unlink()
+    with pytest.raises(ValueError, match="without 'texts.json' next to it"):
+        similar(embedder, "good", TEXTS, vectors=file)
+    with pytest.raises(ValueError, match=r"`vectors` must end in \.npy"):
+        similar(embedder, "good", TEXTS, vectors=tmp_path / "texts.npz")
+
+
+def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monkeypatch):
+    monkeypatch.setattr(predictions, "_ROWS_AT_ONCE", 3)
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [-1, 0], [0, -1], [1, 0], [0, 1]], np.float32)
+    [first, second] = predictions.nearest(vectors[:2], vectors, 2)
+    assert (first, second) == ([(0, 1), (2, 1)], [(1, 1), (6, 1)])
+    assert [place for place, _ in next(predictions.nearest(vectors[:1], vectors, 9))] == [
+        *(0, 2, 5, 1, 4, 6, 3)
+    ]
 
 
 @pytest.mark.slow

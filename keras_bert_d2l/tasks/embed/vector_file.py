@@ -1,0 +1,107 @@
+"""Vectors of texts in a file, which `similar` writes once and reads in later calls.
+
+The vectors are the rows of a `.npy` file, one per different text. A JSON file next to it identifies
+the model and the texts, and says how many rows have been written, so that an interrupted call can
+be resumed.
+
+N: number of different texts, D: hidden width.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.files import make_folder, write_json
+from keras_bert_d2l.progress import parts
+from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import PathLike
+
+_AT_ONCE = 8192  # texts between two records of how many rows have been written
+
+
+def stored_vectors(
+    path: PathLike,
+    texts: Sequence[str],
+    model: TextEmbedder,
+    tokenizer: Tokenizer,
+    encode: Callable[[Sequence[str]], np.ndarray],
+) -> np.ndarray:
+    """Return the vectors of texts from a file, after encoding those that it lacks.
+
+    Args:
+        path: The `.npy` file.
+        texts: N different texts.
+        model: The model.
+        tokenizer: Its tokenizer.
+        encode: Returns the vectors of some texts, float32.
+
+    Returns: float32 `(N, D)`, mapped into memory and read-only.
+
+    Raises:
+        ValueError: The file belongs to a different model or to different texts, or is something
+            else.
+    """
+    path = pathlib.Path(path)
+    name, about = os.fspath(path), path.with_suffix(".json")
+    if path.suffix != ".npy":
+        raise ValueError(f"`vectors` must end in .npy. Received: {name!r}.")
+    shape = (len(texts), model.bert_config.num_hiddens)
+    facts = {"model": _fingerprint(model, tokenizer), "texts": _sha256(texts), "shape": [*shape]}
+    written = 0
+    if about.exists():
+        found = read_json_object(about)
+        for key in ("model", "texts", "shape"):
+            if found.get(key) != facts[key]:
+                other = "model" if key == "model" else "list of texts"
+                raise ValueError(
+                    f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
+                    f"which is for a different {other}. Choose another file, or delete this one."
+                )
+        written = found.get("written", 0)
+    elif path.exists():
+        raise ValueError(
+            f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
+            f"{about.name!r} next to it. Choose another file."
+        )
+    if written < len(texts):
+        make_folder(path.parent)
+        write_json(about, {**facts, "written": written})
+        mode = "r+" if written else "w+"
+        rows = np.lib.format.open_memmap(path, mode, np.float32, None if written else shape)
+        for part in parts("Encoding", len(texts) - written, _AT_ONCE):
+            start, stop = written + part.start, written + part.stop
+            rows[start:stop] = encode(texts[start:stop])
+            rows.flush()
+            write_json(about, {**facts, "written": stop})
+    elif not texts:
+        return np.zeros(shape, np.float32)
+    found_rows: np.ndarray = np.load(path, mmap_mode="r")
+    if found_rows.shape != shape or found_rows.dtype != np.float32:
+        raise ValueError(f"{name!r} is damaged. Delete it and {about.name!r}.")
+    return found_rows
+
+
+def _fingerprint(model: TextEmbedder, tokenizer: Tokenizer) -> str:
+    """Return a hash of everything that vectors depend on."""
+    options = {name: getattr(model, name) for name in model.fields}
+    settings = [model.bert_config.to_dict(), options, model.dtype_policy.name]
+    text = json.dumps([*settings, tokenizer.get_config()], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode())
+    for weight in model.weights:
+        digest.update(np.ascontiguousarray(ops.convert_to_numpy(weight)).tobytes())
+    return digest.hexdigest()
+
+
+def _sha256(texts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode()
+        digest.update(b"%d:%b" % (len(content), content))
+    return digest.hexdigest()
