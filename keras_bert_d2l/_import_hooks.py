@@ -88,10 +88,8 @@ def _register_classes() -> None:
     """Import the modules of all classes that a `.keras` file of this package can name."""
     from keras_bert_d2l.tasks.task import BUILT_IN
 
-    for module in (
-        *(f"tasks.{name}.model" for name in BUILT_IN),
-        "training.optimization.optimizers",
-    ):
+    models = [f"tasks.{name}.model" for name in BUILT_IN]
+    for module in (*models, "training.optimization.run_optimizer"):
         importlib.import_module(f"{_PACKAGE}.{module}")
 
 

@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from keras_bert_d2l.locks import is_at, locked
 from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible_files
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some network file systems
 _URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
 _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
 
@@ -228,7 +228,7 @@ def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
         while True:
             workspace = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
             workspace.mkdir()
-            locks.enter_context(_locked(workspace, wait=True))
+            locks.enter_context(locked(workspace, wait=True))
             if workspace.exists():  # no other process has removed it before it was locked
                 break
         try:
@@ -250,7 +250,7 @@ def recover(path: PathLike) -> None:
     """
     path = pathlib.Path(path)
     for workspace in _workspaces(path):
-        with _locked(workspace) as is_locked:
+        with locked(workspace) as is_locked:
             if is_locked:
                 _remove(workspace, path)
 
@@ -309,17 +309,9 @@ def _version(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
         )
         return
     try:
-        yield lambda: _is_at(descriptor, path)
+        yield lambda: is_at(descriptor, path)
     finally:
         os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: pathlib.Path) -> bool:
-    """Return whether `path` leads to the open file or folder."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:  # it is being replaced at this moment
-        return False
 
 
 def _workspaces(path: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -336,69 +328,6 @@ def _remove(workspace: pathlib.Path, path: pathlib.Path) -> None:
     if new.exists() and old.exists() and not path.exists():
         os.replace(new, path)
     shutil.rmtree(workspace, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
-    """Yield whether this process could lock a folder. The lock ends with the block."""
-    with contextlib.ExitStack() as closing:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            closing.callback(os.close, descriptor)
-            is_locked = _lock(descriptor, wait=wait)
-        except OSError:  # another process has locked it, or the system cannot open folders
-            is_locked = False
-        yield is_locked
-
-
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Lock an open file or folder, and return whether the system has such locks.
-
-    Raises:
-        BlockingIOError: Another process has locked it, and `wait` is not set.
-    """
-    import fcntl  # not available on Windows, where no caller gets here
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return False
-        raise
-    return True
-
-
-@contextlib.contextmanager
-def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock on a file, which the system releases when the process ends.
-
-    On Windows and on file systems without locks, this function does nothing.
-
-    Args:
-        path: The file. It is created, with its folder.
-        busy: Message of the error if another process holds the lock.
-        wait: Whether to wait for the other process instead.
-
-    Raises:
-        BlockingIOError: Another process holds the lock, and `wait` is not set.
-    """
-    if os.name == "nt":
-        yield
-        return
-    while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = open(path, "ab")  # noqa: SIM115
-        except FileNotFoundError:  # the previous owner of the lock has just removed the folder
-            continue
-        with lock:
-            try:
-                _lock(lock.fileno(), wait=wait)
-            except BlockingIOError as error:
-                raise BlockingIOError(busy) from error
-            if path.exists() and _is_at(lock.fileno(), path):
-                yield
-                return
 
 
 def _sync(path: pathlib.Path) -> None:

@@ -22,7 +22,6 @@ from keras_bert_d2l.files import (
     CARD_FILE,
     CHECKSUMS,
     check_not_working_directory,
-    lock_file,
     replacing_folder,
     url,
     user_cache,
@@ -30,6 +29,7 @@ from keras_bert_d2l.files import (
     write_checksums,
     write_text,
 )
+from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.reading import check_file, sha256_of
 from keras_bert_d2l.types import PathLike
 

@@ -5,7 +5,6 @@ V vocabulary.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Self, TypeAlias, Unpack, cast
 
 import keras
@@ -304,20 +303,6 @@ class BERTModel(BatchModel):
         layers = {"pooler": self.hidden, "mlm": self.mlm, "nsp": self.nsp}
         lost = self.missing_heads | ({"nsp"} if "pooler" in self.missing_heads else set())
         return {name: x for name, x in layers.items() if x is not None and name not in lost}
-
-    def compute_loss(
-        self,
-        x: Tensor = None,
-        y: Tensor = None,
-        y_pred: Tensor = None,
-        sample_weight: Tensor = None,
-        training: bool = True,
-    ) -> Tensor:
-        if training and self.missing_heads:  # in a graph, this runs only while it is traced
-            losses = self.loss if isinstance(self.loss, Mapping) else dict.fromkeys(y_pred, True)
-            trained = {head for head, loss in losses.items() if loss is not None}
-            self.missing_heads -= trained | ({"pooler"} if "nsp" in trained else set())
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def _next_sentence(self, cls: Tensor) -> Tensor | None:
         if self.nsp is None:

@@ -335,6 +335,10 @@ class BatchModel(Composite, CheckedModel):
         sample_weight: Tensor = None,
         training: bool = True,
     ) -> Tensor:
+        if training and self.missing_heads:  # in a graph, this runs only while it is traced
+            losses = self.loss if isinstance(self.loss, Mapping) else dict.fromkeys(y_pred, True)
+            trained = {head for head, loss in losses.items() if loss is not None}
+            self.missing_heads -= trained | ({"pooler"} if "nsp" in trained else set())
         if self.split_loss is None or self.micro_batches == 1:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         return self.split_loss(y, y_pred, sample_weight)

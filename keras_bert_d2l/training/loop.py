@@ -17,7 +17,7 @@ from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.training.devices.distribution import gathered, is_first
-from keras_bert_d2l.training.optimization.optimizers import make_optimizer
+from keras_bert_d2l.training.optimization.run_optimizer import make_optimizer
 from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (

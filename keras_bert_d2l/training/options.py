@@ -235,7 +235,7 @@ def read_options(path: PathLike) -> dict[str, Any]:
     return options
 
 
-OptimizerName = Literal["adamw", "lamb", "muon"]  # optimization.optimizers.OPTIMIZERS
+OptimizerName = Literal["adamw", "lamb", "muon"]  # optimization.run_optimizer.OPTIMIZERS
 ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # optimization.schedules.SCHEDULES
 Devices = Literal["data"]
 Remat = Literal["none", "blocks"]  # layers.encoder.Remat

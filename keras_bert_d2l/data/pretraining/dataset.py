@@ -160,7 +160,15 @@ def pretraining_dataset(
     )
     if num_predictions is None:
         num_predictions = masking.num_predictions(max_len)
-    _check(batch_size, max_len, num_predictions, rows, max_examples, epochs, first_step, shard)
+    check_integer("batch_size", batch_size, 1)
+    check_integer("max_examples", max_examples, 1)
+    check_integer("epochs", 1 if epochs is None else epochs, 1)
+    check_integer("first_step", first_step, 0)
+    check_integer("num_predictions", num_predictions, 1)
+    expected = f"at most max_len={max_len}"
+    check_that(num_predictions <= max_len, "num_predictions", expected, num_predictions)
+    check_choice("rows", rows, ROWS)
+    _check_shard(shard)
     if isinstance(corpus_or_store, TokenStore):
         store = corpus_or_store
         store.check_tokenizer(tokenizer)
@@ -345,26 +353,7 @@ def _with_causal_mask(
     return features, labels, weights
 
 
-def _check(
-    batch_size: int,
-    max_len: int,
-    num_predictions: int,
-    rows: str,
-    max_examples: int,
-    epochs: int | None,
-    first_step: int,
-    shard: tuple[int, int],
-) -> None:
-    """Check the arguments that are not part of `ExampleOptions`."""
-    check_integer("batch_size", batch_size, 1)
-    check_integer("max_examples", max_examples, 1)
-    check_integer("epochs", 1 if epochs is None else epochs, 1)
-    check_integer("first_step", first_step, 0)
-    check_integer("num_predictions", num_predictions, 1)
-    check_that(
-        num_predictions <= max_len, "num_predictions", f"at most max_len={max_len}", num_predictions
-    )
-    check_choice("rows", rows, ROWS)
+def _check_shard(shard: tuple[int, int]) -> None:
     are_integers = isinstance(shard, tuple | list) and [type(n) for n in shard] == [int, int]
     if not are_integers or not 0 <= shard[0] < shard[1]:
         raise ValueError(

@@ -24,13 +24,13 @@ from keras_bert_d2l.data.store.token_store import (
 )
 from keras_bert_d2l.files import (
     CHECKSUMS,
-    lock_file,
     recover,
     replacing_folder,
     url,
     user_cache,
     write_text,
 )
+from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
 from keras_bert_d2l.text.corpus import Corpus, as_corpus

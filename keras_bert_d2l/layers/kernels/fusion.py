@@ -64,9 +64,8 @@ def fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
             return forward(*tensors, **constants), gradient
 
-        values = (
-            keras.ops.convert_to_tensor(x) for x in tensors
-        )  # reads variables, as `autocast` says
+        # This reads variables, as `autocast` says.
+        values = (keras.ops.convert_to_tensor(x) for x in tensors)
         return differentiable(*map(tf.convert_to_tensor, values))
 
     return call

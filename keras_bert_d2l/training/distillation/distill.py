@@ -127,12 +127,9 @@ def distill(
     """
     teacher: Model = cast(Any, model_at(model))
     check_kind(teacher, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
-    for name, number, least in (
-        ("epochs", epochs, 1),
-        ("batch_size", batch_size, 1),
-        ("seed", seed, 0),
-    ):
-        check_integer(name, number, least)
+    check_integer("epochs", epochs, 1)
+    check_integer("batch_size", batch_size, 1)
+    check_integer("seed", seed, 0)
     if max_len is not None:
         check_integer("max_len", max_len, 3)
     check_positive("learning_rate", learning_rate)

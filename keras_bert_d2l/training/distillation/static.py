@@ -85,12 +85,8 @@ def distill_static(
     width = model.bert_config.num_hiddens
     num_hiddens = min(_WIDTH, width) if num_hiddens is None else num_hiddens
     check_integer("num_hiddens", num_hiddens, 1)
-    check_that(
-        num_hiddens <= width,
-        "num_hiddens",
-        f"at most {width}, the width of the teacher",
-        num_hiddens,
-    )
+    expected = f"at most {width}, the width of the teacher"
+    check_that(num_hiddens <= width, "num_hiddens", expected, num_hiddens)
     table = _token_vectors(model)
     if texts is None:
         table = table @ _principal_axes(table, num_hiddens)

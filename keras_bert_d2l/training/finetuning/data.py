@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, cast
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_that
+from keras_bert_d2l.checks import check_row_len
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -235,12 +235,7 @@ def row_len(longest: int, task: str, max_len: int | None = None) -> int:
     """
     if max_len is None:
         return min(longest, task_named(task).most_tokens or longest)
-    check_that(
-        max_len <= longest,
-        "max_len",
-        f"at most {longest}, the model's maximum sequence length",
-        max_len,
-    )
+    check_row_len(max_len, longest)
     return max_len
 
 

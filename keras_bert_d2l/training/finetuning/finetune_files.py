@@ -182,21 +182,10 @@ def read_data(
 
 
 def _read(options: TaskRunOptions, path: str) -> TaskExamples:
-    return read_examples(
-        options.task,
-        path,
-        text=options.text,
-        text_b=options.text_b,
-        negative=options.negative,
-        choices=options.choices,
-        label=options.label,
-        id=options.id,
-        multi_label=options.multi_label,
-        separator=options.separator,
-        header=options.header,
-        quotes=options.quotes,
-        labeled=True,
-    )
+    columns = ("text", "text_b", "negative", "choices", "label", "id")
+    names = (*columns, "multi_label", "separator", "header", "quotes")
+    of_reader = {name: getattr(options, name) for name in names}
+    return read_examples(options.task, path, **of_reader, labeled=True)
 
 
 def load_model(

@@ -23,7 +23,7 @@ from keras_bert_d2l.training.devices.distribution import gathered, wait_for_all
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.loop import TrainingLoop, compile_for_run
-from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms
+from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms
 from keras_bert_d2l.training.run.callbacks import Metrics, Printer, RunLog
 from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
 from keras_bert_d2l.training.run.state import Progress

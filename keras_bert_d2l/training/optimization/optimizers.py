@@ -1,22 +1,18 @@
 """Optimizers for BERT, as serializable Keras objects."""
 
-import functools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_not_negative, check_positive, shown
-from keras_bert_d2l.training.optimization import schedules
-from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.types import Option, Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
 
-GRADIENT_NORMS = "gradient_norms"  # name of a variable
 _RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning rate
 # Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
@@ -199,16 +195,9 @@ class BERTAdamW(keras.optimizers.Optimizer):
         config = super().get_config()
         for name in _CLIPPING_OF_KERAS:  # replaced by `clip_norm`
             config.pop(name)
-        return {
-            **config,
-            "weight_decay": self.decay,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "clip_norm": self.clip_norm,
-            "bias_correction": self.bias_correction,
-            "layer_decay": self.layer_decay,
-        }
+        names = ("beta_1", "beta_2", "epsilon", "clip_norm", "bias_correction", "layer_decay")
+        own = {name: getattr(self, name) for name in names}
+        return {**config, "weight_decay": self.decay, **own}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -335,73 +324,6 @@ def orthogonalized(x: Tensor, compute_dtype: str) -> Tensor:
         polynomial = -4.7750 * square + 2.0315 * ops.matmul(square, square)
         x = 3.4445 * x + ops.matmul(polynomial, x)
     return ops.cast(ops.transpose(x) if is_tall else x, dtype)
-
-
-OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
-
-
-def make_optimizer(
-    options: StepOptions,
-    warmup_steps: int,
-    total_steps: int,
-    *,
-    compute_dtype: str = "float32",
-    layer_decay: float = 1.0,
-    decay_steps: int | None = None,
-) -> BERTAdamW:
-    """Create the optimizer and the learning rate schedule that the options of a run name.
-
-    `compute_dtype` is that of the model.
-    """
-    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
-    make_schedule = schedules.SCHEDULES[options.schedule]
-    schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
-    kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
-    if kind is BERTMuon and compute_dtype == "bfloat16":
-        kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)
-    return kind(
-        schedule,
-        weight_decay=options.weight_decay,
-        layer_decay=layer_decay,
-        name=f"bert_{options.optimizer}",
-    )
-
-
-def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
-    """Let the schedule of a built optimizer follow a `PacedSchedule.pace`, saved with its state."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    pace = inner.add_variable((3,), initializer="zeros", name="pace")
-    inner._learning_rate = schedules.PacedSchedule(inner._learning_rate, pace)
-
-
-def set_pace(
-    optimizer: keras.optimizers.Optimizer,
-    first_step: int,
-    first_part: int,
-    parts_per_step: float,
-) -> None:
-    """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    inner._learning_rate.pace.assign([first_step, first_part, parts_per_step])
-
-
-def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:
-    """Let a built optimizer add up the norms that it clips, saved last in its state.
-
-    The variable contains the sum of the norms of the gradients, before clipping, and their number.
-    """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    inner.gradient_norms = inner.add_variable(
-        (2,), initializer="zeros", aggregation="only_first_replica", name=GRADIENT_NORMS
-    )
-
-
-def mean_gradient_norm(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """Return the mean norm of the gradients since the last call, if there were any."""
-    norms = getattr(optimizer, "inner_optimizer", optimizer).gradient_norms
-    total, number = ops.convert_to_numpy(norms)
-    norms.assign([0.0, 0.0])
-    return float(total / number) if number else None
 
 
 def _is_inner_kernel(variable: keras.Variable) -> bool:

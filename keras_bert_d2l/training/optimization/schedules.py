@@ -161,12 +161,8 @@ class WarmupStableDecay(WarmupSchedule):
             check_integer("decay_steps", decay_steps, 0, _NO_SHARE)
         most = total_steps - warmup_steps
         self.decay_steps = min(total_steps // 5, most) if decay_steps is None else decay_steps
-        check_that(
-            self.decay_steps <= most,
-            "decay_steps",
-            f"from 0 to {most}, the number of steps after the warm-up",
-            decay_steps,
-        )
+        expected = f"from 0 to {most}, the number of steps after the warm-up"
+        check_that(self.decay_steps <= most, "decay_steps", expected, decay_steps)
 
     def share_of_peak(self, step: Tensor) -> Tensor:
         if not self.decay_steps:

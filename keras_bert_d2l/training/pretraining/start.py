@@ -12,7 +12,7 @@ from keras_bert_d2l.checkpoints.checks import check_bert
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.surgery import with_config
-from keras_bert_d2l.checks import check_that
+from keras_bert_d2l.checks import check_row_len
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
@@ -24,7 +24,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
 from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.loop import compile_for_run
-from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, add_pace
+from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms, add_pace
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -171,12 +171,7 @@ def _vocab(
 
 def adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     """Return the architecture with the dropout rates and the heads that the options ask for."""
-    check_that(
-        options.max_len <= config.max_len,
-        "max_len",
-        f"at most {config.max_len}, the model's maximum sequence length",
-        options.max_len,
-    )
+    check_row_len(options.max_len, config.max_len)
     if options.dropout is not None:
         config = config.with_dropout(options.dropout)
     if options.attention_dropout is not None:

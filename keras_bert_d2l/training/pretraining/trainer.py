@@ -19,7 +19,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import Stage, stage
 from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
-from keras_bert_d2l.training.optimization.optimizers import set_pace
+from keras_bert_d2l.training.optimization.run_optimizer import set_pace
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.progress import (
     PARTS,

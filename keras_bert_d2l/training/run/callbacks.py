@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.progress import Stage, without_bar
-from keras_bert_d2l.training.optimization.optimizers import mean_gradient_norm
+from keras_bert_d2l.training.optimization.run_optimizer import mean_gradient_norm
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.training.run.state import Progress, sync
 from keras_bert_d2l.types import PathLike, Tensor
@@ -199,7 +199,7 @@ class RunLog(keras.callbacks.Callback):
         values = {
             name: float(keras.ops.convert_to_numpy(value))
             for name, value in metrics.items()
-            if not _is_duplicate(name)
+            if name.removeprefix(_HELD_OUT) not in _DUPLICATES
         }
         line: Metrics = {"step": self.progress.step, **finite(values)}
         with open(self.path, "a", encoding="utf-8") as file:
@@ -218,10 +218,6 @@ class RunLog(keras.callbacks.Callback):
 def finite(metrics: Mapping[str, float]) -> Metrics:
     """Replace metrics that are not finite with `None`, because JSON has no NaN or infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-def _is_duplicate(name: str) -> bool:
-    return name.removeprefix(_HELD_OUT) in _DUPLICATES
 
 
 def _tag(name: str) -> str:

@@ -32,13 +32,13 @@ from keras_bert_d2l.checkpoints.location import (
 from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,
-    lock_file,
     make_folder,
     read_folder,
     recover,
     url,
     verify_checksums,
 )
+from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
 from keras_bert_d2l.training.devices.distribution import (

@@ -21,7 +21,7 @@ import safetensors.numpy
 from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
 from keras_bert_d2l.training.devices.distribution import is_first
-from keras_bert_d2l.training.optimization.optimizers import GRADIENT_NORMS
+from keras_bert_d2l.training.optimization.run_optimizer import GRADIENT_NORMS
 from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
 
 _VARIABLES, _OPTIMIZER, _METRICS = (

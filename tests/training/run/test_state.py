@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel
-from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, make_optimizer
+from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms, make_optimizer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.training.run.state import Progress, restore_variables, save_state

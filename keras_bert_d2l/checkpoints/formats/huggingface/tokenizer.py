@@ -194,27 +194,22 @@ def write_tokenizer(
             of_model["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if vocab.kind != "wordpiece":
         fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
-        write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
-        write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
-        return
-    if own := options.get("special_tokens"):
-        specials["additional_special_tokens"] = own
-    fields = {
-        "tokenizer_class": "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer",
-        "do_lower_case": options.get("lowercase", True),
-        "split_special_tokens": options.get("split_special_tokens", False),
-        "strip_accents": options.get("strip_accents"),
-        "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
-        "compat": options.get("compat", "google"),
-        **of_model,
-        **specials,
-    }
-    for name, written in (
-        (SPECIALS_FILE, specials),
-        (OPTIONS_FILE, fields),
-        (JSON_FILE, _tokenizer_json(vocab, fields)),
-    ):
-        write_json(folder / name, written, ensure_ascii=False)
+    else:
+        if own := options.get("special_tokens"):
+            specials["additional_special_tokens"] = own
+        fields = {
+            "tokenizer_class": "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer",
+            "do_lower_case": options.get("lowercase", True),
+            "split_special_tokens": options.get("split_special_tokens", False),
+            "strip_accents": options.get("strip_accents"),
+            "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
+            "compat": options.get("compat", "google"),
+            **of_model,
+            **specials,
+        }
+        write_json(folder / JSON_FILE, _tokenizer_json(vocab, fields), ensure_ascii=False)
+    write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
+    write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
 
 
 def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:

@@ -1,0 +1,78 @@
+"""The optimizer of a run: which one its options name, its pace, and the norms of its gradients."""
+
+import functools
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from keras_bert_d2l.training.optimization import schedules
+from keras_bert_d2l.training.optimization.optimizers import BERTAdamW, BERTLamb, BERTMuon
+from keras_bert_d2l.training.options import StepOptions
+
+GRADIENT_NORMS = "gradient_norms"  # name of a variable
+OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
+
+
+def make_optimizer(
+    options: StepOptions,
+    warmup_steps: int,
+    total_steps: int,
+    *,
+    compute_dtype: str = "float32",
+    layer_decay: float = 1.0,
+    decay_steps: int | None = None,
+) -> BERTAdamW:
+    """Create the optimizer and the learning rate schedule that the options of a run name.
+
+    `compute_dtype` is that of the model.
+    """
+    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
+    make_schedule = schedules.SCHEDULES[options.schedule]
+    schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
+    kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
+    if kind is BERTMuon and compute_dtype == "bfloat16":
+        kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)
+    return kind(
+        schedule,
+        weight_decay=options.weight_decay,
+        layer_decay=layer_decay,
+        name=f"bert_{options.optimizer}",
+    )
+
+
+def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let the schedule of a built optimizer follow a `PacedSchedule.pace`, saved with its state."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    pace = inner.add_variable((3,), initializer="zeros", name="pace")
+    inner._learning_rate = schedules.PacedSchedule(inner._learning_rate, pace)
+
+
+def set_pace(
+    optimizer: keras.optimizers.Optimizer,
+    first_step: int,
+    first_part: int,
+    parts_per_step: float,
+) -> None:
+    """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._learning_rate.pace.assign([first_step, first_part, parts_per_step])
+
+
+def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let a built optimizer add up the norms that it clips, saved last in its state.
+
+    The variable contains the sum of the norms of the gradients, before clipping, and their number.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner.gradient_norms = inner.add_variable(
+        (2,), initializer="zeros", aggregation="only_first_replica", name=GRADIENT_NORMS
+    )
+
+
+def mean_gradient_norm(optimizer: keras.optimizers.Optimizer) -> float | None:
+    """Return the mean norm of the gradients since the last call, if there were any."""
+    norms = getattr(optimizer, "inner_optimizer", optimizer).gradient_norms
+    total, number = ops.convert_to_numpy(norms)
+    norms.assign([0.0, 0.0])
+    return float(total / number) if number else None
