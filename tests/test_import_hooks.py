@@ -1,6 +1,5 @@
 """Effects of `import keras_bert_d2l`, and the hooks on importing TensorFlow and Keras."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ import keras
 import pytest
 
 import keras_bert_d2l
+from tests.jax_backend import needs_jax
 
 TESTS = Path(__file__).parent
 
@@ -128,7 +128,7 @@ def test_any_module_may_be_imported_first(module):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+@needs_jax
 @pytest.mark.parametrize(
     "environment", [pytest.param({"KERAS_BACKEND": "jax"}, marks=pytest.mark.long), {}]
 )

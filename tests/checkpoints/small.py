@@ -18,6 +18,7 @@ SMALL = {
     "num_blks": 1,
     "max_len": 16,
 }
+TWO_BLOCKS = {"num_hiddens": 16, "ffn_num_hiddens": 24, "num_heads": 2, "num_blks": 2}
 OF_FORMAT = {  # for each format, a model that it can express
     "native": BERTConfig.preset("d2l", **SMALL),
     "huggingface": BERTConfig.preset("huggingface", **SMALL),

@@ -1,4 +1,3 @@
-import importlib.util
 import itertools
 import pathlib
 import shutil
@@ -33,6 +32,7 @@ from tests.checkpoints.small import (
     edit_weights,
     values,
 )
+from tests.jax_backend import JAX, needs_jax
 from tests.nightly import nightly_except
 
 CONFIG_FILE, VOCAB_FILE = "config.json", "vocab.txt"
@@ -387,10 +387,7 @@ def test_loads_beside_a_writer_never_mix_two_versions(format, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None,
-    reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-)
+@needs_jax
 def test_the_jax_backend_loads_the_same_model(tmp_path, saved, model, fresh_process):
     code = """
         import json
@@ -408,6 +405,6 @@ def test_the_jax_backend_loads_the_same_model(tmp_path, saved, model, fresh_proc
     """
     paths = tmp_path / "answers.npz", tmp_path / "from_jax"
     batch = [array.tolist() for array in BATCH.values()]
-    fresh_process(code, saved["native"], *paths, *batch, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    fresh_process(code, saved["native"], *paths, *batch, **JAX)
     np.testing.assert_allclose(np.load(paths[0])["encoded"], model(**BATCH)[0], atol=1e-5)
     assert contents(paths[1]) == contents(saved["native"])

@@ -1,7 +1,6 @@
 """Predictions of labels, tags, answers and perplexities with JAX, in a separate process."""
 
 import dataclasses
-import importlib.util
 import json
 
 import pytest
@@ -11,14 +10,12 @@ from keras_bert_d2l.inference.perplexity import pseudo_perplexity
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.tag.predictions import tag
+from tests.jax_backend import JAX, needs_jax
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Truncated to"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None,
-        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-    ),
+    needs_jax,
 ]
 
 ASK = """
@@ -64,8 +61,7 @@ def test_predictions_with_jax_match_tensorflow(
         ASK,
         json.dumps(texts),
         *(tmp_path / name for name in models),
-        KERAS_BACKEND="jax",
-        JAX_PLATFORMS="cpu",
+        **JAX,
     )
     expected = json.loads(json.dumps([dataclasses.asdict(one) for one in found]))
     for one, other in zip(json.loads(printed.splitlines()[-1]), expected, strict=True):

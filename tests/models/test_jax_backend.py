@@ -1,21 +1,14 @@
 """The same model with the JAX backend, in one separate process."""
 
-import importlib.util
-
 import keras
 import numpy as np
 import pytest
 
 import keras_bert_d2l
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTEncoder, BERTModel, MaskLM
+from tests.jax_backend import JAX, needs_jax
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None,
-        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_jax]
 
 VOCAB_SIZE = 50
 
@@ -161,4 +154,4 @@ def test_outputs_and_steps_are_the_same_under_jax_and_tensorflow(tmp_path, fresh
     own.save(tmp_path / "own.keras")
     arrays |= {"own": own(arrays["tokens"]), "count": own.count_params()}
     np.savez(tmp_path / "batch.npz", **arrays, **outputs, losses=history.history["loss"])
-    fresh_process(UNDER_JAX, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+    fresh_process(UNDER_JAX, **JAX)

@@ -8,21 +8,13 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, Vocab
 from keras_bert_d2l.checkpoints.formats import huggingface
-from tests.checkpoints.small import random_model
+from tests.checkpoints.small import TWO_BLOCKS, random_model
 
 keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub: make test-peers")
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat ##s".split())
 # KerasHub ignores config.json and always uses tanh GELU and the epsilon of google-research/bert.
-SMALL = BERTConfig.preset(
-    "google",
-    vocab_size=len(VOCAB),
-    num_hiddens=16,
-    ffn_num_hiddens=24,
-    num_heads=2,
-    num_blks=2,
-    max_len=12,
-)
+SMALL = BERTConfig.preset("google", vocab_size=len(VOCAB), max_len=12, **TWO_BLOCKS)
 
 
 @pytest.fixture

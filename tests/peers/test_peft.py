@@ -15,21 +15,14 @@ from keras_bert_d2l import (
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.weights import named_weights
+from tests.checkpoints.small import TWO_BLOCKS
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 peft = pytest.importorskip("peft", reason="needs PEFT: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
 CONFIG = BERTConfig.preset(
-    "huggingface",
-    vocab_size=30,
-    num_hiddens=16,
-    ffn_num_hiddens=24,
-    num_heads=2,
-    num_blks=2,
-    max_len=12,
-    dropout=0.0,
-    embedding_dropout=0.0,
+    "huggingface", vocab_size=30, max_len=12, dropout=0.0, embedding_dropout=0.0, **TWO_BLOCKS
 )
 RNG = np.random.default_rng(0)
 TOKENS, SEGMENTS = RNG.integers(0, 30, (4, 7)), RNG.integers(0, 2, (4, 7))

@@ -16,21 +16,14 @@ from keras_bert_d2l import (
 )
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
+from tests.checkpoints.small import TWO_BLOCKS
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat ##s a , . ! é ü The 北 京".split()
 VOCAB = Vocab(WORDS)
-SMALL = BERTConfig.preset(
-    "huggingface",
-    vocab_size=len(VOCAB),
-    num_hiddens=16,
-    ffn_num_hiddens=24,
-    num_heads=2,
-    num_blks=2,
-    max_len=12,
-)
+SMALL = BERTConfig.preset("huggingface", vocab_size=len(VOCAB), max_len=12, **TWO_BLOCKS)
 THEIR_SIZES = {
     "vocab_size": 30,
     "hidden_size": 16,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from tests.checkpoints.small import TWO_BLOCKS
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
@@ -22,15 +23,7 @@ TEXTS = [
     *("".join(random.Random(n).choices("cat dog lon paris film new s ly don er , .".split(), k=9))
       for n in range(10)),
 ]  # fmt: skip
-CONFIG = kb.BERTConfig.preset(
-    "huggingface",
-    vocab_size=len(WORDS),
-    num_hiddens=16,
-    ffn_num_hiddens=24,
-    num_heads=2,
-    num_blks=2,
-    max_len=64,
-)
+CONFIG = kb.BERTConfig.preset("huggingface", vocab_size=len(WORDS), max_len=64, **TWO_BLOCKS)
 
 
 def both(make, folder, task):

@@ -10,20 +10,13 @@ from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from tests.checkpoints.small import TWO_BLOCKS
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
 SIZE, LENGTH, NAMES = 4, 7, ["x", "y", "z"]
-CONFIG = BERTConfig.preset(
-    "huggingface",
-    vocab_size=30,
-    num_hiddens=16,
-    ffn_num_hiddens=24,
-    num_heads=2,
-    num_blks=2,
-    max_len=12,
-)
+CONFIG = BERTConfig.preset("huggingface", vocab_size=30, max_len=12, **TWO_BLOCKS)
 RNG = np.random.default_rng(0)
 BATCH = {
     "tokens": RNG.integers(0, 30, (SIZE, LENGTH), "int32"),

@@ -37,6 +37,14 @@ SMALL = {
 }
 PAIRS = "pairs of any labels"  # name of the pair model in `task_models`
 NAMES = ("demo", "classifier", PAIRS, "regressor", "tagger", "answerer", "embedder")
+INPUTS = {  # of the signature for strings, by the name of the model
+    "classifier": ("text",),
+    PAIRS: ("text", "text_b"),
+    "regressor": ("text",),
+    "tagger": ("text",),
+    "answerer": ("question", "context"),
+    "embedder": ("text",),
+}
 HTTP_SECONDS = 60
 MAX_BODY = 2**16
 

@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.tasks.tag.predictions import tag
-from tests.serving.conftest import PAIRS
+from tests.serving.conftest import INPUTS
 
 pytestmark = pytest.mark.slow
-
-INPUTS = {
-    "classifier": ("text",),
-    PAIRS: ("text", "text_b"),
-    "regressor": ("text",),
-    "tagger": ("text",),
-    "answerer": ("question", "context"),
-    "embedder": ("text",),
-}
 
 
 @pytest.mark.parametrize("name", INPUTS)

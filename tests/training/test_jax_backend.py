@@ -1,7 +1,6 @@
 """Whole runs with the JAX backend, in a separate process, compared with runs with TensorFlow."""
 
 import csv
-import importlib.util
 import json
 
 import numpy as np
@@ -17,17 +16,11 @@ from keras_bert_d2l import (
     pretrain,
     save_pretrained,
 )
+from tests.jax_backend import JAX, needs_jax
 from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None,
-        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_jax]
 
-JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 STEPS = {
     "steps": 12,
     "evaluate_every": 2,

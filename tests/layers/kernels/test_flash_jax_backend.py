@@ -1,6 +1,5 @@
 """Flash attention. Without a GPU, XLA computes what the kernel of cuDNN would."""
 
-import importlib.util
 import textwrap
 
 import numpy as np
@@ -8,12 +7,7 @@ import pytest
 
 from keras_bert_d2l.layers.kernels import attention as flash
 from keras_bert_d2l.layers.kernels.attention import obstacle
-
-needs_jax = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None,
-    reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-)
-JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+from tests.jax_backend import JAX, needs_jax
 
 
 def test_tensorflow_and_a_cpu_have_no_flash_attention():

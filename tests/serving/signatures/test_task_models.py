@@ -13,16 +13,7 @@ from keras_bert_d2l.serving.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
-from tests.serving.conftest import PAIRS
-
-INPUTS = {
-    "classifier": ("text",),
-    PAIRS: ("text", "text_b"),
-    "regressor": ("text",),
-    "tagger": ("text",),
-    "answerer": ("question", "context"),
-    "embedder": ("text",),
-}
+from tests.serving.conftest import INPUTS, PAIRS
 
 
 @pytest.mark.parametrize("name", INPUTS)

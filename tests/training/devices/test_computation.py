@@ -1,7 +1,6 @@
 """Precision, what XLA compiles, where JAX keeps it, and which attention it computes."""
 
 import dataclasses
-import importlib.util
 import sys
 import types
 
@@ -17,6 +16,7 @@ from keras_bert_d2l.training.devices.computation import (
     choose_precision,
     report_attention,
 )
+from tests.jax_backend import JAX, needs_jax
 
 WIDE = BERTConfig.preset("mini", vocab_size=100)
 
@@ -159,7 +159,7 @@ def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gp
 
 
 @pytest.mark.long
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+@needs_jax
 def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
     text, tmp_path, fresh_process, monkeypatch
 ):
@@ -177,7 +177,7 @@ def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
         )
         print(events.count("/jax/compilation_cache/cache_hits"))
     """
-    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+    variables = {**JAX, "XDG_CACHE_HOME": str(tmp_path)}
 
     def number_of_hits(run):
         return int(fresh_process(code, text, tmp_path / run, **variables))
@@ -189,7 +189,7 @@ def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
 
 
 @pytest.mark.long
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+@needs_jax
 def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
     tmp_path, fresh_process, monkeypatch
 ):
@@ -200,7 +200,7 @@ def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
         prepare_jax()
         print(jax.config.jax_compilation_cache_dir)
     """
-    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(tmp_path)}
+    variables = {**JAX, "XDG_CACHE_HOME": str(tmp_path)}
     default = tmp_path / "keras_bert_d2l" / "compiled"
     assert fresh_process(code, **variables).strip() == str(default)
     variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")

@@ -1,6 +1,5 @@
 """Runs on several devices and in several processes with the JAX backend."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -15,17 +14,11 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTModel, Tokenizer, load_pretrained, save_pretrained
+from tests.jax_backend import JAX, needs_jax
 from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("jax") is None,
-        reason='needs JAX: pip install "keras-bert-d2l[jax]", or make test-peers',
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_jax]
 
-JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 SECONDS = 300
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib.util
 import json
 
 import numpy as np
@@ -23,6 +22,7 @@ from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.training.finetuning.data import divisible, part
 from keras_bert_d2l.training.finetuning.finetune_files import load_model
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from tests.jax_backend import JAX, needs_jax
 from tests.training.conftest import CONFIG, TOPICS, VOCAB
 
 PLAIN = BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.0, 8, pooler=False, next_sentence=False)
@@ -122,11 +122,7 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives(tmp_path, capsys):
     assert (metrics["monitor"], metrics["best"]["val_recall@1"]) == ("val_recall@1", 1.0)
 
 
-EIGHT = {
-    "KERAS_BACKEND": "jax",
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-}
+EIGHT = {**JAX, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 
 
 def test_batches_are_filled_with_copies_of_weight_0():
@@ -158,7 +154,7 @@ def test_embeddings_are_trained_on_one_device():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs JAX")
+@needs_jax
 def test_eight_devices_fine_tune_as_one(tmp_path, fresh_process):
     config = BERTConfig.from_dict({**CONFIG.to_dict(), "dropout": 0.0})
     bert = BERTModel.from_bert_config(config)
