@@ -145,10 +145,10 @@ from .tasks.classify.model import SequenceClassifier as SequenceClassifier
 from .tasks.regress.model import SequenceRegressor as SequenceRegressor
 from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
+from .tasks.registry import register_task as register_task
 from .tasks.task import (
     Sample as Sample,
     Task as Task,
-    register_task as register_task,
 )
 from .serving.client.client import ServingClient as ServingClient
 from .serving.audit import audit_saved_model as audit_saved_model

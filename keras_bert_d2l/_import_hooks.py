@@ -86,7 +86,7 @@ _HOOKS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 
 def _register_classes() -> None:
     """Import the modules of all classes that a `.keras` file of this package can name."""
-    from keras_bert_d2l.tasks.task import BUILT_IN
+    from keras_bert_d2l.tasks.registry import BUILT_IN
 
     models = [f"tasks.{name}.model" for name in BUILT_IN]
     for module in (*models, "training.optimization.run_optimizer"):

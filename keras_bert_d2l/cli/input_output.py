@@ -15,7 +15,8 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
-from keras_bert_d2l.tasks.task import AnyTask, tasks, tasks_with
+from keras_bert_d2l.tasks.registry import tasks, tasks_with
+from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import PathLike
 

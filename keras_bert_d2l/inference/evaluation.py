@@ -21,7 +21,8 @@ from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.tasks.task import EvaluationOptions, task_named
+from keras_bert_d2l.tasks.registry import task_named
+from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.types import PathLike
 
 NUM_MISTAKES = 20

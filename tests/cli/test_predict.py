@@ -18,7 +18,7 @@ from keras_bert_d2l import (
 )
 from keras_bert_d2l.cli.commands import predict_files
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.registry import task_named
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
 WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"

@@ -15,8 +15,8 @@ from keras_bert_d2l.inference.evaluation import (
 from keras_bert_d2l.inference.evaluation import library as metrics_library
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.tasks.tag.examples import WordExamples
-from keras_bert_d2l.tasks.task import task_named
 
 
 def test_the_20_most_confident_errors_are_listed_in_order(classifier):

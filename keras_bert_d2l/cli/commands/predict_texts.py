@@ -21,7 +21,7 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import load, print_answers, read_file, read_pairs, read_texts
 from keras_bert_d2l.tasks.classify.task import TextTask
-from keras_bert_d2l.tasks.task import tasks
+from keras_bert_d2l.tasks.registry import tasks
 
 
 def classify(

@@ -23,7 +23,7 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.tasks.task import task_named, tasks
+from keras_bert_d2l.tasks.registry import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import (
     EXCLUSIVE,

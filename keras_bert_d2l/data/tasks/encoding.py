@@ -13,7 +13,8 @@ import tensorflow as tf
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.task import EncodingOptions, task_named
+from keras_bert_d2l.tasks.registry import task_named
+from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer import framing
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

@@ -9,7 +9,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
 from keras_bert_d2l.tasks.classify.examples import folder_examples
-from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.types import PathLike
 
 

@@ -26,7 +26,7 @@ from keras_bert_d2l.serving.protocol import (
 )
 from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.serving.signatures.signature import TEXT, traced_once
-from keras_bert_d2l.tasks.task import task_kinds
+from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

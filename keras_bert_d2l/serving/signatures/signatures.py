@@ -31,7 +31,7 @@ from keras_bert_d2l.serving.signatures.signature import (
     traced_once,
 )
 from keras_bert_d2l.serving.signatures.texts import TextBatches, TextSignatures, mask_positions
-from keras_bert_d2l.tasks.task import task_named, tasks_with
+from keras_bert_d2l.tasks.registry import task_named, tasks_with
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

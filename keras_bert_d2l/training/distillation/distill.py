@@ -45,7 +45,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len

@@ -25,7 +25,7 @@ from keras_bert_d2l.inference.evaluation import (
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices.distribution import process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions

@@ -15,7 +15,7 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.tasks.task import task_named
+from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.training.devices.computation import prepare_jax, report_attention
 from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare

@@ -26,7 +26,7 @@ from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
-from keras_bert_d2l.tasks.task import check_option, task_named
+from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.training.devices.computation import choose_precision, seeded
 from keras_bert_d2l.training.devices.distribution import (
     distributed,

@@ -12,8 +12,8 @@ from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.task import task_kinds
 from tests.nightly import nightly_except
 
 TASKS = task_kinds()
