@@ -89,7 +89,7 @@ def _register_classes() -> None:
     from keras_bert_d2l.tasks.registry import BUILT_IN
 
     models = [f"tasks.{name}.model" for name in BUILT_IN]
-    for module in (*models, "training.optimization.run_optimizer"):
+    for module in (*models, "training.optimization.optimizers", "training.optimization.schedules"):
         importlib.import_module(f"{_PACKAGE}.{module}")
 
 

@@ -43,9 +43,8 @@ def _jax_device() -> Device:
     devices = jax.devices()
     if devices[0].platform != "gpu":
         return Device(devices[0].platform)
-    names = [
-        str(getattr(device, "compute_capability", "")) for device in devices
-    ]  # "8.0", "gfx90a"
+    # Such as "8.0" or "gfx90a".
+    names = [str(getattr(device, "compute_capability", "")) for device in devices]
     capabilities = [re.findall(r"^\d+|(?<=\.)\d+$", name) for name in names]
     return Device("gpu", min(tuple(map(int, numbers)) for numbers in capabilities))
 

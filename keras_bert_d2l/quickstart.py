@@ -82,7 +82,8 @@ def run(
     config = kb.BERTConfig.preset("tiny", vocab_size=len(vocab), max_len=_MAX_LEN, **_FOR_MINUTES)
     announce(2, "Pretraining on masked words and next sentences")
     length: Any = {"minutes": minutes} if steps is None else {"steps": steps}
-    folder = runs / str(_last_number(runs) + 1)
+    numbers = [int(run.name) for run in runs.glob("*") if run.name.isdecimal()]
+    folder = runs / str(max(numbers, default=0) + 1)
     kb.pretrain(
         corpus,
         folder,
@@ -121,10 +122,6 @@ def ask(version: PathLike, questions: Sequence[str]) -> str:
     if result.returncode:
         raise RuntimeError(f"Querying the exported model failed: {result.stderr}")
     return result.stdout
-
-
-def _last_number(runs: pathlib.Path) -> int:
-    return max((int(run.name) for run in runs.glob("*") if run.name.isdecimal()), default=0)
 
 
 def _vocab(corpus: "kb.Corpus", path: pathlib.Path) -> "kb.Vocab":

@@ -110,7 +110,8 @@ class MultiHeadAttention(Composite):
             dropout if training and self.dropout.rate > 0 else None,  # None allows flash attention
             return_weights=return_attention,
         )
-        output = self.W_o(self._merge_heads(heads))  # (B, Q, D)
+        merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.num_hiddens))
+        output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
     def compute_output_shape(self, queries_shape: Shape, **others: Shape) -> Shape:
@@ -129,10 +130,6 @@ class MultiHeadAttention(Composite):
         batch, length = ops.shape(x)[:2]
         width = self.num_hiddens // self.num_heads
         return ops.reshape(x, (batch, length, self.num_heads, width))  # (B, T, N, H)
-
-    def _merge_heads(self, x: Tensor) -> Tensor:
-        batch, length = ops.shape(x)[:2]
-        return ops.reshape(x, (batch, length, self.num_hiddens))  # (B, T, D)
 
     def build(
         self,

@@ -241,20 +241,16 @@ def _proto(graph: Graph, name: str) -> "ModelProto":
             "An ONNX file is limited to two gigabytes. Received: a model with "
             f"{size / 1e9:.1f} GB of weights. Use `export_saved_model`."
         )
+    inputs, outputs = (
+        [helper.make_tensor_value_info(k, dtype, shape) for k, shape in tensors.items()]
+        for dtype, tensors in (
+            (TensorProto.INT64, graph.inputs),
+            (TensorProto.FLOAT, graph.outputs),
+        )
+    )
+    values = [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()]
     proto = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            name,
-            [
-                helper.make_tensor_value_info(k, TensorProto.INT64, v)
-                for k, v in graph.inputs.items()
-            ],
-            [
-                helper.make_tensor_value_info(k, TensorProto.FLOAT, v)
-                for k, v in graph.outputs.items()
-            ],
-            [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()],
-        ),
+        helper.make_graph(graph.nodes, name, inputs, outputs, values),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name=_PRODUCER,

@@ -30,7 +30,7 @@ from typing import cast
 import keras
 import numpy as np
 
-from keras_bert_d2l import checks
+from keras_bert_d2l import checks, reading
 from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays, shard_files
 from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config, garden_names
@@ -40,13 +40,6 @@ from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import (
-    MOST_VOCAB_BYTES,
-    errors_naming,
-    has_file,
-    read_json_object,
-    readable_fields,
-)
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -199,7 +192,7 @@ def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
 
 def recognizes(path: pathlib.Path, file: str = CONFIG_FILE) -> bool:
     """Return whether a file of a folder has a serialized object of Keras."""
-    return "registered_name" in readable_fields(path / file, MOST_VOCAB_BYTES)
+    return "registered_name" in reading.readable_fields(path / file, reading.MOST_VOCAB_BYTES)
 
 
 def describe(
@@ -210,9 +203,9 @@ def describe(
     A task has the backbone of its own file, as in KerasHub. The pooler of a `BertTextEmbedder` is
     not read, because it is not used. No preset has a next-sentence head.
     """
-    file = path / (TASK_FILE if has_file(path / TASK_FILE) else CONFIG_FILE)
-    content = read_json_object(file)
-    with errors_naming(file):
+    file = path / (TASK_FILE if reading.has_file(path / TASK_FILE) else CONFIG_FILE)
+    content = reading.read_json_object(file)
+    with reading.errors_naming(file):
         kind, fields = _object(content, "registered_name", *_CLASSES)
         backbone = content if kind == _BACKBONE else fields.get("backbone")
         config = _config_of(_object(backbone, "backbone", _BACKBONE)[1], kind)
@@ -220,7 +213,7 @@ def describe(
     weights.check_extent(config, arrays)
     task = embedding = None
     own = {"long_texts": "cut", **_own_fields(path, *_OWN_FIELDS.get(kind, ()))}
-    with errors_naming(file):
+    with reading.errors_naming(file):
         preset = _rows_of(fields, config.max_len)
         if kind in _CLASSIFIERS:
             task = _classifier_of(fields, own, arrays.shapes.get("layers/dense/vars/1", ()))
@@ -238,17 +231,17 @@ def describe(
 def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
     """Return those fields of a preset that this package stored."""
     file = path / METADATA_FILE
-    own = read_json_object(file).get(_OWN) if has_file(file) else None
+    own = reading.read_json_object(file).get(_OWN) if reading.has_file(file) else None
     return {name: own[name] for name in names if name in own} if isinstance(own, dict) else {}
 
 
 def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     """Open the weights of a preset, with the names of the file of a whole task."""
-    is_sharded = not has_file(path / WEIGHTS_FILE) and has_file(path / INDEX_FILE)
+    is_sharded = not reading.has_file(path / WEIGHTS_FILE) and reading.has_file(path / INDEX_FILE)
     arrays = _layers(shard_files(path / INDEX_FILE)[1] if is_sharded else [path / WEIGHTS_FILE])
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
         body = arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
-        if has_file(path / TASK_WEIGHTS_FILE):
+        if reading.has_file(path / TASK_WEIGHTS_FILE):
             head = _layers([path / TASK_WEIGHTS_FILE])
             arrays = NamedArrays(
                 os.fspath(path),
@@ -280,11 +273,11 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         ValueError: A file is damaged, or our `Tokenizer` would produce different ids.
     """
     file = path / TOKENIZER_FILE
-    if not has_file(file):
+    if not reading.has_file(file):
         return None, {}
-    content = read_json_object(file)
+    content = reading.read_json_object(file)
     advice = "In Python, `load_pretrained(path, tokenizer=False)` loads the model alone."
-    with errors_naming(file):
+    with reading.errors_naming(file):
         _, fields = _object(content, "registered_name", "BertTokenizer")
         for name, only in _FIXED.items():
             value = fields.get(name, only)

@@ -216,8 +216,7 @@ class RunFolder:
             progress, _ = self.read_state()
             raise FileExistsError(
                 f"{name!r} already contains a run at step {progress.get('step')}. Resume it "
-                "(`resume=True`), or choose a different folder "
-                "for the new run."
+                "(`resume=True`), or choose a different folder for the new run."
             )
         files = {file.name for file in self.path.iterdir()} - {_LOCK}
         ours = {RUN_FILE, CONFIG_FILE, VOCAB_FILE, JSON_FILE}

@@ -17,6 +17,7 @@ from keras_bert_d2l.checkpoints.weights import (
     Names,
 )
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.presets import PRESETS
 from keras_bert_d2l.types import ConfigDict
 
 
@@ -305,6 +306,10 @@ _ALBERT = ModelType(
 )
 
 _QKV = "model.layers.{}.attn.Wqkv.weight"
+_OF_ALL_MODERNBERTS = """
+    positions num_segments dropout norm_first skip_first_norm final_norm gated_ffn bias_free
+    pooler_norm
+""".split()
 _TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 _MODERNBERT = ModelType(
     title="ModernBert",
@@ -347,17 +352,7 @@ _MODERNBERT = ModelType(
         "hidden/ln": "hidden.norm",
         **_mlm("head.dense", "head.norm", "decoder"),
     },
-    values={
-        "positions": "rotary",
-        "num_segments": 0,
-        "dropout": 0.0,
-        "norm_first": True,
-        "skip_first_norm": True,
-        "final_norm": True,
-        "gated_ffn": True,
-        "bias_free": True,
-        "pooler_norm": True,
-    },
+    values={name: PRESETS["modernbert-base"][name] for name in _OF_ALL_MODERNBERTS},
     fixed={
         **{f"{layer}_bias": (False, None) for layer in ("attention", "classifier", "mlp", "norm")},
         "decoder_bias": (True,),
