@@ -25,7 +25,7 @@ from keras_bert_d2l import book
 from keras_bert_d2l.cli import app
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.served_model import ServedModel
-from keras_bert_d2l.tasks import task
+from keras_bert_d2l.tasks import registry
 from keras_bert_d2l.training.devices.distribution import make_strategy
 from tests.cli.conftest import invoke
 
@@ -231,7 +231,7 @@ def use_small_things(text, monkeypatch):
             datasets, "load_dataset", lambda *_: {"train": data, "validation": data}
         )
     if "register_task" in text:
-        monkeypatch.setattr(task, "_TASKS", task.tasks())  # the page changes a copy
+        monkeypatch.setattr(registry, "_TASKS", registry.tasks())  # the page changes a copy
     if "plot_model" in text:
         pytest.importorskip("pydot")
 

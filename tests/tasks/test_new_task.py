@@ -18,7 +18,7 @@ from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
 from keras_bert_d2l.serving.signatures.signature import TEXT, TEXT_B
 from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.tasks import task
+from keras_bert_d2l.tasks import registry
 from keras_bert_d2l.tasks.classify.examples import text_examples
 
 ORDERS = ("right", "swapped")
@@ -84,7 +84,7 @@ class OrderTask(kb.Task):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    monkeypatch.setattr(task, "_TASKS", task.tasks())
+    monkeypatch.setattr(registry, "_TASKS", registry.tasks())
     kb.register_task(OrderTask())
 
 
