@@ -237,9 +237,9 @@ def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) 
         print(json.dumps({**row, "machine": machine()}))
 
 
-def status_mb(field: str) -> float:
-    """Return the memory of this process in MB: VmRSS is the current value, VmHWM the peak."""
-    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+def status_mb(field: str, process: int | str = "self") -> float:
+    """Return the memory of a process in MB: VmRSS is the current value, VmHWM the peak."""
+    found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     assert found
     return int(found[1]) / 1024
 

@@ -42,6 +42,8 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-rest": ("rest", "saved/1", [], {}),
     "ours-client": ("rest", "saved/1", ["--client"], {}),
     "ours-xla": ("ours", "saved/3", [], {}),
+    "ours-onnx-rest": ("rest", "onnx", [], {}),
+    "ours-int8-rest": ("rest", "int8", [], {}),
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
     "ours-bfloat16": ("ours", "saved/2", [], {}),
     "ours-bfloat16-tuned": ("ours", "saved/2", ["--threads"], KEEP_MEMORY),
@@ -144,6 +146,7 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
                 "p50_ms": float(p50),
                 "p99_ms": float(p99),
                 "start_seconds": start_seconds[name],
+                "rss_mb": of_case[-1]["rss_mb"],
                 "peak_mb": of_case[-1]["peak_mb"],
                 "difference": differences[name],
             }
@@ -181,6 +184,7 @@ def main() -> None:
         "p50_ms": ".1f",
         "p99_ms": ".1f",
         "start_seconds": ".1f",
+        "rss_mb": ",.0f",
         "peak_mb": ",.0f",
         "other_cores": ".2f",
     }

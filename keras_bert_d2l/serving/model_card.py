@@ -11,7 +11,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.audit import read_saved_model
-from keras_bert_d2l.serving.protocol import JSONObject, Specs, interfaces
+from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
@@ -19,7 +19,6 @@ from keras_bert_d2l.training.run.callbacks import finite
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
-CARD_FILE = "model_card.json"
 _PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
 
 

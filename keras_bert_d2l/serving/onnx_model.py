@@ -21,7 +21,7 @@ from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.model_card import CARD_FILE, card_fields
+from keras_bert_d2l.serving.model_card import card_fields
 from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
 from keras_bert_d2l.serving.onnx_layers import (
     dense,
@@ -32,6 +32,7 @@ from keras_bert_d2l.serving.onnx_layers import (
     pooler,
     predict_masked,
 )
+from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -39,7 +40,6 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-MODEL_FILE = "model.onnx"
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
 _PRODUCER = "keras-bert-d2l"
@@ -144,11 +144,11 @@ def export_onnx(
         **card_fields(model, tokenizer),
     }
     with replacing_folder(folder) as temporary:
-        _save(proto, temporary / MODEL_FILE, int8)
+        _save(proto, temporary / ONNX_FILE, int8)
         write_json(temporary / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
         _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
-    return folder / MODEL_FILE
+    return folder / ONNX_FILE
 
 
 def _check_installed(int8: bool) -> None:

@@ -1,4 +1,4 @@
-"""keras_bert_d2l: the same SavedModel behind `keras-bert-d2l serve`, in a process of its own."""
+"""keras_bert_d2l: a SavedModel or an ONNX folder behind `keras-bert-d2l serve`."""
 
 import http.client
 import json
@@ -37,6 +37,6 @@ def answer(texts: list[str]) -> list[float]:
 
 
 try:
-    turns.take_turns(answer, options)
+    turns.take_turns(answer, options, server.pid)
 finally:
     server.terminate()

@@ -31,12 +31,17 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Namespace) -> None:
+def take_turns(
+    answer: Callable[[list[str]], list[float]],
+    options: argparse.Namespace,
+    process: int | str = "self",
+) -> None:
     """Run requests until stdin ends.
 
     Args:
         answer: Returns the probability of the second label of each text.
         options: The parsed arguments; see `arguments`.
+        process: The process that has the model, whose memory counts.
     """
     with os.fdopen(options.answers, "w", buffering=1) as pipe:
         print(json.dumps({"scores": answer(CHECKED)}), file=pipe)
@@ -44,7 +49,9 @@ def take_turns(answer: Callable[[list[str]], list[float]], options: argparse.Nam
         for line in sys.stdin:
             turn = json.loads(line)
             asked = requests(words, turn["batch_size"], turn["num_tokens"])
-            print(json.dumps(_timed(answer, asked, turn["seconds"])), file=pipe)
+            cost = _timed(answer, asked, turn["seconds"])
+            memory = {"rss_mb": status_mb("VmRSS", process), "peak_mb": status_mb("VmHWM", process)}
+            print(json.dumps(cost | memory), file=pipe)
 
 
 def whole_words(vocab: Path) -> list[str]:
@@ -74,6 +81,4 @@ def _timed(
     return {
         "latencies_ms": [round(1000 * latency, 3) for latency in latencies],
         "cpu_seconds": time.process_time() - cpu,
-        "rss_mb": status_mb("VmRSS"),
-        "peak_mb": status_mb("VmHWM"),
     }

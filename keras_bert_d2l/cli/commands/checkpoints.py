@@ -176,7 +176,10 @@ def serve(
     verify: bool = True,
     allow_files: Flag = False,
 ) -> None:
-    """Serve a SavedModel over the REST API of TensorFlow Serving, for development and tests.
+    """Serve a SavedModel or an ONNX folder over REST, for development and tests.
+
+    The routes are those of TensorFlow Serving, and OpenAI's for embeddings. A folder of
+    `export-onnx` is served without TensorFlow, in a fraction of the memory.
 
     Do not use it in production. It serves the newest version. Press Ctrl-C to stop.
 
@@ -186,7 +189,8 @@ def serve(
     For example: `keras-bert-d2l serve saved_models/mine`
 
     Args:
-        path: Folder with the numbered versions of a SavedModel, exported by any program.
+        path: Folder with the numbered versions of a SavedModel, exported by any program, or a
+            folder of `export-onnx`.
         port: Port to listen on; 0 selects a free port.
         host: Network address to listen on.
         name: Model name in the URL. [default: the name of its folder]
@@ -196,11 +200,17 @@ def serve(
         allow_files: Also serve models that can access files or the network.
     """
     try:
-        with stage("Importing TensorFlow"):
-            from keras_bert_d2l.serving.server import local_server
+        from keras_bert_d2l.serving.server import local_server
+
+        if local_server.is_onnx(path):
+            from keras_bert_d2l.serving.server import served_onnx  # noqa: F401
+        else:
+            with stage("Importing TensorFlow"):
+                from keras_bert_d2l.serving.server import served_model  # noqa: F401
     except ModuleNotFoundError as error:
         raise ImportError(
-            'The server requires starlette and uvicorn: pip install "keras-bert-d2l[serving]".'
+            "The server requires starlette and uvicorn, and for ONNX folders onnxruntime and "
+            'tokenizers: pip install "keras-bert-d2l[serving,onnx]".'
         ) from error
     try:
         local_server.serve(

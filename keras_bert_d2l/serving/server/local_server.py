@@ -7,6 +7,7 @@ no metrics. Source of the routes: tensorflow.org/tfx/serving/api_rest.
 import contextlib
 import json
 import os
+import pathlib
 import re
 import socket
 import threading
@@ -25,6 +26,7 @@ from starlette.routing import Route
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
+    ONNX_FILE,
     JSONObject,
     definitions,
     find_interface,
@@ -41,7 +43,6 @@ from keras_bert_d2l.serving.server.embeddings import (
 )
 from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.served import Served, ask
-from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
@@ -202,6 +203,25 @@ def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
     return response(ask(model, signature, columns, limits), by_rows)
 
 
+def load(path: PathLike, *, verify: bool = True, allow_files: bool = False) -> Served:
+    """Load a SavedModel, or without importing TensorFlow a folder of `export_onnx`.
+
+    The arguments and errors are those of `ServedModel` and `ServedONNX`.
+    """
+    if is_onnx(path):
+        from keras_bert_d2l.serving.server.served_onnx import ServedONNX
+
+        return ServedONNX(path, verify=verify)
+    from keras_bert_d2l.serving.server.served_model import ServedModel
+
+    return ServedModel(path, verify=verify, allow_files=allow_files)
+
+
+def is_onnx(path: PathLike) -> bool:
+    """Return whether a folder was written by `export_onnx`."""
+    return (pathlib.Path(path) / ONNX_FILE).is_file()
+
+
 def serve(
     path: PathLike,
     *,
@@ -215,7 +235,8 @@ def serve(
     """Serve the newest version of a model until Ctrl-C.
 
     Args:
-        path: Folder with the numbered versions, or the folder of one version.
+        path: Folder with the numbered versions, the folder of one version, or a folder of
+            `export_onnx`.
         name: Name of the model in the routes. Defaults to the folder name.
         host: Address of this machine to listen on.
         port: Port to listen on. 0: any free port.
@@ -229,7 +250,7 @@ def serve(
         OSError: The port is already in use.
     """
     with listen(host, port) as found:
-        model = ServedModel(path, verify=verify, allow_files=allow_files)
+        model = load(path, verify=verify, allow_files=allow_files)
         server = LocalServer(model, name, limits=limits)
         url = f"{url_of(found)}/v1/models/{server.name}"
         print(f"Serving {os.fspath(path)}, version {model.version}, at {url}")

@@ -42,7 +42,7 @@ class Served(Protocol):
 
     name: str
     version: int
-    interfaces: Mapping[str, Interface]
+    interfaces: dict[str, Interface]
     max_len: int | None
 
     @property

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import pathlib
-from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -17,10 +16,9 @@ from keras_bert_d2l.serving.audit import (
     newest_version,
     read_saved_model,
 )
-from keras_bert_d2l.serving.model_card import CARD_FILE
 from keras_bert_d2l.serving.protocol import (
+    CARD_FILE,
     Arrays,
-    Interface,
     find_interface,
     interfaces,
 )
@@ -82,9 +80,7 @@ class ServedModel:
             check_file_access(saved_model)
         self.max_len = _max_len(folder)
         try:
-            self.interfaces: Mapping[str, Interface] = interfaces(
-                saved_model.meta_graphs[0].signature_def
-            )
+            self.interfaces = interfaces(saved_model.meta_graphs[0].signature_def)
             self.model = tf.saved_model.load(os.fspath(folder))
         except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
             raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error

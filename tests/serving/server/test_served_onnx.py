@@ -1,0 +1,108 @@
+"""Tests of folders of `export_onnx` on the development server: they answer like SavedModels."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l.serving.onnx_model import export_onnx
+from keras_bert_d2l.serving.server import local_server
+from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server.served import ask
+from keras_bert_d2l.tasks.classify.predictions import classify
+from tests.serving.conftest import PAIRS
+
+pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
+pytestmark = pytest.mark.slow
+
+TEXTS = ["red blue", "", "Greenish [MASK] é 日本 \x00x", "red " * 40]
+IDS = {"tokens": [[2, 5, 3], [2, 3, 0]], "segments": [[0, 0, 0], [0, 1, 0]], "valid_lens": [3, 2]}
+
+
+@pytest.fixture
+def load_onnx(task_models, model, tokenizer, tmp_path):
+    """A function that exports a model as ONNX and loads it as the server does."""
+
+    def load_onnx(name, **options):
+        export_onnx(task_models.get(name, model), tmp_path / "mine", tokenizer)
+        return local_server.load(tmp_path / "mine", **options)
+
+    return load_onnx
+
+
+@pytest.mark.parametrize("name", ["demo", "classifier", "regressor", "embedder"])
+def test_a_folder_answers_like_the_saved_model(name, load, load_onnx):
+    right, given = load(name), load_onnx(name)
+    for signature, interface in given.interfaces.items():
+        specs = right.interfaces[signature].inputs
+        for texts in (TEXTS, []):
+            inputs = IDS if signature == "tokens" else {"text": texts}
+            columns = {key: inputs.get(key, [[], []]) for key in specs}
+            expected = ask(right, signature, columns, Limits())
+            found = ask(given, signature, inputs, Limits())
+            for key, spec in interface.outputs.items():
+                assert spec == right.interfaces[signature].outputs[key]
+                assert found[key].dtype == expected[key].dtype
+                if spec.dtype == np.float32:
+                    np.testing.assert_allclose(found[key], expected[key], rtol=0, atol=1e-5)
+                else:
+                    np.testing.assert_array_equal(found[key], expected[key])
+        omitted = right.interfaces[signature].outputs.keys() - interface.outputs.keys()
+        assert omitted <= ({"encoded", "mlm_logits"} if signature == "tokens" else set())
+
+
+def test_several_labels_have_the_probabilities_of_the_model(load_onnx, task_models):
+    answer = ask(load_onnx(PAIRS), "serving_default", {"text": TEXTS[:3]}, Limits())
+    expected = [one.scores for one in classify(task_models[PAIRS], TEXTS[:3])]
+    scores = [dict(zip([b"x", b"y"], row, strict=True)) for row in answer["scores"]]
+    for found, right in zip(scores, expected, strict=True):
+        assert found == {label.encode(): pytest.approx(x, abs=1e-5) for label, x in right.items()}
+    np.testing.assert_array_equal(answer["is_label"], answer["scores"] >= 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": [[2, -1, 3], [2, 3, 0]]}, "`tokens` must be from 0 to 8. Received: -1"),
+        ({"tokens": [[2, 9, 3], [2, 3, 0]]}, "`tokens` must be from 0 to 8. Received: 9"),
+        ({"segments": [[0, 0, 0], [0, 2, 0]]}, "`segments` must be from 0 to 1"),
+        ({"valid_lens": [3, 4]}, "`valid_lens` must be from 1 to 3"),
+        ({"valid_lens": [3]}, "must have the same rows"),
+        ({"tokens": [[2] * 25], "segments": [[0] * 25], "valid_lens": [25]}, "from 1 to 24"),
+    ],
+)
+def test_wrong_ids_are_rejected(load_onnx, change, message):
+    with pytest.raises(ValueError, match=message):
+        ask(load_onnx("embedder"), "tokens", IDS | change, Limits())
+
+
+def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
+    with pytest.raises(ValueError, match="a TokenClassifier. Serve the SavedModel"):
+        load_onnx("tagger")
+    shutil.rmtree(tmp_path / "mine")
+    load_onnx("regressor")
+    with (tmp_path / "mine" / "tokenizer.json").open("a") as file:
+        file.write(" ")
+    with pytest.raises(ValueError, match="has changed since it was written"):
+        local_server.load(tmp_path / "mine")
+    local_server.load(tmp_path / "mine", verify=False)
+
+
+SERVE = """
+import json, sys, urllib.request
+from keras_bert_d2l.serving.server.local_server import LocalServer, load, running
+
+with running(LocalServer(load(sys.argv[1]))) as url:
+    body = json.dumps({"model": "mine", "input": "red"}).encode()
+    answer = json.load(urllib.request.urlopen(f"{url}/v1/embeddings", body))
+    assert answer["usage"]["prompt_tokens"] == 3
+    body = json.dumps({"inputs": ["red"]}).encode()
+    urllib.request.urlopen(f"{url}/v1/models/mine:predict", body)
+    urllib.request.urlopen(f"{url}/v1/models/mine/metadata")
+assert not {"tensorflow", "keras"} & sys.modules.keys()
+"""
+
+
+def test_neither_tensorflow_nor_keras_is_imported(load_onnx, tmp_path, fresh_process):
+    load_onnx("embedder")
+    fresh_process(SERVE, str(tmp_path / "mine"))
