@@ -97,9 +97,8 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
         if return_weights or self.queries is not None or self.bias is not None:
             return complete()
         is_of_keys = mask is None or mask.shape[1] == 1
-        if (
-            is_exported() and k.shape[1] is None and is_of_keys
-        ):  # rows of a SavedModel have any length
+        # Rows of a SavedModel have any length.
+        if is_exported() and k.shape[1] is None and is_of_keys:
             is_long = is_worthwhile(self.window, num_keys)
             return ops.cond(is_long, in_blocks, lambda: complete()[0]), None
         return (in_blocks(), None) if is_worthwhile(self.window, k.shape[1]) else complete()

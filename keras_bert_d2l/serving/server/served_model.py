@@ -16,12 +16,7 @@ from keras_bert_d2l.serving.audit import (
     newest_version,
     read_saved_model,
 )
-from keras_bert_d2l.serving.protocol import (
-    CARD_FILE,
-    Arrays,
-    find_interface,
-    interfaces,
-)
+from keras_bert_d2l.serving.protocol import CARD_FILE, Arrays, find_interface, interfaces
 from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.serving.signatures.signature import TEXT, traced_once
 from keras_bert_d2l.tasks.registry import task_kinds

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from keras import ops
 
+from keras_bert_d2l.checks import is_integer
 from keras_bert_d2l.files import make_folder, write_json
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -64,7 +65,9 @@ def stored_vectors(
                     f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
                     f"which is for a different {other}. Choose another file, or delete this one."
                 )
-        written = found.get("written", 0)
+        written = found.get("written", -1)
+        if not is_integer(written) or not 0 <= written <= len(texts):
+            raise ValueError(f"{os.fspath(about)!r} is damaged. Delete it and {path.name!r}.")
     elif path.exists():
         raise ValueError(
             f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
@@ -73,8 +76,10 @@ def stored_vectors(
     if written < len(texts):
         make_folder(path.parent)
         write_json(about, {**facts, "written": written})
-        mode = "r+" if written else "w+"
-        rows = np.lib.format.open_memmap(path, mode, np.float32, None if written else shape)
+        if written:
+            _opened(path, shape)  # checked first, because "r+" extends a file that is too short
+        mode, of_new = ("r+", None) if written else ("w+", shape)
+        rows = np.lib.format.open_memmap(path, mode, np.float32, of_new)
         for part in parts("Encoding", len(texts) - written, _AT_ONCE):
             start, stop = written + part.start, written + part.stop
             rows[start:stop] = encode(texts[start:stop])
@@ -82,10 +87,16 @@ def stored_vectors(
             write_json(about, {**facts, "written": stop})
     elif not texts:
         return np.zeros(shape, np.float32)
-    found_rows: np.ndarray = np.load(path, mmap_mode="r")
-    if found_rows.shape != shape or found_rows.dtype != np.float32:
-        raise ValueError(f"{name!r} is damaged. Delete it and {about.name!r}.")
-    return found_rows
+    return _opened(path, shape)
+
+
+def _opened(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
+    remedy = f"Delete it and {path.with_suffix('.json').name!r}."
+    with errors_naming(path, " is damaged", remedy, DAMAGE):
+        rows = np.lib.format.open_memmap(path, "r")
+        if rows.shape != shape or rows.dtype != np.float32:
+            raise ValueError(f"it has the shape {rows.shape} and the dtype {rows.dtype}")
+    return rows
 
 
 def _fingerprint(model: TextEmbedder, tokenizer: Tokenizer) -> str:

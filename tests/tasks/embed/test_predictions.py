@@ -78,6 +78,26 @@ def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert,
         similar(embedder, "good", TEXTS, vectors=tmp_path / "texts.npz")
 
 
+def test_damaged_files_of_vectors_are_rejected_and_stay_as_they_are(embedder, tmp_path):
+    file, about = tmp_path / "texts.npy", tmp_path / "texts.json"
+    similar(embedder, "good", TEXTS, vectors=file)
+    facts, rows = json.loads(about.read_text()), np.load(file)
+    for written in (None, "5", -1, 6, True):
+        about.write_text(json.dumps({**facts, "written": written}))
+        with pytest.raises(ValueError, match=r"texts.json' is damaged. Delete it and 'texts.npy'"):
+            similar(embedder, "good", TEXTS, vectors=file)
+    complete = file.read_bytes()
+    for values in (rows.astype("float64"), rows[1:], np.array([{}]), None):
+        np.save(file, values, allow_pickle=True)
+        content = complete[:200] if values is None else file.read_bytes()
+        file.write_bytes(content)
+        for written in (2, 5):  # interrupted and complete
+            about.write_text(json.dumps({**facts, "written": written}))
+            with pytest.raises(ValueError, match=r"texts.npy' is damaged: .* 'texts.json'"):
+                similar(embedder, "good", TEXTS, vectors=file)
+        assert file.read_bytes() == content
+
+
 def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monkeypatch):
     monkeypatch.setattr(predictions, "_ROWS_AT_ONCE", 3)
     vectors = np.array([[1, 0], [0, 1], [1, 0], [-1, 0], [0, -1], [1, 0], [0, 1]], np.float32)
