@@ -103,7 +103,7 @@ def _rows(value: object) -> list[Any]:
     is_right = isinstance(rows, list) and bool(rows)
     is_right = is_right and (all(map(_is_text, rows)) or all(map(_is_ids, rows)))
     expected = "must be a text, a list of texts, a list of token ids, or a list of lists of ids"
-    _check(is_right, "input", f"{expected}, none of them empty", value)
+    _check(is_right, "input", f"{expected}. No list may be empty", value)
     return rows
 
 
