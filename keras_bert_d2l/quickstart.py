@@ -14,7 +14,7 @@ from keras_bert_d2l.progress import duration
 from keras_bert_d2l.types import PathLike
 
 RUNS, SAVED_MODELS = pathlib.Path("runs/demo"), pathlib.Path("saved_models/demo")
-DEFAULT_MINUTES = 5.0
+DEFAULT_MINUTES = 2.5
 QUESTIONS = (
     "returns a [MASK] of the same shape as the input .",
     "if true , the [MASK] is computed along the last axis .",
@@ -91,6 +91,7 @@ def run(
         bert_config=config,
         batch_size=_BATCH_SIZE,
         max_len=_MAX_LEN,
+        recipe="modern",
         learning_rate=_LEARNING_RATE,
         **length,
     )
