@@ -359,6 +359,6 @@ async def _error_response(request: Request, error: Exception) -> Response:
         case ClientDisconnect() | ValueError():
             status = 404 if getattr(error, "code", None) == NOT_FOUND else 400
             message = str(error)
-    of_openai = request.url.path == ROUTE
+    of_openai = request.url.path.rstrip("/") == ROUTE
     told = error_object(message, status, error) if of_openai else message
     return _json({"error": told}, status, headers)
