@@ -55,15 +55,19 @@ class ServedONNX:
                 f"{self._task['kind']}. Serve the SavedModel of `keras-bert-d2l export` instead."
             )
         self.version, self.name, self.max_len = 1, folder.name, self._config["max_len"]
-        self._tokenizer = tokenizers.Tokenizer.from_file(os.fspath(folder / JSON_FILE))
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it warns about the default of `pred_positions`
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(file := os.fspath(folder / JSON_FILE))
+            cls, sep = self._tokenizer.encode("").ids
+            file = os.fspath(folder / ONNX_FILE)
+            self._session = onnxruntime.InferenceSession(file, options)
+        except Exception as error:  # the libraries raise Exception itself and types of their own
+            raise ValueError(f"{file!r} is damaged. Export the model again. {error}") from error
         self._tokenizer.enable_truncation(self.max_len)
-        cls, sep = self._tokenizer.encode("").ids
         pad = read_json_object(folder / "config.json")["pad_token_id"]
         self._tokenizer.enable_padding(pad_id=pad)
         self.counter = TokenCounter(self._lengths, (cls, sep, pad), self.max_len)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # it warns about the default of `pred_positions`
-        self._session = onnxruntime.InferenceSession(os.fspath(folder / ONNX_FILE), options)
         self._run_options = onnxruntime.RunOptions()
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")

@@ -88,6 +88,18 @@ def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
     local_server.load(tmp_path / "mine", verify=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("tokenizer.json", None), ("tokenizer.json", b"{}"), ("model.onnx", b"{}")],
+)
+def test_damaged_files_are_named(load_onnx, tmp_path, name, content):
+    load_onnx("regressor")
+    file = tmp_path / "mine" / name
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}' is damaged. Export the model again"):
+        local_server.load(tmp_path / "mine", verify=False)
+
+
 SERVE = """
 import json, sys, urllib.request
 from keras_bert_d2l.serving.server.local_server import LocalServer, load, running
