@@ -291,11 +291,14 @@ def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
     elif [cls, sep] != definition["special_tokens"][2:4]:
         yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
     for entry in definition["added_tokens"]:
+        token, strips = entry["content"], entry.get("lstrip") or entry.get("rstrip")
         if entry.get("single_word"):
-            yield f"single_word of the token {shown(entry['content'])}"
-    strips = [e.get(name) for e in definition["added_tokens"] for name in ("lstrip", "rstrip")]
+            yield f"single_word of the token {shown(token)}"
+        if strips and token != token.strip():  # `AddedTokens.ids` strips both
+            yield f"lstrip or rstrip of the token {shown(token)} with spaces at its ends"
+    spaces = [e.get(name) for e in definition["added_tokens"] for name in ("lstrip", "rstrip")]
     num_bytes = sum(len(token.encode()) for token in added_tokens(definition))
-    if num_bytes + _SPACES_BYTES * sum(map(bool, strips)) > _MOST_ADDED_BYTES:
+    if num_bytes + _SPACES_BYTES * sum(map(bool, spaces)) > _MOST_ADDED_BYTES:
         yield f"added_tokens of more than {_MOST_ADDED_BYTES:,} bytes"
     for part, name in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
         if len(steps(definition[part], name)) > _MOST_STEPS:

@@ -123,6 +123,9 @@ CASES = {
     "tokens between spaces": (
         *(with_added(*map("token{}".format, range(999)), lstrip=True, rstrip=True), "added_tokens"),
     ),
+    "a token with a space that includes others": (
+        *(with_added(" y", lstrip=True), "lstrip or rstrip of the token ' y'"),
+    ),
     "ids with a gap": (edited("bpe", "model", "vocab", "x", value=10**9), "0, 1, 2"),
     "a merge of unknown tokens": (edited("bpe", "model", "merges", value=["x yz"]), "merges"),
     "a merge of three": (with_merges("\n".join([*MERGES, "a a a"])), "unpack"),
