@@ -122,6 +122,7 @@ def similar(
         queries, a list of such lists.
 
     Raises:
+        BlockingIOError: Another process is writing the file `vectors`.
         ValueError: As for `embed`, `top_k` is below 1, or the file `vectors` belongs to a
             different model or to different texts.
 

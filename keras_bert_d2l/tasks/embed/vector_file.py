@@ -18,11 +18,12 @@ from keras import ops
 
 from keras_bert_d2l.checks import is_integer
 from keras_bert_d2l.files import make_folder, write_json
+from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
+from keras_bert_d2l.reading import DAMAGE, errors_naming, has_file, read_json_object
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import ConfigDict, PathLike
 
 _AT_ONCE = 8192  # texts between two records of how many rows have been written
 
@@ -46,6 +47,8 @@ def stored_vectors(
     Returns: float32 `(N, D)`, mapped into memory and read-only.
 
     Raises:
+        BlockingIOError: Another process is writing the file.
+        FileNotFoundError: The file is a link that leads nowhere.
         ValueError: The file belongs to a different model or to different texts, or is something
             else.
     """
@@ -55,39 +58,48 @@ def stored_vectors(
         raise ValueError(f"`vectors` must end in .npy. Received: {name!r}.")
     shape = (len(texts), model.bert_config.num_hiddens)
     facts = {"model": _fingerprint(model, tokenizer), "texts": _sha256(texts), "shape": [*shape]}
-    written = 0
-    if about.exists():
-        found = read_json_object(about)
-        for key in ("model", "texts", "shape"):
-            if found.get(key) != facts[key]:
-                other = "model" if key == "model" else "list of texts"
-                raise ValueError(
-                    f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
-                    f"which is for a different {other}. Choose another file, or delete this one."
-                )
-        written = found.get("written", -1)
-        if not is_integer(written) or not 0 <= written <= len(texts):
-            raise ValueError(f"{os.fspath(about)!r} is damaged. Delete it and {path.name!r}.")
-    elif path.exists():
-        raise ValueError(
-            f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
-            f"{about.name!r} next to it. Choose another file."
-        )
-    if written < len(texts):
+    if _num_written(path, about, facts) < len(texts):
         make_folder(path.parent)
-        write_json(about, {**facts, "written": written})
-        if written:
-            _opened(path, shape)  # checked first, because "r+" extends a file that is too short
-        mode, of_new = ("r+", None) if written else ("w+", shape)
-        rows = np.lib.format.open_memmap(path, mode, np.float32, of_new)
-        for part in parts("Encoding", len(texts) - written, _AT_ONCE):
-            start, stop = written + part.start, written + part.stop
-            rows[start:stop] = encode(texts[start:stop])
-            rows.flush()
-            write_json(about, {**facts, "written": stop})
+        busy = f"Another process is writing {name!r}. Wait until it has finished."
+        with lock_file(path, busy):
+            written = _num_written(path, about, facts)  # another process may have just written it
+            write_json(about, {**facts, "written": written})
+            if written:
+                _opened(path, shape)  # checked first, because "r+" extends a file that is too short
+            mode, of_new = ("r+", None) if written else ("w+", shape)
+            rows = np.lib.format.open_memmap(path, mode, np.float32, of_new)
+            for part in parts("Encoding", len(texts) - written, _AT_ONCE):
+                start, stop = written + part.start, written + part.stop
+                rows[start:stop] = encode(texts[start:stop])
+                rows.flush()
+                write_json(about, {**facts, "written": stop})
     elif not texts:
         return np.zeros(shape, np.float32)
     return _opened(path, shape)
+
+
+def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> int:
+    """Return how many rows have been written, after a check that they are those of `facts`."""
+    name, is_empty = os.fspath(path), not has_file(path) or not path.stat().st_size
+    if not has_file(about):
+        if not is_empty:  # an empty one is the lock of a process that has just begun
+            raise ValueError(
+                f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
+                f"{about.name!r} next to it. Choose another file."
+            )
+        return 0
+    found = read_json_object(about)
+    for key, right in facts.items():
+        if found.get(key) != right:
+            other = "model" if key == "model" else "list of texts"
+            raise ValueError(
+                f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
+                f"which is for a different {other}. Choose another file, or delete this one."
+            )
+    written = found.get("written", -1)
+    if not is_integer(written) or not 0 <= written <= facts["shape"][0]:
+        raise ValueError(f"{os.fspath(about)!r} is damaged. Delete it and {path.name!r}.")
+    return int(written)
 
 
 def _opened(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:

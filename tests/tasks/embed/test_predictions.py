@@ -57,6 +57,20 @@ def test_an_interrupted_file_of_vectors_is_continued(embedder, tmp_path, monkeyp
     assert [one.index for one in found] == [one.index for one in similar(embedder, "good", TEXTS)]
 
 
+def test_only_one_process_writes_a_file_of_vectors(embedder, tmp_path, monkeypatch):
+    file, encode = tmp_path / "texts.npy", predictions._vectors
+
+    def asked_meanwhile(*arguments):
+        monkeypatch.setattr(predictions, "_vectors", encode)
+        with pytest.raises(BlockingIOError, match=r"Another process is writing '.*texts.npy'"):
+            similar(embedder, "good", TEXTS, vectors=file)
+        return encode(*arguments)
+
+    monkeypatch.setattr(predictions, "_vectors", asked_meanwhile)
+    assert similar(embedder, "good", TEXTS, vectors=file) == similar(embedder, "good", TEXTS)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"texts.npy", "texts.json"}
+
+
 def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert, tmp_path):
     file = tmp_path / "texts.npy"
     similar(embedder, "good", TEXTS, vectors=file)
