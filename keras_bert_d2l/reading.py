@@ -38,7 +38,7 @@ def errors_naming(
     Args:
         path: The path of the file.
         problem: What follows the path directly, so it begins with a space.
-        remedy: Sentences at the end. The message of the error has no period before them.
+        remedy: Sentences at the end. A period ends the message of the error before them.
         errors: The classes of errors.
     """
     try:
@@ -47,7 +47,7 @@ def errors_naming(
         reason = str(error)
         if remedy:
             what = f"it lacks a part ({reason})" if isinstance(error, LookupError) else reason
-            reason = f"{what:.250}. {remedy}"
+            reason = f"{what[:250].removesuffix('.')}. {remedy}"
         raise ValueError(f"{os.fspath(path)!r}{problem}: {reason}") from error
 
 

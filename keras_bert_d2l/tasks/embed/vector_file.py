@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import is_integer
+from keras_bert_d2l.checks import check_path, is_integer
 from keras_bert_d2l.files import make_folder, write_json
 from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import parts
@@ -52,6 +52,7 @@ def stored_vectors(
         ValueError: The file belongs to a different model or to different texts, or is something
             else.
     """
+    check_path("vectors", path)
     path = pathlib.Path(path)
     name, about = os.fspath(path), path.with_suffix(".json")
     if path.suffix != ".npy":
@@ -89,6 +90,8 @@ def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> 
             )
         return 0
     found = read_json_object(about)
+    if not facts.keys() <= found.keys():
+        raise ValueError(f"{os.fspath(about)!r} is not a record of vectors. Choose another file.")
     for key, right in facts.items():
         if found.get(key) != right:
             other = "model" if key == "model" else "list of texts"

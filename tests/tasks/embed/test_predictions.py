@@ -85,6 +85,14 @@ def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert,
     weight.assign(before)
     with pytest.raises(ValueError, match="for a different list of texts"):
         similar(embedder, "good", [*TEXTS[:-1], "cat"], vectors=file)
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    with pytest.raises(ValueError, match=r"other.json' is not a record of vectors"):
+        similar(embedder, "good", TEXTS, vectors=tmp_path / "other.npy")
+    with pytest.raises(ValueError, match=r"`vectors` must be a path. Received: vectors=5"):
+        similar(embedder, "good", TEXTS, vectors=5)
+    (tmp_path / "link.npy").symlink_to("nothing.npy")
+    with pytest.raises(FileNotFoundError, match="is a link to a file that does not exist"):
+        similar(embedder, "good", TEXTS, vectors=tmp_path / "link.npy")
     (tmp_path / "texts.json").unlink()
     with pytest.raises(ValueError, match="without 'texts.json' next to it"):
         similar(embedder, "good", TEXTS, vectors=file)
@@ -107,7 +115,9 @@ def test_damaged_files_of_vectors_are_rejected_and_stay_as_they_are(embedder, tm
         file.write_bytes(content)
         for written in (2, 5):  # interrupted and complete
             about.write_text(json.dumps({**facts, "written": written}))
-            with pytest.raises(ValueError, match=r"texts.npy' is damaged: .* 'texts.json'"):
+            with pytest.raises(
+                ValueError, match=r"texts.npy' is damaged: .*[^.]\. Delete it and 'texts.json'"
+            ):
                 similar(embedder, "good", TEXTS, vectors=file)
         assert file.read_bytes() == content
 
