@@ -112,7 +112,8 @@ def similar(
         texts: The texts to compare with it.
         top_k: Maximum number of matches, k.
         vectors: A `.npy` file for the vectors of `texts`, for many texts. If it does not exist, it
-            is written, with a JSON file next to it. Later calls with the same model and texts read
+            is written, with a JSON file next to it. Later calls with the same model, texts and
+            `truncate` read
             it instead of encoding the texts, and continue an interrupted one.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
@@ -152,7 +153,7 @@ def similar(
     if vectors is None:
         encoded = encode(different)
     else:
-        encoded = stored_vectors(vectors, different, embedder, tokenizer, encode)
+        encoded = stored_vectors(vectors, different, embedder, tokenizer, encode, truncate)
     others = {text: n for n, text in enumerate(dict.fromkeys(queries)) if text not in number}
     of_others = dict(zip(others, encode(list(others)), strict=True))
     asked = [of_others[text] if text in others else encoded[number[text]] for text in queries]

@@ -34,6 +34,7 @@ def stored_vectors(
     model: TextEmbedder,
     tokenizer: Tokenizer,
     encode: Callable[[Sequence[str]], np.ndarray],
+    truncate: bool,
 ) -> np.ndarray:
     """Return the vectors of texts from a file, after encoding those that it lacks.
 
@@ -43,6 +44,7 @@ def stored_vectors(
         model: The model.
         tokenizer: Its tokenizer.
         encode: Returns the vectors of some texts, float32.
+        truncate: Whether `encode` truncates texts. A file is only for one of both.
 
     Returns: float32 `(N, D)`, mapped into memory and read-only.
 
@@ -58,7 +60,8 @@ def stored_vectors(
     if path.suffix != ".npy":
         raise ValueError(f"`vectors` must end in .npy. Received: {name!r}.")
     shape = (len(texts), model.bert_config.num_hiddens)
-    facts = {"model": _fingerprint(model, tokenizer), "texts": _sha256(texts), "shape": [*shape]}
+    options = {"truncate": bool(truncate), "shape": [*shape]}
+    facts = {"model": _fingerprint(model, tokenizer), "texts": _sha256(texts), **options}
     if _num_written(path, about, facts) < len(texts):
         make_folder(path.parent)
         busy = f"Another process is writing {name!r}. Wait until it has finished."
@@ -94,7 +97,7 @@ def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> 
         raise ValueError(f"{os.fspath(about)!r} is not a record of vectors. Choose another file.")
     for key, right in facts.items():
         if found.get(key) != right:
-            other = "model" if key == "model" else "list of texts"
+            other = key if key in ("model", "truncate") else "list of texts"
             raise ValueError(
                 f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
                 f"which is for a different {other}. Choose another file, or delete this one."
