@@ -6,6 +6,7 @@ tokens of all texts.
 Source: github.com/openai/gpt-2, `src/encoder.py`; and github.com/huggingface/tokenizers.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -263,7 +264,17 @@ class BytePairs(tf.Module):
         pieces = [(texts[n] if n in ranks else f"\u0100{n}", ranks.get(n, 0)) for n in ids.values()]
         self._num_own, self._has_missing = len(own), bool(missing)
         pieces += [(chr(byte), 0) for byte in missing]
-        self._pieces = tensorflow_text().SentencepieceTokenizer(byte_pair_model(pieces))
+        model_file = byte_pair_model(pieces)
+
+        # The kernel that creates SentencePiece's resource owns it, and `keras.utils.clear_session`
+        # destroys all kernels of eager calls. Inside a function, the next call creates it again.
+        @functools.partial(
+            tf.function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
+        def split(words: tf.Tensor) -> tf.RaggedTensor:
+            return tensorflow_text().SentencepieceTokenizer(model_file).tokenize(words)
+
+        self._split = split
         single = {
             text: n for n, text in enumerate(texts) if n in ranks or model.get("ignore_merges")
         }
@@ -282,7 +293,7 @@ class BytePairs(tf.Module):
         ids = self._single.lookup(words)
         others = tf.where(ids == NO_TOKEN)
         different, place = tf.unique(tf.gather_nd(words, others), tf.int64)
-        found = self._pieces.tokenize(different)
+        found = self._split(different)
         if self._has_missing:
             is_known = found.flat_values < self._num_own
             found = found.with_flat_values(tf.where(is_known, found.flat_values, self.unk_id))
