@@ -11,12 +11,12 @@ import pytest
 
 import keras_bert_d2l as kb
 from tests.nightly import nightly_except
-from tests.peers.test_byte_pairs import trained
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 transformers = pytest.importorskip("transformers", reason="needs transformers: make test-peers")
 
 family = pytest.importorskip("scripts.originals.family")
+byte_pairs = pytest.importorskip("tests.peers.test_byte_pairs")  # needs tokenizers
 
 pytestmark = pytest.mark.filterwarnings("ignore:Truncated to 30 tokens")
 ASK = pathlib.Path(__file__).parents[1] / "serving" / "loaders" / "ask.py"
@@ -50,7 +50,7 @@ def their_tokenizer(name):
     """Return a small tokenizer of transformers for a model type."""
     if name in BYTE_PAIRS:
         roles = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        theirs = trained(name, [" ".join(WORDS)] * 9)
+        theirs = byte_pairs.trained(name, [" ".join(WORDS)] * 9)
         specials = dict(zip(roles, BYTE_PAIRS[name].split(), strict=True))
         return transformers.PreTrainedTokenizerFast(tokenizer_object=theirs, **specials)
     title = type(family.original(name, "Model")).__name__.removesuffix("Model")

@@ -191,7 +191,7 @@ HOSTILE = {
     "deep nesting": (text("[" * 500), "not a YAML file"),
     "a bomb": (text(BOMB + "task: {model: {encoder: {bert: {hidden_size: *i}}}}"), "hidden_size"),
     "a mapping in itself": (text("task: &a {model: {encoder: *a}}"), "model"),
-    "a huge file": (text("#" * 2**21), "2,097,152 bytes"),
+    "a huge file": (text("#" * 2**21), "has 2,097,152"),
     "another program": (variables("mine"), "no BERT of the Model Garden. It contains 'mine'"),
     "two heads": (variables(WORDS, f"a/{HEAD}", f"b/{HEAD}"), "contains several"),
     "two encoders": (variables(f"a/{WORDS}", f"b/{WORDS}"), "contains several"),

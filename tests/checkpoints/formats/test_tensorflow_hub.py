@@ -190,7 +190,10 @@ FOLDERS = {
     "half the data": (lambda path: os.truncate(path / DATA, 9000), "is not a readable|cannot be"),
     "no graph": (written(GRAPH, None), "no file 'saved_model.pb'|not a checkpoint of a known"),
     "another activation": (written(GRAPH, b"\n\3Elu"), "computes neither GELU nor ReLU. Copy it"),
-    "a large graph": (lambda path: os.truncate(path / GRAPH, 2**26 + 1), "more than 67|far larger"),
+    "a large graph": (
+        lambda path: os.truncate(path / GRAPH, 2**26 + 1),
+        "larger than 6|far larger",
+    ),
     "two vocabularies": (written("assets/vocab_1.txt", SPECIAL), "it has 2 vocabularies"),
     "a small vocabulary": (written(VOCAB, b"a\nb\n"), "vocab.txt"),
     "a checkpoint of TensorFlow 1": (tf1, "a module of TensorFlow Hub for TensorFlow 1"),

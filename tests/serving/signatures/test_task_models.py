@@ -101,9 +101,9 @@ def test_an_object_that_is_not_a_model_is_rejected(tmp_path):
 def test_the_threshold_of_the_run_is_exported(task_models, tmp_path, monkeypatch):
     thresholds = []
 
-    def recorded(model, tokenizer, options):
+    def recorded(model, tokenizer, options, **more):
         thresholds.append(options.null_threshold)
-        return model_signatures(model, tokenizer, options)
+        return model_signatures(model, tokenizer, options, **more)
 
     monkeypatch.setattr(saved_model, "model_signatures", recorded)
     metrics = {"options": {"epochs": 2}, "best": {"step": 4, "val_null_threshold": -99.0}}

@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -176,3 +177,9 @@ def test_damaged_files_are_errors(change, tmp_path):
     path.write_text(json.dumps(roberta_fields(**change)))
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         Vocab.from_file(path)
+
+
+def test_the_tokenizer_works_after_the_session_is_cleared(roberta):
+    before = tokens(roberta, "hug pugs")
+    keras.utils.clear_session()
+    assert tokens(roberta, "hug pugs") == before
