@@ -61,9 +61,7 @@ def check_values(features: Mapping[str, Tensor], length: Tensor, config: BERTCon
         config: The architecture of the model.
     """
     last_segment = max(config.num_segments, 2) - 1 - config.first_segment_id
-    number = "Number the texts of a row from 0."
-    if last_segment == 0:
-        number = "The model has one segment, so it reads single texts, not pairs. Join their words."
+    number = f"Number the texts of a row from 0. The model accepts {last_segment + 1} per row."
     limits = {
         "tokens": (0, config.vocab_size - 1, "Use the vocabulary of the model."),
         "segments": (0, last_segment, number),

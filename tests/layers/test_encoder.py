@@ -66,6 +66,9 @@ def test_the_first_segment_id_is_added_except_to_padding():
     np.testing.assert_allclose(got[0], others + rows, atol=1e-6)
     with pytest.raises(ValueError, match="`segments` must be from 0 to 1. Received: 2"):
         encoder(tokens, segments * 2)  # the limit is that of a batch
+    one = small_encoder(num_segments=2, first_segment_id=1)
+    with pytest.raises(ValueError, match="be 0. Received: 1.*model accepts 1 per row"):
+        one(tokens, segments)
 
 
 @pytest.mark.parametrize("zero_padding", [True, False])
