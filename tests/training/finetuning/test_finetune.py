@@ -370,8 +370,10 @@ def test_values_of_batches_that_do_not_fit_the_model_are_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
-    config = BERTConfig(20, 8, 12, num_heads=2, num_blks=2, dropout=0.0, max_len=8)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_layer_decay_lowers_the_learning_rate_of_lower_layers(is_shared):
+    fields = {"num_heads": 2, "num_blks": 2, "dropout": 0.0, "max_len": 8}
+    config = BERTConfig(20, 8, 12, **fields, shared_blocks=is_shared, embedding_width=6)
     model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
     variables = model.trainable_variables
     before = {v.path: v.numpy() for v in variables}
@@ -386,7 +388,10 @@ def test_layer_decay_lowers_the_learning_rate_of_lower_layers():
         "hidden/": 1.0,
         "head/": 1.0,
     }
+    if is_shared:  # one block is one layer, whatever the number of its uses
+        expected |= {"embeddings": 0.25, "pos_embedding": 0.25, "blk_0/": 0.5}
     for path, step in steps.items():
+        path = path.replace("embedding_projection", "embeddings")
         (share,) = {value for part, value in expected.items() if part in path}
         assert step == pytest.approx(share, rel=1e-4), path
     assert BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
