@@ -291,6 +291,18 @@ class BERTModel(BatchModel):
             )
         return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]
 
+    @property
+    def trainable_weights(self) -> list[keras.Variable]:
+        """The weights that `fit` differentiates: no pooler without the head that reads it."""
+        unused = {id(x) for x in self.hidden.weights} if self.hidden and not self.nsp else ()
+        return [weight for weight in super().trainable_weights if id(weight) not in unused]
+
+    @property
+    def non_trainable_weights(self) -> list[keras.Variable]:
+        """The other weights."""
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"mlm": self.bert_config.vocab_size, "nsp": 2}
 

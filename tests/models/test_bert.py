@@ -215,17 +215,22 @@ def test_every_variant_is_restored_from_a_keras_file(make_model, make_batch, tmp
 
 
 @pytest.mark.slow
-def test_without_next_sentence_there_is_no_nsp_output_and_the_pooler_has_no_loss(
-    make_model, make_batch
+def test_without_next_sentence_there_is_no_nsp_output_and_the_pooler_is_not_trained(
+    make_model, make_batch, capsys
 ):
     features, labels, weights = make_batch()
     model = make_model(next_sentence=False)
     assert model(*features.values())[2] is None
     model.compile(BERTAdamW(3e-3), run_eagerly=True)
     data = features, {"mlm": labels["mlm"]}
-    with pytest.warns(UserWarning, match="hidden/kernel"):
-        log = model.fit(*data, sample_weight={"mlm": weights["mlm"]}, verbose=0).history
+    before = model.hidden.kernel.numpy()
+    log = model.fit(*data, sample_weight={"mlm": weights["mlm"]}, verbose=0).history
     assert sorted(log) == ["loss", "mlm_accuracy", "mlm_cross_entropy"]
+    np.testing.assert_array_equal(model.hidden.kernel, before)
+    model.summary()
+    assert "Non-trainable params: 1,056 " in capsys.readouterr().out  # 32 * 32 and the bias
+    classifier = SequenceClassifier(model, ["bad", "good"])
+    assert any(weight is model.hidden.kernel for weight in classifier.trainable_weights)
     del features["pred_positions"]
     with pytest.raises(ValueError, match="`pred_positions` is missing"):
         model(features)

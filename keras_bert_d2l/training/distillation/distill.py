@@ -188,9 +188,8 @@ class _Lesson(keras.Model):
         self.student = student
         self.__dict__["teacher"] = teacher  # not tracked, so that it is not trained
         if isinstance(student, BERTModel) and "nsp" not in student.usable_heads:
-            for layer in (student.hidden, student.nsp):
-                if layer is not None:
-                    layer.trainable = False  # it would get no gradient
+            for layer in filter(None, (student.hidden, student.nsp)):
+                layer.trainable = False  # it would get no gradient
         self.blocks = tuple(blocks)
         self.label_share = label_share
         losses, weights = _task_losses(student)
