@@ -351,9 +351,8 @@ class BERTModel(BatchModel):
     def check_config(self) -> None:
         """Raise a `ValueError` if the MLM head is not the one that `bert_config` describes."""
         head, config = self.mlm, self.bert_config
-        differ = [name for name, value in config.of_mlm().items() if getattr(head, name) != value]
-        if head.mlm_head == "linear":  # has no hidden layer
-            differ = []
+        fields = config.of_mlm() if head.mlm_head == "mlp" else {}  # those of the hidden layer
+        differ = [name for name, value in fields.items() if getattr(head, name) != value]
         if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):
             raise ValueError(
                 "A `MaskLM` must have the activation and layer normalization of the configuration "
@@ -387,8 +386,7 @@ def _positions_read(pred_positions: Tensor, cls_positions: Tensor | None, tokens
     if cls_positions is None:
         cls_positions = ops.zeros_like(pred_positions[:, :1])
     check_positions("cls_positions", cls_positions, tokens)
-    parts = (ops.cast(x, "int32") for x in (cls_positions, pred_positions))
-    return ops.concatenate(list(parts), axis=1)
+    return ops.concatenate([ops.cast(x, "int32") for x in (cls_positions, pred_positions)], axis=1)
 
 
 def _named(outputs: Outputs) -> dict[str, Tensor]:

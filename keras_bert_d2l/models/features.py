@@ -296,11 +296,8 @@ class BatchModel(Composite, CheckedModel):
             )
         self.micro_batches = micro_batches
         self.encoder.remat = remat
-        self._lacks_loss_trackers = (
-            self.split_loss is not None
-            and micro_batches == 1
-            and keras.backend.backend() == "tensorflow"
-        )
+        is_whole = self.split_loss is not None and micro_batches == 1
+        self._lacks_loss_trackers = is_whole and keras.backend.backend() == "tensorflow"
         # Without a loss, Keras adds no loss trackers, which would see only parts of batches.
         super().compile(optimizer, loss if micro_batches == 1 else None, **options)
         self.loss = loss
