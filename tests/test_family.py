@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.cli import main
 from keras_bert_d2l.config import OF_RELATIVES
 from tests.family import PRESETS, WORDS, bert_of, config_of, tokenizer_of
 from tests.nightly import nightly_except
@@ -188,10 +190,17 @@ def test_another_padding_token_than_that_of_the_positions_or_the_mask_is_refused
         kb.embed(model, "the cat")
 
 
-def test_options_of_wordpiece_are_refused_at_the_door(corpus, tmp_path):
+def test_options_of_wordpiece_are_refused_at_the_door(corpus, tmp_path, capsys):
     vocab = tokenizer_of("roberta").vocab
-    with pytest.raises(ValueError, match="`lowercase` is an option of WordPiece"):
+    with pytest.raises(ValueError, match=r"`lowercase` is an option of WordPiece.*Omit lowercase"):
         kb.pretrain(corpus / "text.txt", tmp_path, vocab=vocab, lowercase=False, verbose=False)
+    file = tmp_path / "tokenizer.json"
+    vocab.to_file(file)
+    command = ["pretrain", corpus / "text.txt", "--vocab", file, "--cased"]
+    with pytest.raises(SystemExit):
+        main([*map(str, command), "--run-dir", str(tmp_path / "run")])
+    assert "Received: --cased with a vocabulary" in (message := capsys.readouterr().err)
+    assert message.endswith("Omit --cased.\n")
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +244,8 @@ def pretraining(folder):
 def test_a_run_keeps_its_vocabulary_resumes_and_starts_other_runs(name, run_of, corpus, tmp_path):
     run, vocab = run_of(name), tokenizer_of(name).vocab
     assert {vocab.file_name, "report.html"} <= {file.name for file in run.iterdir()}
+    lowercase = yaml.safe_load((run / "run.yaml").read_text())["lowercase"]
+    assert lowercase is (True if vocab.kind == "wordpiece" else None)
     model, tokenizer, _ = kb.load_pretrained(run, verbose=False)
     assert (tokenizer.vocab, model.bert_config.pad_id) == (vocab, vocab.pad_id)
     result = kb.pretrain(None, run, resume=True, verbose=False)

@@ -81,6 +81,7 @@ def _options(command: App) -> dict[str, str]:
     """Return the option or the placeholder for each Python argument of a command."""
     arguments = command.assemble_argument_collection()
     options = {argument.field_info.name: argument.name for argument in arguments}
+    options |= {f"{a.field_info.name}=False": a.negatives[0] for a in arguments if a.negatives}
     renamed = {
         python: options[name]
         for python, names in _RENAMED.items()
@@ -104,7 +105,7 @@ def _with_options(message: str, options: Mapping[str, str]) -> str:
         if found[1] not in options:
             return found[0]
         option = options[found[1]]
-        flags = {"True": option, "False": option.replace("--", "--no-", 1)}
+        flags = {"True": option, "False": options.get(f"{found[1]}=False", option)}
         return flags.get(found[2], f"{option} {found[2]}")
 
     def alternative(found: re.Match[str]) -> str:

@@ -357,7 +357,7 @@ def _check_defaults(options: TokenizerOptions, kind: str) -> None:
             raise ValueError(
                 f"`{name}` is an option of WordPiece. Received: {name}={shown(value)} with a "
                 f"vocabulary of the kind {kind!r}, whose {JSON_FILE} defines everything else. "
-                f"Leave out `{name}`."
+                f"Omit {name}={shown(value)}."
             )
 
 

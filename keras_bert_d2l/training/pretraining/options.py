@@ -125,8 +125,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
         vocab: Vocabulary file: `vocab.txt`, or `tokenizer.json` of byte-level BPE or Unigram. By
             default, a vocabulary of WordPiece is learned from the text.
         vocab_size: Size of the vocabulary to learn. Defaults to 8000.
-        lowercase: Lowercase the text and strip accents, or keep case and accents. Defaults to
-            lowercase.
+        lowercase: Lowercase the text and strip accents, or keep case and accents. Only for
+            WordPiece: a `tokenizer.json` decides this itself. Defaults to lowercase.
         preset: Architecture by name: d2l, tiny, mini, small, medium, base or large. Defaults to
             mini.
         bert_config: Architecture from the `config.json` of a run or a checkpoint of this package,
@@ -340,7 +340,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
                 self._set("vocab_size", DEFAULT_VOCAB_SIZE)
             if self.bert_config is None and self.preset is None:
                 self._set("preset", DEFAULT_PRESET)
-            if self.lowercase is None:
+            if self.lowercase is None and not (self.vocab or "").endswith(".json"):
                 self._set("lowercase", True)
         if self.short_steps and self.short_len is None:
             if self.max_len % _SHORTER or self.max_len < _SHORTER * MIN_LEN:

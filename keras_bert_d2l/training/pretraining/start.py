@@ -30,7 +30,7 @@ from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     PretrainingOptions,
 )
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import ConfigDict, PathLike
 
 
 class Start(NamedTuple):
@@ -115,14 +115,13 @@ def from_scratch(
     if vocab is None:
         vocab = _vocab(options, text, say)
     stored: TokenizerOptions = text.tokenizer_options if isinstance(text, TokenStore) else {}
-    stored = {**stored, "lowercase": bool(options.lowercase)}
+    if options.lowercase is not None:
+        stored = {**stored, "lowercase": options.lowercase}
     tokenizer = Tokenizer(vocab, **stored)
-    is_plain = vocab.kind == "wordpiece" and not config.pad_id
-    pad_id = 0 if is_plain else vocab.pad_id
-    config = dataclasses.replace(config, vocab_size=len(vocab), pad_id=pad_id)
-    if config.first_position_id:  # as in fairseq
-        config = dataclasses.replace(config, first_position_id=pad_id + 1)
-    return Start(tokenizer, config, None)
+    pad_id = vocab.pad_id if config.pad_id or vocab.kind != "wordpiece" else 0
+    first = pad_id + 1 if config.first_position_id else 0  # as in fairseq
+    ids: ConfigDict = {"vocab_size": len(vocab), "pad_id": pad_id, "first_position_id": first}
+    return Start(tokenizer, dataclasses.replace(config, **ids), None)
 
 
 def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
