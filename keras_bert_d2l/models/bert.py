@@ -293,7 +293,7 @@ class BERTModel(BatchModel):
 
     @property
     def trainable_weights(self) -> list[keras.Variable]:
-        """The weights that `fit` differentiates: no pooler without the head that reads it."""
+        """The weights that TensorFlow differentiates: no pooler without the head that reads it."""
         unused = {id(x) for x in self.hidden.weights} if self.hidden and not self.nsp else ()
         return [weight for weight in super().trainable_weights if id(weight) not in unused]
 
