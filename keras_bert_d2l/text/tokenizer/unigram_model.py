@@ -144,7 +144,7 @@ class Unigram(tf.Module):
         none, longest = self._num_tokens, self._longest
 
         def step(
-            number: tf.Tensor, places: tf.Tensor, nodes: tf.Tensor, found: tf.TensorArray
+            number: tf.Tensor, places: tf.Tensor, nodes: tf.Tensor, found: tf.Tensor
         ) -> tuple[Any, ...]:
             """Add a character to the beginnings of pieces, `nodes` of the trie from `places`."""
             ends = places + tf.cast(number, tf.int64)
@@ -152,17 +152,18 @@ class Unigram(tf.Module):
             kept = places_of(nodes >= 0)
             places, nodes, ends = (tf.gather(values, kept) for values in (places, nodes, ends))
             key = ends * longest + tf.cast(number, tf.int64)
-            found = found.write(number, key * (none + 1) + tf.minimum(nodes, none))
+            # TensorFlow 2.12 cannot run a `TensorArray` of dynamic size that 2.21 has saved.
+            found = tf.concat([found, key * (none + 1) + tf.minimum(nodes, none)], 0)
             return number + 1, places, nodes, found
 
         places = tf.range(tf.size(codes, tf.int64))
-        number, *_, array = tf.while_loop(
+        first = tf.fill([tf.size(codes)], tf.constant(none, tf.int64))
+        number, *_, found = tf.while_loop(
             lambda number, places, *_: (number == 0) | (tf.size(places) > 0),
             step,
-            [0, places, tf.fill([tf.size(codes)], tf.constant(none, tf.int64)), _array(tf.int64)],
-            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None])] + [None],
+            [0, places, first, tf.zeros([0], tf.int64)],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], *[[None]] * 3)],
         )
-        found = array.concat()
         keys, ids = found // (none + 1), tf.cast(found % (none + 1), tf.int32)
         back = number - 1 - tf.cast(keys % longest, tf.int32)
         places = tf.gather(packed, keys // longest) * number + back
@@ -193,10 +194,12 @@ class Unigram(tf.Module):
             chosen = chosen.write(number, tf.argmax(sums, 1, tf.int32))
             return number + 1, tf.concat([window[:, 1:], best], 1), chosen
 
+        size = tf.size(counts)
+        chosen = tf.TensorArray(tf.int32, size, infer_shape=False, element_shape=[None])
         *_, chosen = tf.while_loop(
-            lambda number, *_: number < tf.size(counts),
+            lambda number, *_: number < size,
             step,
-            [0, begin, _array(tf.int32)],
+            [0, begin, chosen],
             shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, None]), None],
         )
         return chosen.concat()
@@ -220,10 +223,6 @@ def _reached(to: tf.Tensor, starts: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
 
     _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
     return marks[:-1] > 0
-
-
-def _array(dtype: tf.DType) -> tf.TensorArray:
-    return tf.TensorArray(dtype, 0, dynamic_size=True, infer_shape=False, element_shape=[None])
 
 
 def _table(keys: Sequence[str] | np.ndarray, values: np.ndarray) -> tf.lookup.StaticHashTable:
