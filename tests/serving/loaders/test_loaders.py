@@ -20,6 +20,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert_d2l.serving.saved_model import export_saved_model
+from keras_bert_d2l.tasks.embed.predictions import embed
+from tests import family
 from tests.serving.conftest import NAMES, example
 
 HERE = pathlib.Path(__file__).parent
@@ -112,8 +115,9 @@ def test_plain_tensorflow_gives_the_same_outputs(loaders, ask_tensorflow):
     ask_tensorflow(sys.executable, loaders)
 
 
-@pytest.mark.long
-def test_tensorflow_2_12_gives_the_same_outputs(ask_tensorflow):
+@pytest.fixture
+def tensorflow_2_12():
+    """A Python with TensorFlow 2.12.1."""
     default = HERE.parents[2] / ".venv-tf212" / "bin" / "python"
     python = pathlib.Path(os.environ.get(TF212_VARIABLE, default))
     if not python.exists():
@@ -122,7 +126,27 @@ def test_tensorflow_2_12_gives_the_same_outputs(ask_tensorflow):
         "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
     )
     assert run([python, "-c", version]) == "2.12.1 2.12.1\n"
-    ask_tensorflow(python, EVERY)
+    return python
+
+
+@pytest.mark.long
+def test_tensorflow_2_12_gives_the_same_outputs(ask_tensorflow, tensorflow_2_12):
+    ask_tensorflow(tensorflow_2_12, EVERY)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", family.PRESETS)
+def test_tensorflow_2_12_answers_strings_of_relatives(name, tensorflow_2_12, tmp_path):
+    model = family.bert_of(name)
+    folder = export_saved_model(model, tmp_path)
+    script = (
+        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        "embed = tf.saved_model.load(sys.argv[1]).signatures['embed']\n"
+        "print(json.dumps(embed(text=tf.constant(sys.argv[2:]))['embedding'].numpy().tolist()))"
+    )
+    texts = ["the cat sat on a mat", "", "Café 猫 <mask> zz  Paris", "x" * 40]
+    answer = json.loads(run([tensorflow_2_12, "-c", script, folder, *texts]))
+    np.testing.assert_allclose(answer, embed(model, texts), atol=1e-5)
 
 
 @pytest.mark.long
