@@ -96,15 +96,7 @@ class ServedModel:
         )
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
-        """Call a signature and return its outputs.
-
-        Args:
-            signature: Name of the signature.
-            inputs: Arrays with the dtypes and shapes of its inputs.
-
-        Raises:
-            ValueError: The model rejects the values.
-        """
+        """Call a signature and return its outputs, as `Served.ask` describes."""
         specs = find_interface(self.interfaces, signature).inputs
         tensors = {
             name: tf.constant(x, tf.as_dtype(specs[name].dtype)) for name, x in inputs.items()

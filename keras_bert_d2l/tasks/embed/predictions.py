@@ -113,8 +113,7 @@ def similar(
         top_k: Maximum number of matches, k.
         vectors: A `.npy` file for the vectors of `texts`, for many texts. If it does not exist, it
             is written, with a JSON file next to it. Later calls with the same model, texts and
-            `truncate` read
-            it instead of encoding the texts, and continue an interrupted one.
+            `truncate` read it instead of encoding the texts, and continue an interrupted one.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
         truncate: As for `embed`.
