@@ -86,6 +86,9 @@ def from_json(
                 raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
         model["num_tokens"] = len(tokens)
         ids = {token: number for number, token in enumerate(tokens)}
+        if len(ids) < len(tokens):
+            twice = next(token for number, token in enumerate(tokens) if ids[token] != number)
+            raise ValueError(f"the token {shown(twice)} is there twice")
         added = []
         for entry in sorted(fields["added_tokens"] or (), key=lambda entry: entry["id"]):
             entry, number = dict(entry), entry["id"]

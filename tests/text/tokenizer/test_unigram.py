@@ -141,11 +141,15 @@ def test_byte_fallback_is_named():
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_score_that_is_not_finite_is_refused(score):
+def test_a_score_that_is_not_finite_and_a_token_that_is_there_twice_are_refused(score):
     fields = fields_of("albert")
-    fields["model"]["vocab"][7][1] = score
+    vocab = fields["model"]["vocab"]
+    vocab[7][1] = score
     with pytest.raises(ValueError, match="a finite score for each token"):
         Vocab(*from_json(fields))
+    vocab.append([vocab[7][0], -1.0])
+    with pytest.raises(ValueError, match=f"the token '{vocab[7][0]}' is there twice"):
+        from_json(fields)
 
 
 def test_damaged_models_are_refused():
