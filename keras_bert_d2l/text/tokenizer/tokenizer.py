@@ -75,8 +75,8 @@ class Tokenizer(tf.Module):
     text is cleaned and lowercased, so case matters, and the longest match wins.
 
     A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
-    which needs `tensorflow` and `tensorflow_text` to load. In a dataset, map after batching: one
-    call on a thousand texts is much faster than a thousand calls.
+    which needs `tensorflow` and `tensorflow_text` to load. It can be pickled and copied. In a
+    dataset, map after batching: one call on a thousand texts is much faster than a thousand calls.
 
     Args:
         vocab: The `Vocab`.
@@ -186,6 +186,10 @@ class Tokenizer(tf.Module):
         if JSON_FILE in config:
             return cls(Vocab(*from_json(json.loads(config[JSON_FILE]))))
         return cls(**{**config, "vocab": Vocab(config["vocab"].split("\n"))})
+
+    def __reduce__(self) -> tuple[Callable[[ConfigDict], Self], tuple[ConfigDict]]:
+        """Pickle what defines the tokenizer, because TensorFlow's tables cannot be pickled."""
+        return self.from_config, (self.get_config(),)
 
     @not_converted
     @checks_names

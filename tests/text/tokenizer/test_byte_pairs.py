@@ -1,6 +1,7 @@
 """Byte-level BPE: words, merges, added tokens, offsets and texts, by the rules of GPT-2."""
 
 import json
+import pickle
 
 import keras
 import pytest
@@ -126,6 +127,8 @@ def test_a_file_and_a_configuration_have_the_same_tokenizer(roberta, tmp_path):
     assert Vocab.from_file(tmp_path / "tokenizer.json") == roberta.vocab
     again = Tokenizer.from_config(json.loads(json.dumps(roberta.get_config())))
     assert again.vocab == roberta.vocab
+    again = pickle.loads(pickle.dumps(roberta))
+    assert tokens(again, "the cat") == tokens(roberta, "the cat")
     assert roberta.options == {}
     with pytest.raises(ValueError, match=r"must end with \.json"):
         roberta.vocab.to_file(tmp_path / "vocab.txt")
