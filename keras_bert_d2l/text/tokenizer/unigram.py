@@ -45,7 +45,7 @@ class UnigramSplitter(tf.Module):
         super().__init__(name="splitter")
         definition = vocab.definition or {}
         model = definition["model"]
-        self._tokens = vocab.tokens
+        self._vocab = vocab  # not its tokens, which a `tf.Module` would search for variables
         pieces = vocab.tokens[: model["num_tokens"]]
         self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
         self._normalizers = [
@@ -107,7 +107,7 @@ class UnigramSplitter(tf.Module):
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, strings `(B,)`."""
-        pieces = ids.with_flat_values(tf.gather(tf.constant(self._tokens), ids.flat_values))
+        pieces = ids.with_flat_values(tf.gather(tf.constant(self._vocab.tokens), ids.flat_values))
         texts = tf.strings.reduce_join(pieces, axis=1)
         for fields in self._pre_tokenizers:
             if fields["type"] == "Metaspace":

@@ -26,7 +26,7 @@ from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
 _NO_ID = -1
 _WORD_START = "▁"
-_CHUNK = 2**14  # words per call when the table is made, which bounds the memory
+_CHUNK = 2**15  # words per call when the table is made, which bounds the memory
 
 
 class Unigram(tf.Module):
@@ -51,12 +51,12 @@ class Unigram(tf.Module):
         super().__init__(name="unigram")
         self._num_tokens, self._unk_id = len(tokens), unk_id
         self._longest = max(map(len, tokens))
-        self._unknown = min(scores) - _UNKNOWN_PENALTY
         # A character of no piece ends each word, so that no piece reaches the next word.
         alphabet = {*"".join(tokens)}
         self._end = next(c for c in map(chr, range(NUM_CODES - 1, 0, -1)) if c not in alphabet)
         with tf.init_scope():
-            self._scores = tf.constant([*scores, -np.inf], tf.float64)
+            more = (-np.inf, min(scores) - _UNKNOWN_PENALTY)  # of no piece, of an unknown character
+            self._scores = tf.constant([*scores, *more], tf.float64)
             self._trie = _table(*_trie(tokens))
             self._words = _table(*self._single(tokens))
 
@@ -88,6 +88,7 @@ class Unigram(tf.Module):
         # A table must not be empty. No word is.
         found = [np.array([""])], [np.array([_NO_ID], np.int32)]
         starts = [token for token in tokens if token.startswith(_WORD_START)]
+        starts.sort(key=len)  # the time of a call grows with its longest word
         for start in range(0, len(starts), _CHUNK):
             words = np.array(starts[start : start + _CHUNK])
             ids, _, splits = (values.numpy() for values in self._best(tf.constant(words)))
@@ -126,7 +127,7 @@ class Unigram(tf.Module):
         sizes = tf.gather(sizes, ends)
         ids = tf.gather_nd(pieces, tf.stack([tf.gather(packed, ends), width - sizes], 1))
         starts, owners = tf.gather(within, ends) - sizes + 1, tf.gather(owners, ends)
-        is_unknown = (ids == self._num_tokens) | (ids == self._unk_id)
+        is_unknown = (ids > self._num_tokens) | (ids == self._unk_id)
         kept = places_of(~(is_unknown & previous(is_unknown, False) & (starts > 0)))
         ids = tf.gather(tf.where(is_unknown, self._unk_id, ids), kept)
         splits = tf.searchsorted(tf.gather(owners, kept), tf.range(tf.size(splits)))
@@ -135,7 +136,7 @@ class Unigram(tf.Module):
     def _pieces(self, codes: tf.Tensor, packed: tf.Tensor) -> tf.Tensor:
         """Return the ids of the pieces that end at each character, longest first, int32 `(N, M)`.
 
-        V stands for no piece.
+        V stands for no piece, and in the last column V + 1 for an unknown character.
 
         Args:
             codes: Code points of the words, int64 `(N,)`.
@@ -152,8 +153,9 @@ class Unigram(tf.Module):
             kept = places_of(nodes >= 0)
             places, nodes, ends = (tf.gather(values, kept) for values in (places, nodes, ends))
             key = ends * longest + tf.cast(number, tf.int64)
+            ids = tf.minimum(nodes, none + tf.cast(number == 0, tf.int64))
             # TensorFlow 2.12 cannot run a `TensorArray` of dynamic size that 2.21 has saved.
-            found = tf.concat([found, key * (none + 1) + tf.minimum(nodes, none)], 0)
+            found = tf.concat([found, key * (none + 2) + ids], 0)
             return number + 1, places, nodes, found
 
         places = tf.range(tf.size(codes, tf.int64))
@@ -164,10 +166,11 @@ class Unigram(tf.Module):
             [0, places, first, tf.zeros([0], tf.int64)],
             shape_invariants=[tf.TensorShape(shape) for shape in ([], *[[None]] * 3)],
         )
-        keys, ids = found // (none + 1), tf.cast(found % (none + 1), tf.int32)
+        keys, ids = found // (none + 2), tf.cast(found % (none + 2), tf.int32)
         back = number - 1 - tf.cast(keys % longest, tf.int32)
         places = tf.gather(packed, keys // longest) * number + back
-        pieces = tf.fill([tf.size(codes) * number], none)
+        no_pieces = tf.concat([tf.fill([number - 1], none), [none + 1]], 0)
+        pieces = tf.tile(no_pieces, [tf.size(codes)])
         pieces = tf.tensor_scatter_nd_update(pieces, places[:, tf.newaxis], ids)
         return tf.reshape(pieces, [-1, number])
 
@@ -178,11 +181,9 @@ class Unigram(tf.Module):
             pieces: Output of `_pieces`, int32 `(N, M)`.
             counts: Number of words that have a character at each position, in the order of N.
         """
-        longer = tf.fill([tf.shape(pieces)[1] - 1], tf.constant(-np.inf, tf.float64))
-        unknown = tf.concat([longer, [self._unknown]], 0)
-        scores = tf.maximum(tf.gather(self._scores, pieces), unknown)
         parts = tf.TensorArray(tf.float64, tf.size(counts), element_shape=[None, None])
-        parts = parts.split(scores, counts)
+        parts = parts.split(tf.gather(self._scores, pieces), counts)
+        longer = tf.fill([tf.shape(pieces)[1] - 1], tf.constant(-np.inf, tf.float64))
         begin = tf.tile([tf.concat([longer, [0.0]], 0)], [counts[0], 1])
 
         def step(number: tf.Tensor, window: tf.Tensor, chosen: tf.TensorArray) -> tuple[Any, ...]:
@@ -237,7 +238,7 @@ def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """
     lengths = np.array([*map(len, tokens)])
     starts = np.cumsum(lengths) - lengths
-    codes = np.array([ord(character) for token in tokens for character in token], np.int64)
+    codes = np.frombuffer("".join(tokens).encode("utf-32-le"), np.int32)
     ids, nodes = np.arange(len(tokens)), np.full(len(tokens), len(tokens))
     all_keys, all_nodes, count = [], [], len(tokens) + 1
     for position in range(lengths.max()):
