@@ -19,9 +19,8 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from keras_bert_d2l import __version__, _import_hooks
-from keras_bert_d2l.cli.arguments import Flag
+from keras_bert_d2l.cli.arguments import STDIN, Flag
 from keras_bert_d2l.cli.errors import message_of
-from keras_bert_d2l.cli.input_output import STDIN
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text_arguments import TruncationWarning
 
@@ -32,7 +31,7 @@ _NAME = "keras-bert-d2l"
 # `commands`, which is imported when one of its commands is used, and the function.
 GROUPS: dict[str, str] = {
     "Text": "text:vocab text:prepare text:data_report",
-    "Train": "train:quickstart train:pretrain launch:launch train:finetune distill:distill "
+    "Train": "train:quickstart train:pretrain launch:launch finetune:finetune distill:distill "
     "distill:distill_static runs:report runs:doctor",
     "Ask": "ask:fill_mask ask:next_sentence ask:perplexity ask:grammar ask:embed ask:similar "
     "ask:features ask:playground",

@@ -8,13 +8,17 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.training.options import OptionRecord, absolute_path
+
+if TYPE_CHECKING:
+    from keras_bert_d2l.training.options import OptionRecord
+
+STDIN = "<standard input>"  # replaces the argument "-"
 
 _PANELS = "Run, Text, Data, Model, Examples, Training, Trainable weights, Devices"
 _NEGATIVE, _ALIASES = {"lowercase": "--cased"}, {"model": "-m"}
@@ -115,9 +119,45 @@ NullThreshold = Annotated[
 ]
 OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.", converter=nonempty_path)]
 
+RunDir = Annotated[
+    Path | None,
+    Parameter(
+        help="Folder for the new run: an empty folder, a new path, or a URL such as "
+        "s3://bucket/runs/mine.",
+        converter=nonempty_path,
+        group=panel("Run"),
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    Parameter(
+        help="Folder or URL of the run to resume. Its own options apply. If it contains no run "
+        "yet, start one with the given options.",
+        converter=nonempty_path,
+        group=panel("Run"),
+    ),
+]
+Config = Annotated[
+    Path | None,
+    Parameter(
+        help="YAML file with options, such as the run.yaml of another run. Names are as below, "
+        "with _ instead of -. Options on the command line take precedence.",
+        group=panel("Run"),
+    ),
+]
+LrFind = Annotated[
+    bool,
+    Parameter(
+        help="Test learning rates instead of training: up to 100 steps with rising rates. Print "
+        "the proposed rate.",
+        negative="",
+        group=panel("Run"),
+    ),
+]
+
 
 def takes_options(
-    record: type[OptionRecord], groups: Mapping[str, str]
+    record: "type[OptionRecord]", groups: Mapping[str, str]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the fields of a record to the options of a command.
 
@@ -156,17 +196,9 @@ def takes_options(
     return decorate
 
 
-def help_text(record: type[OptionRecord], name: str) -> str:
+def help_text(record: "type[OptionRecord]", name: str) -> str:
     """Return the help text of an option, from the docstring of the record."""
-    for owner in record.__mro__:
-        entry = re.search(
-            rf"^ {{8}}{name}: (.+(?:\n {{12}}.+)*)", owner.__doc__ or "", re.MULTILINE
-        )
-        if entry is not None:
-            break
-    else:
-        raise ValueError(f"{record.__name__} does not document {name!r}.")
-    text = " ".join(entry[1].split())
+    text = " ".join(_entries(record)[name].split())  # type: ignore[arg-type]
     [field] = (field for field in dataclasses.fields(record) if field.name == name)
     if not any(field.default is none for none in (None, False, dataclasses.MISSING)):
         text += f" Defaults to {field.default}."
@@ -174,7 +206,14 @@ def help_text(record: type[OptionRecord], name: str) -> str:
     return re.sub(r" Defaults to (.+)\.$", r" [default: \1]", text)
 
 
-def _parameter(record: type[OptionRecord], name: str, group: Group) -> inspect.Parameter:
+@functools.cache
+def _entries(record: "type[OptionRecord]") -> dict[str, str]:
+    """Return the descriptions of the options in the docstring of a record and of its bases."""
+    docstrings = "\n".join(owner.__doc__ or "" for owner in reversed(record.__mro__))
+    return dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", docstrings, re.MULTILINE))
+
+
+def _parameter(record: "type[OptionRecord]", name: str, group: Group) -> inspect.Parameter:
     described = Parameter(
         help=help_text(record, name),
         group=group,
@@ -191,7 +230,7 @@ def _parameter(record: type[OptionRecord], name: str, group: Group) -> inspect.P
 
 
 @functools.cache
-def _types(record: type[OptionRecord]) -> dict[str, Any]:
+def _types(record: "type[OptionRecord]") -> dict[str, Any]:
     """Return the type that the command line parses for each field."""
     hints = typing.get_type_hints(record, include_extras=True)
     return {name: _parsed_type(hint) for name, hint in hints.items()}
@@ -204,6 +243,8 @@ def _parsed_type(hint: Any) -> Any:
         return Integer
     if typing.get_origin(hint) is not Annotated:
         return hint
+    from keras_bert_d2l.training.options import absolute_path
+
     if absolute_path in hint.__metadata__:
         return Path
     return str if hint.__origin__ == str | int else hint.__origin__
@@ -223,3 +264,26 @@ def integers(option: str, value: str, example: str) -> list[int]:
             f"`{option}` must be numbers separated by commas, such as {example}. "
             f"Received: {shown(value)}."
         ) from error
+
+
+def run_folder(
+    run_dir: Path | None, resume: Path | None, *, lr_find: bool, peek: bool = False
+) -> Path:
+    """Return the folder of the run, which need not exist yet."""
+    for option, value in (("--peek", peek), ("--lr-find", lr_find)):
+        if resume is not None and value:
+            raise ValueError(
+                f"{option} does not train, so it has no run to resume. Received: --resume "
+                f"{resume}; remove one of them."
+            )
+    if peek or lr_find:
+        return Path()
+    if run_dir is not None and resume is not None:
+        raise ValueError(
+            "--run-dir is for a new run and --resume continues one, in its own folder. Received: "
+            "both; remove one of them."
+        )
+    folder = resume or run_dir
+    if folder is None:
+        raise ValueError("--run-dir FOLDER is missing, or --resume FOLDER to continue a run.")
+    return folder

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.cli.arguments import STDIN
 from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
@@ -23,7 +24,6 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from keras_bert_d2l import Pretrained
 
-STDIN = "<standard input>"  # replaces the argument "-"
 PART = 512  # texts per chunk; results are printed after each chunk
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import main
-from keras_bert_d2l.cli.commands.train import _tasks_in_words
+from keras_bert_d2l.cli.commands.finetune import _tasks_in_words
 from keras_bert_d2l.data.tasks.encoding import encoded_texts
 from keras_bert_d2l.inference.asking import text_outputs
 from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of

@@ -123,12 +123,7 @@ def export(
     print(f"Exported {model} to {folder}")
 
 
-def export_onnx(
-    *,
-    out: OutFolder,
-    model: Model = OWN_MODEL,
-    int8: Flag = False,
-) -> None:
+def export_onnx(*, out: OutFolder, model: Model = OWN_MODEL, int8: Flag = False) -> None:
     """Export a model to ONNX, from token ids to logits, together with its tokenizer.
 
     For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`

@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import (
+    STDIN,
     Aggregate,
     BatchSize,
     Json,
@@ -24,13 +25,7 @@ from keras_bert_d2l.cli.arguments import (
     Truncate,
     takes_options,
 )
-from keras_bert_d2l.cli.input_output import (
-    STDIN,
-    as_json_line,
-    check_output,
-    check_taken,
-    load_task,
-)
+from keras_bert_d2l.cli.input_output import as_json_line, check_output, check_taken, load_task
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file

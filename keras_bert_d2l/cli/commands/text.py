@@ -96,13 +96,7 @@ def prepare(
 
 
 @takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
-def data_report(
-    store: Path,
-    /,
-    *,
-    out: OptionalOut = None,
-    **examples: Any,
-) -> None:
+def data_report(store: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
     """Describe tokenized text as the model sees it: lengths, padding, masks and unknown words.
 
     The HTML file also shows masked examples.

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from keras_bert_d2l.checks import at_least, check_positive, check_share, wrong
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.text.corpus import IN_MEMORY
 from keras_bert_d2l.training.options import (
     CheckpointName,
     Devices,
@@ -65,6 +63,8 @@ _LONGEST_INTERVAL = 500
 
 
 def _one_source(name: str, value: object) -> str:
+    from keras_bert_d2l.text.corpus import IN_MEMORY
+
     return str(value) if value in ("docstrings", IN_MEMORY) else absolute_path(name, value)
 
 
@@ -82,6 +82,8 @@ def _steps_or_share(name: str, value: object) -> int | float:
 
 
 def _preset(name: str, value: str) -> str:
+    from keras_bert_d2l.config import BERTConfig
+
     BERTConfig.preset(value)
     return value
 
