@@ -106,11 +106,13 @@ def _run(
         Flag, Parameter(help="Show the traceback of an error, for bug reports.")
     ] = False,
 ) -> int | None:
-    command = app[tokens[0]] if tokens and tokens[0] in app else None
+    first = tokens[0] if tokens else "--help"
+    command = app[first] if first in app and not first.startswith("-") else None
     try:
         run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         if command is not None:
             _check_stdin(run, bound)
+            gc.enable()  # `__main__` disables it
         with _truncations_together(command):
             result: int | None = run(*bound.args, **bound.kwargs)
     except BrokenPipeError:

@@ -1,5 +1,6 @@
 import builtins
 import contextlib
+import gc
 import inspect
 import json
 import math
@@ -87,7 +88,7 @@ def test_a_command_loads_keras_without_the_packages_that_it_does_not_use(fresh_p
         import gc
         del sys.modules["sklearn"]  # as in a process of a user
         sys.argv = ["keras-bert-d2l", "fill-mask", "a [MASK] night"]
-        from keras_bert_d2l.cli import main
+        from keras_bert_d2l.__main__ import main
         try:
             main()
         except SystemExit as exit:
@@ -125,6 +126,8 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(monkeypatch, capsys):
         patch.setattr(builtins, "__import__", interrupted)
         with pytest.raises(SystemExit, match="130"):
             __main__.main()
+    gc.unfreeze()
+    gc.enable()
     assert capsys.readouterr().err == "\nInterrupted.\n"
 
 
