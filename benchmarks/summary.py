@@ -1,4 +1,4 @@
-"""Print one page: training step, data, waiting for data, fine-tuning and answers, against peers.
+"""Print one page: training, data, fine-tuning and answers against peers, commands and search.
 
 The parts that need a checkpoint or labeled texts are skipped without them.
 """
@@ -13,15 +13,17 @@ from pathlib import Path
 import keras_bert_d2l as kb
 from benchmarks.runner import ROOT
 
-STEP = ("huggingface-tuned-float32", "ours-float32", "ours-bfloat16")
+STEP = ("huggingface-tuned-float32", "ours-float32", "huggingface-tuned-bfloat16", "ours-bfloat16")
 FINETUNING = ("huggingface-grouped-float32", "ours-float32", "ours-bfloat16")
-ANSWERS = ("huggingface-pipeline", "ours", "ours-int8", "ours-int8-rest")
+ANSWERS = ("huggingface-pipeline", "ours", "ours-xla", "ours-int8", "ours-int8-rest")
 PARTS = {
     "step": "Training step: tokens per second",
     "data": "Data: raw text, and a tokenized corpus, to masked batches",
     "waiting": "Waiting for data: share of a training step, in pretraining and in fine-tuning",
     "finetuning": "Fine-tuning: examples per second, beside a Trainer that batches by length",
     "answers": "Answers: strings in, predictions out",
+    "commands": "Commands: seconds of the processor, and elapsed",
+    "search": "Search in a million vectors",
 }
 VOCAB_SIZE = 8000
 
@@ -64,6 +66,10 @@ def results(part: str, options: argparse.Namespace, folder: Path) -> str:
             labeled = options.labeled / "train.tsv.gz"
             lines.append(run("data.data_wait", labeled, *vocab, "--labeled", rounds))
         return "\n".join(lines)
+    if part == "commands":
+        return table("serving.startup", rounds)
+    if part == "search":
+        return table("serving.search", rounds)
     if options.checkpoint is None or (part == "finetuning" and options.labeled is None):
         return (
             "Not measured: pass --checkpoint, a BERT such as MiniLM, and --labeled, such as SST-2."

@@ -42,6 +42,7 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-rest": ("rest", "saved/1", [], {}),
     "ours-client": ("rest", "saved/1", ["--client"], {}),
     "ours-xla": ("ours", "saved/3", [], {}),
+    "ours-xla-session": ("ours", "saved/3", ["--session"], {}),
     "ours-onnx-rest": ("rest", "onnx", [], {}),
     "ours-int8-rest": ("rest", "int8", [], {}),
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),

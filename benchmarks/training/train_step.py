@@ -35,6 +35,8 @@ CONTESTANTS = {  # name: module and options, ordered so that closely compared on
     "ours-float32": ("ours", "--precision=float32"),
     "kerashub-bfloat16": ("kerashub", "--precision=mixed_bfloat16"),
     "ours-bfloat16": ("ours", "--precision=mixed_bfloat16"),
+    "ours-jax-float32": ("ours", "--precision=float32", "--fit"),
+    "ours-jax-bfloat16": ("ours", "--precision=mixed_bfloat16", "--fit"),
     "huggingface-float32": ("huggingface", "--precision=float32"),
     "huggingface-tuned-bfloat16": ("huggingface", "--precision=mixed_bfloat16", "--tuned"),
 }
