@@ -113,7 +113,7 @@ def _run(
         if command is not None:
             _check_stdin(run, bound)
             gc.enable()  # `__main__` disables it
-        with _truncations_together(command):
+        with _readable_warnings(command):
             result: int | None = run(*bound.args, **bound.kwargs)
     except BrokenPipeError:
         raise
@@ -129,14 +129,19 @@ def _run(
 
 
 @contextlib.contextmanager
-def _truncations_together(command: App | None) -> Iterator[None]:
-    """Print at the end, in one line, how many texts a command truncated in all its parts."""
+def _readable_warnings(command: App | None) -> Iterator[None]:
+    """Print warnings of a command without their place in the source code.
+
+    How many texts it truncated in all its parts is printed at the end, in one line.
+    """
     found: list[Any] = []
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", TruncationWarning)
-        show = warnings.showwarning
-        warnings.showwarning = lambda one, kind, *rest: (
-            found.append(one) if kind is TruncationWarning else show(one, kind, *rest)
+        warnings.showwarning = lambda one, kind, *place: (
+            found.append(one)
+            if kind is TruncationWarning
+            else print(f"Warning: {message_of(one, command)}", file=sys.stderr)
         )
         try:
             yield
@@ -159,9 +164,8 @@ def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) 
         if STDIN not in map(str, values):
             continue
         if name != readable or len(values) > 1:
-            advice = "This command does not read it; give a path."
-            if readable:
-                advice = f"Only a lone `{readable}` may be -."
+            only = readable and f"Only a lone `{readable}` may be -."
+            advice = only or "This command does not read it; give a path."
             raise ValueError(f"`{name}` must not be -, which stands for standard input. {advice}")
         if sys.stdin is None:
             raise ValueError(

@@ -1,4 +1,6 @@
+import functools
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,13 @@ def test_serve_does_not_wait_for_threads_after_a_signal(
     monkeypatch.setattr("os._exit", codes.append)
     run("serve", tmp_path)
     assert codes == [code]
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_one_line_without_their_place_in_the_code(run, tmp_path, monkeypatch):
+    warn = functools.partial(warnings.warn, "`path`:\n odd", stacklevel=2)
+    monkeypatch.setattr(local_server, "serve", lambda *_, **__: warn())
+    assert run("serve", tmp_path).stderr == "Warning: PATH: odd\n"
 
 
 @pytest.fixture
