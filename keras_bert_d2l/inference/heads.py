@@ -139,12 +139,8 @@ def top_predictions(
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
     """Raise `ValueError` if `top_k` is not between 1 and the vocabulary size."""
-    check_that(
-        is_integer(top_k) and 1 <= top_k <= vocab_size,
-        "top_k",
-        f"from 1 to the vocabulary size, {vocab_size}",
-        top_k,
-    )
+    expected = f"from 1 to the vocabulary size, {vocab_size}"
+    check_that(is_integer(top_k) and 1 <= top_k <= vocab_size, "top_k", expected, top_k)
 
 
 def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
@@ -198,10 +194,10 @@ def _fill_batch(
         num_in_text = int((tokenizer.tokenize(texts[row]).flat_values.numpy() == mask_id).sum())
         if num_masks[row] < max(num_in_text, 1):
             mask = tokenizer.vocab.to_tokens(mask_id)
+            within = f" of {num_in_text} masks within them" if num_in_text else " masks"
             raise ValueError(
                 f"Each text must contain a mask, {mask}, and all masks within {max_len} tokens. "
-                f"Received: {num_masks[row]} of {num_in_text} masks within them, in "
-                f"{shown(texts[row])}."
+                f"Received: {num_masks[row]}{within}, in {shown(texts[row])}."
             )
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
