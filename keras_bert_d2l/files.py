@@ -222,7 +222,7 @@ def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
     The folder is locked. The system releases the lock when the process ends, so a folder that can
     be locked belongs to a dead process. A process id would not show this, because ids repeat.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     recover(path)
     with contextlib.ExitStack() as locks:
         while True:

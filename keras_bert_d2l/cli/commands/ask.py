@@ -276,7 +276,8 @@ def similar(
         vectors: File, .npy, for the vectors of the texts. Later calls with the same model and texts
             read it instead of encoding the texts. An interrupted call continues.
     """
-    check_output("vectors", vectors, inputs=[file], suffixes=[".npy"])
+    if vectors is not None and not vectors.exists():  # a file that exists may be read-only
+        check_output("vectors", vectors, suffixes=[".npy"])
     found = read_texts(texts, file)
     if not query.strip():
         raise ValueError("QUERY must not be empty. Received: an empty text.")

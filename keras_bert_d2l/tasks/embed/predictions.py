@@ -123,8 +123,8 @@ def similar(
 
     Raises:
         BlockingIOError: Another process is writing the file `vectors`.
-        ValueError: As for `embed`, `top_k` is below 1, or the file `vectors` belongs to a
-            different model or to different texts.
+        ValueError: As for `embed`, `top_k` is below 1, the file `vectors` is damaged or belongs to
+            a different model or to different texts, or a vector contains NaN.
 
     Example:
 
@@ -183,6 +183,11 @@ def nearest(
         for row in range(0, len(vectors), _ROWS_AT_ONCE):
             block = vectors[row : row + _ROWS_AT_ONCE]
             cosines[:, row : row + _ROWS_AT_ONCE] = (block @ some.T).T
+        if not np.isfinite(cosines).all():
+            raise ValueError(
+                "The cosines of the texts must be finite numbers. The model's weights or the file "
+                "`vectors` contain NaN or infinity: load another checkpoint, or delete the file."
+            )
         for scores in cosines if places is None else cosines[:, places]:
             least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
             likely = np.flatnonzero(scores >= least)

@@ -26,6 +26,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 _AT_ONCE = 8192  # texts between two records of how many rows have been written
+_CHECKED, _TOLERANCE = 1000, 1e-3  # number of vectors whose length is checked, and its error
 
 
 def stored_vectors(
@@ -114,6 +115,9 @@ def _opened(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
         rows = np.lib.format.open_memmap(path, "r")
         if rows.shape != shape or rows.dtype != np.float32:
             raise ValueError(f"it has the shape {rows.shape} and the dtype {rows.dtype}")
+        lengths = np.linalg.norm(rows[:: len(rows) // _CHECKED + 1], axis=1)
+        if (np.abs(lengths[lengths != 0] - 1) > _TOLERANCE).any():
+            raise ValueError("not all of its vectors have the length 1")
     return rows
 
 

@@ -111,7 +111,7 @@ def test_damaged_files_of_vectors_are_rejected_and_stay_as_they_are(embedder, tm
         with pytest.raises(ValueError, match=r"texts.json' is damaged. Delete it and 'texts.npy'"):
             similar(embedder, "good", TEXTS, vectors=file)
     complete = file.read_bytes()
-    for values in (rows.astype("float64"), rows[1:], np.array([{}]), None):
+    for values in (rows.astype("float64"), rows[1:], 2 * rows, np.array([{}]), None):
         np.save(file, values, allow_pickle=True)
         content = complete[:200] if values is None else file.read_bytes()
         file.write_bytes(content)
@@ -122,6 +122,10 @@ def test_damaged_files_of_vectors_are_rejected_and_stay_as_they_are(embedder, tm
             ):
                 similar(embedder, "good", TEXTS, vectors=file)
         assert file.read_bytes() == content
+    rows[1, 0] = np.nan
+    np.save(file, rows)
+    with pytest.raises(ValueError, match="`vectors` contain NaN or infinity"):
+        similar(embedder, "good", TEXTS, vectors=file)
 
 
 def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monkeypatch):
