@@ -197,17 +197,6 @@ def serve(
     try:
         from keras_bert_d2l.serving.server import local_server
 
-        if local_server.is_onnx(path):
-            from keras_bert_d2l.serving.server import served_onnx  # noqa: F401
-        else:
-            with stage("Importing TensorFlow"):
-                from keras_bert_d2l.serving.server import served_model  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "The server requires starlette and uvicorn, and for ONNX folders onnxruntime and "
-            'tokenizers: pip install "keras-bert-d2l[serving,onnx]".'
-        ) from error
-    try:
         local_server.serve(
             path,
             name=name,
@@ -217,6 +206,11 @@ def serve(
             verify=verify,
             allow_files=allow_files,
         )
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "The server requires starlette and uvicorn, and for ONNX folders onnxruntime and "
+            'tokenizers: pip install "keras-bert-d2l[serving,onnx]".'
+        ) from error
     except KeyboardInterrupt as error:
         # Python would wait for the threads of requests that take longer than the grace period.
         os._exit(128 + getattr(error, "signal_number", signal.SIGINT))

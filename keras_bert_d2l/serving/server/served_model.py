@@ -16,7 +16,7 @@ from keras_bert_d2l.serving.audit import (
     newest_version,
     read_saved_model,
 )
-from keras_bert_d2l.serving.protocol import CARD_FILE, Arrays, find_interface, interfaces
+from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, find_interface, interfaces
 from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.serving.signatures.signature import TEXT, traced_once
 from keras_bert_d2l.tasks.registry import task_kinds
@@ -57,9 +57,12 @@ class ServedModel:
         if not (folder / GRAPH_FILE).is_file():
             newest = newest_version(folder)
             if newest is None:
+                problem = "contains no model version" if folder.is_dir() else "is not a folder"
                 raise FileNotFoundError(
-                    f"{os.fspath(path)!r} contains no model version: expected a numbered subfolder "
-                    f"with a {GRAPH_FILE}. Create one with `keras-bert-d2l export`."
+                    f"{os.fspath(path)!r} {problem}. Expected a numbered subfolder with a "
+                    f"{GRAPH_FILE}, or a {ONNX_FILE}. To serve a checkpoint, first run "
+                    "`keras-bert-d2l export --model CHECKPOINT --out saved_models/NAME`, then "
+                    "`keras-bert-d2l serve saved_models/NAME`."
                 )
             folder = newest
         number = folder.name

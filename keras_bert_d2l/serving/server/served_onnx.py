@@ -5,19 +5,21 @@ B: texts in a batch, T: tokens in a row, C: labels, D: hidden width.
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 
 import numpy as np
 import onnxruntime
 import tokenizers
 
 from keras_bert_d2l.files import verify_checksums
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec
 from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.text.vocab import JSON_FILE
 from keras_bert_d2l.types import PathLike
 
+_REMEDY = "Export the model with `keras-bert-d2l export-onnx --model CHECKPOINT --out FOLDER`."
 _LIKELY = 0.5  # probability from which a label of several applies
 _CLASSIFIER = "SequenceClassifier"
 _TASKS = (None, _CLASSIFIER, "SequenceRegressor", "TextEmbedder")
@@ -38,17 +40,20 @@ class ServedONNX:
         verify: Whether to compare the files with the folder's `SHA256SUMS`, if it has one.
 
     Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A file is damaged or has changed, or the kind of model is not supported.
+        ValueError: A file is missing, is damaged, has changed or belongs to another model, or the
+            kind of model is not supported.
     """
 
     def __init__(self, path: PathLike, *, verify: bool = True) -> None:
         folder = pathlib.Path(path).resolve()
         if verify:
             verify_checksums(folder)
-        card = read_json_object(folder / CARD_FILE)
-        self._config, self._task = card["config"], card["task"] or {"kind": None}
-        if self._task["kind"] not in _TASKS or card["tokenizer"] is None:
+        with errors_naming(path, " is not a folder of `export-onnx`", _REMEDY, DAMAGE):
+            card = read_json_object(folder / CARD_FILE)
+            self._config, self._task = card["config"], card["task"] or {"kind": None}
+            vocabulary = card["vocabulary"]
+            pad = read_json_object(folder / "config.json")["pad_token_id"]
+        if self._task["kind"] not in _TASKS or vocabulary is None:
             raise ValueError(
                 "An ONNX folder is served if it has a tokenizer and a BERTModel, TextEmbedder, "
                 f"SequenceClassifier or SequenceRegressor. Received: {os.fspath(path)!r}, a "
@@ -64,8 +69,8 @@ class ServedONNX:
             self._session = onnxruntime.InferenceSession(file, options)
         except Exception as error:  # the libraries raise Exception itself and types of their own
             raise ValueError(f"{file!r} is damaged. Export the model again. {error}") from error
+        self._check_vocabulary(vocabulary, folder / JSON_FILE)
         self._tokenizer.enable_truncation(self.max_len)
-        pad = read_json_object(folder / "config.json")["pad_token_id"]
         self._tokenizer.enable_padding(pad_id=pad)
         self.counter = TokenCounter(self._lengths, (cls, sep, pad), self.max_len)
         self._run_options = onnxruntime.RunOptions()
@@ -83,6 +88,18 @@ class ServedONNX:
             given = {key: example.get(key, np.zeros((1, 1), "int32")) for key in specs}
             for key, x in self.ask(name, given).items():
                 self.interfaces[name].outputs[key] = Spec((None, *x.shape[1:]), x.dtype, key)
+
+    def _check_vocabulary(self, expected: Mapping[str, object], file: pathlib.Path) -> None:
+        """Raise `ValueError` if the vocabulary is not the one that the model card describes."""
+        ids = self._tokenizer.get_vocab()
+        text = "".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__))
+        is_hashed = isinstance(self._tokenizer.model, tokenizers.models.WordPiece)
+        is_other = is_hashed and sha256(text.encode()).hexdigest() != expected["sha256"]
+        if len(ids) != expected["size"] or is_other:
+            raise ValueError(
+                f"{os.fspath(file)!r} must have the vocabulary of the model, {expected['size']} "
+                f"tokens. Received: {len(ids)} tokens of another vocabulary. {_REMEDY}"
+            )
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
         """Call a signature and return its outputs; see `Served`."""
