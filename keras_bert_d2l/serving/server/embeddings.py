@@ -14,7 +14,6 @@ from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.served import Served, TokenCounter, ask
 
 ROUTE = "/v1/embeddings"
-NOT_FOUND = "model_not_found"
 _EMBED, _TOKENS = "embed", "tokens"  # signatures
 _FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
 _FORMATS = (None, "float", "base64")
@@ -52,7 +51,7 @@ def embeddings(model: Served, name: str, body: bytes, limits: Limits) -> JSONObj
     for field in request:
         _check(field in _FIELDS, f"{field:.100}", f"must be one of {', '.join(_FIELDS)}", field)
     asked, form = request.get("model"), request.get("encoding_format")
-    code = NOT_FOUND if isinstance(asked, str) else None
+    code = "model_not_found" if isinstance(asked, str) else None
     _check(asked == name, "model", f"must be {name!r}, which this server has", asked, code)
     _check(form in _FORMATS, "encoding_format", "must be 'float' or 'base64'", form)
     counter = model.counter if _EMBED in model.interfaces else None

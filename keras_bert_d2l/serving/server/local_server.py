@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 import uvicorn
@@ -34,13 +34,7 @@ from keras_bert_d2l.serving.protocol import (
     request_columns,
     response,
 )
-from keras_bert_d2l.serving.server.embeddings import (
-    NOT_FOUND,
-    ROUTE,
-    embeddings,
-    error_object,
-    model_object,
-)
+from keras_bert_d2l.serving.server.embeddings import ROUTE, embeddings, error_object, model_object
 from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.served import Served, ask
 from keras_bert_d2l.types import PathLike
@@ -98,7 +92,7 @@ class LocalServer:
         ]
         routes.append(Route(ROUTE, self._embeddings, methods=["POST"]))
         routes.append(Route("/v1/models", self._models))
-        routes.append(Route("/v1/{rest:path}", _malformed, methods=["GET", "POST"]))
+        routes.append(Route("/{rest:path}", _refuse, methods=["GET", "POST"]))
         failures = (HTTPException, ClientDisconnect, ValueError, Exception)
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, _error_response))
         app.router.redirect_slashes = False  # TensorFlow Serving does not redirect
@@ -147,7 +141,7 @@ class LocalServer:
         """Raise an exception unless the request names the served model and version."""
         name, version = request.path_params["name"], request.path_params.get("version")
         if ":" in name:  # an unknown method, or a GET request for a method
-            raise _malformation(request)
+            _refuse(request)
         if name != self.name or version not in (None, self.model.version):
             raise HTTPException(
                 404,
@@ -208,18 +202,13 @@ def load(path: PathLike, *, verify: bool = True, allow_files: bool = False) -> S
 
     The arguments and errors are those of `ServedModel` and `ServedONNX`.
     """
-    if is_onnx(path):
+    if (pathlib.Path(path) / ONNX_FILE).is_file():
         from keras_bert_d2l.serving.server.served_onnx import ServedONNX
 
         return ServedONNX(path, verify=verify)
     from keras_bert_d2l.serving.server.served_model import ServedModel
 
     return ServedModel(path, verify=verify, allow_files=allow_files)
-
-
-def is_onnx(path: PathLike) -> bool:
-    """Return whether a folder was written by `export_onnx`."""
-    return (pathlib.Path(path) / ONNX_FILE).is_file()
 
 
 def serve(
@@ -341,12 +330,13 @@ def _json(
     return Response(json.dumps(document), status, headers, "application/json")
 
 
-async def _malformed(request: Request) -> Response:
-    raise _malformation(request)
-
-
-def _malformation(request: Request) -> HTTPException:
-    return HTTPException(400, f"Malformed request: {request.method} {request.url.path}")
+def _refuse(request: Request) -> NoReturn:
+    path = request.url.path
+    raise HTTPException(
+        400 if path.startswith("/v1/") else 404,
+        f"Malformed request: {request.method} {path}. The routes are GET /v1/models, POST {ROUTE}, "
+        "GET /v1/models/NAME, GET /v1/models/NAME/metadata and POST /v1/models/NAME:predict.",
+    )
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
@@ -357,8 +347,9 @@ async def _error_response(request: Request, error: Exception) -> Response:
         case TooLargeError():
             status, message = 413, str(error)
         case ClientDisconnect() | ValueError():
-            status = 404 if getattr(error, "code", None) == NOT_FOUND else 400
+            status = 404 if getattr(error, "code", None) else 400  # of a model that is not here
             message = str(error)
-    of_openai = request.url.path.rstrip("/") == ROUTE
+    path = request.url.path
+    of_openai = path.startswith("/v1/") and not path.startswith("/v1/models/")
     told = error_object(message, status, error) if of_openai else message
     return _json({"error": told}, status, headers)

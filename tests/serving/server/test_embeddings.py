@@ -93,9 +93,11 @@ def test_other_methods_and_bodies_are_errors(url, http):
     for body in (None, b"{", b"[]"):
         status, document = http(f"{url}/embeddings", body)
         assert (status, document["error"]["type"]) == (400, "invalid_request_error")
-    status, document = http(f"{url}/embeddings/", {"input": "red", "model": "mine"})
-    error = document["error"]
-    assert (status, error["message"]) == (400, "Malformed request: POST /v1/embeddings/")
+    for path in ("embeddings/", "chat/completions"):
+        status, document = http(f"{url}/{path}", {"input": "red", "model": "mine"})
+        error = document["error"]
+        assert (status, error["type"]) == (400, "invalid_request_error")
+        assert error["message"].startswith(f"Malformed request: POST /v1/{path}. The routes are")
 
 
 def test_models_are_listed_and_described(url, http):
