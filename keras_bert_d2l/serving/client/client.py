@@ -370,11 +370,7 @@ def _concatenate(arrays: Sequence[np.ndarray]) -> np.ndarray:
     fill = "" if arrays[0].dtype == object else 0
     return np.concatenate(
         [
-            np.pad(
-                array,
-                [(0, 0), *((0, size) for size in shape[1:] - array.shape[1:])],
-                constant_values=fill,
-            )
-            for array in arrays
+            np.pad(x, [(0, 0), *((0, n) for n in shape[1:] - x.shape[1:])], constant_values=fill)
+            for x in arrays
         ]
     )
