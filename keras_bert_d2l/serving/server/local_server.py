@@ -171,9 +171,7 @@ class LocalServer:
                     if len(body) > size:
                         raise TooLargeError(_TOO_LONG.format(size, "more"))
             if scope.cancelled_caught:
-                message = (
-                    f"The body did not arrive within {_READ_SECONDS} seconds. Send less at once."
-                )
+                message = f"The body did not arrive within {_READ_SECONDS} seconds. Send less."
                 raise HTTPException(408, message, {"Connection": "close"})
             yield bytes(body)
         finally:
@@ -189,9 +187,8 @@ def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
     """
     limits.check_body(body)
     document = read_object(body)
-    signature: Any = document.get("signature_name", "")
-    if signature == "":
-        signature = DEFAULT_SIGNATURE
+    name: Any = document.get("signature_name", "")
+    signature = DEFAULT_SIGNATURE if name == "" else name
     specs = find_interface(model.interfaces, signature).inputs
     columns, by_rows = request_columns(document, specs)
     return response(ask(model, signature, columns, limits), by_rows)
