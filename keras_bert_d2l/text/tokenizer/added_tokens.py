@@ -3,8 +3,9 @@
 B: texts in the batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import character_class, split_at
@@ -37,13 +38,7 @@ class AddedTokens(tf.Module):
         self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
         self.normalized = {entry["content"]: text for text, entry in normalized.items()}
         self._tables = [
-            tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(
-                    tf.constant([*found], tf.string),
-                    tf.constant([vocab[entry["content"]] for entry in found.values()], tf.int32),
-                ),
-                NO_TOKEN,
-            )
+            table([*found], np.array(vocab[[e["content"] for e in found.values()]], np.int32))
             for found in (raw, normalized | raw)
         ]
         self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)
@@ -71,6 +66,14 @@ class AddedTokens(tf.Module):
             stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
             ids = tf.where(ids == NO_TOKEN, table.lookup(stripped), ids)
         return ids
+
+
+def table(
+    keys: Sequence[str] | np.ndarray, values: np.ndarray, dtype: tf.DType = tf.string
+) -> tf.lookup.StaticHashTable:
+    """Return a table with keys of a dtype, in which other keys have the value -1."""
+    pairs = tf.lookup.KeyValueTensorInitializer(keys, values, dtype)
+    return tf.lookup.StaticHashTable(pairs, NO_TOKEN)
 
 
 def _pattern(tokens: dict[str, ConfigDict]) -> str:

@@ -18,12 +18,13 @@ from keras_bert_d2l.text.definition import BYTES, token_bytes
 from keras_bert_d2l.text.normalization import (
     decode,
     encode,
+    in_graph,
     rows_of_values,
     split_at_byte,
     tensorflow_text,
 )
 from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
-from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
+from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens, table
 from keras_bert_d2l.text.tokenizer.characters import Characters, previous
 from keras_bert_d2l.text.tokenizer.gpt2_words import WORD_END, mark_words
 from keras_bert_d2l.text.tokenizer.normalizers import normalizer
@@ -83,19 +84,8 @@ class BytePairSplitter(tf.Module):
         if self._byte_pairs.unk_id is not None:  # stands for one byte
             self._num_bytes[self._byte_pairs.unk_id] = 1
         self._trims = _trims(vocab.tokens, definition)
-
-        # Operations run several times faster in a graph than eagerly. Functions hide the graphs,
-        # so that a SavedModel does not store them a second time.
-        signature = [tf.TensorSpec([None], tf.string)]
-        ids, pieces = (
-            tf.function(function, signature, autograph=False)
-            for function in (self._tokenize, self._with_offsets)
-        )
-        self._in_graph = lambda texts: ids(texts), lambda texts: pieces(texts)
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of texts, ragged int32 `(B, None)`."""
-        return self._in_graph[0](texts)
+        self.tokenize = in_graph(self._tokenize)
+        self.with_offsets = in_graph(self._with_offsets)
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
@@ -109,10 +99,6 @@ class BytePairSplitter(tf.Module):
         is_first = tf.ragged.range(words.row_lengths()).flat_values == 0
         values = words.flat_values
         return self.tokenize(tf.where(is_first, values, tf.strings.join([" ", values])))
-
-    def with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Return the ids of texts, and the characters at which each token starts and ends."""
-        return self._in_graph[1](texts)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
@@ -281,12 +267,7 @@ class BytePairs(tf.Module):
         added = [all_ids[token] for token in definitions.added_tokens(definition)]
         single |= {f"{_MARK.decode(LATIN)}{number}": number for number in added}
         single.pop("", None)
-        self._single = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant([*single]), tf.constant([*single.values()], tf.int32)
-            ),
-            NO_TOKEN,
-        )
+        self._single = table([*single], np.array([*single.values()], np.int32))
 
     def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""

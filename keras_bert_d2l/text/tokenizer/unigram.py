@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_bert_d2l.text.definition import steps
-from keras_bert_d2l.text.normalization import decode, encode, rows_of_values
+from keras_bert_d2l.text.normalization import decode, encode, in_graph, rows_of_values
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, places_of, previous
@@ -54,27 +54,12 @@ class UnigramSplitter(tf.Module):
         self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
         self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
         self._added = AddedTokens(vocab, self._normalized_token)
-
-        # A loop runs several times faster in a graph than eagerly. Functions hide the graphs, so
-        # that a SavedModel does not store them a second time.
-        signature = [tf.TensorSpec([None], tf.string)]
-        ids, pieces = (
-            tf.function(function, signature, autograph=False)
-            for function in (lambda texts: self._with_offsets(texts)[0], self._with_offsets)
-        )
-        self._in_graph = lambda texts: ids(texts), lambda texts: pieces(texts)
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of texts, ragged int32 `(B, None)`."""
-        return self._in_graph[0](texts)
+        self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
+        self.with_offsets = in_graph(self._with_offsets)
 
     def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
         return self.tokenize(words.flat_values)
-
-    def with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Return the ids of texts, and the characters at which each token starts and ends."""
-        return self._in_graph[1](texts)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         parts = self._added.cut(texts, normalized=False)

@@ -20,11 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import decode, rows_of_values
+from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, table
 from keras_bert_d2l.text.tokenizer.characters import places_of, previous
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
-_NO_ID = -1
 _WORD_START = "▁"
 _CHUNK = 2**15  # words per call when the table is made, which bounds the memory
 
@@ -57,12 +57,12 @@ class Unigram(tf.Module):
         with tf.init_scope():
             more = (-np.inf, min(scores) - _UNKNOWN_PENALTY)  # of no piece, of an unknown character
             self._scores = tf.constant([*scores, *more], tf.float64)
-            self._trie = _table(*_trie(tokens))
-            self._words = _table(*self._single(tokens))
+            self._trie = table(*_trie(tokens), tf.int64)
+            self._words = table(*self._single(tokens))
 
     def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         known = self._words.lookup(words)
-        others = places_of(known == _NO_ID)
+        others = places_of(known == NO_TOKEN)
         numbers, no_offsets = tf.range(tf.size(words)), tf.zeros_like(known)
 
         def with_others() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -86,7 +86,7 @@ class Unigram(tf.Module):
     def _single(self, tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the words that start as those of a text do and are one piece, and its id."""
         # A table must not be empty. No word is.
-        found = [np.array([""])], [np.array([_NO_ID], np.int32)]
+        found = [np.array([""])], [np.array([NO_TOKEN], np.int32)]
         starts = [token for token in tokens if token.startswith(_WORD_START)]
         starts.sort(key=len)  # the time of a call grows with its longest word
         for start in range(0, len(starts), _CHUNK):
@@ -224,11 +224,6 @@ def _reached(to: tf.Tensor, starts: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
 
     _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
     return marks[:-1] > 0
-
-
-def _table(keys: Sequence[str] | np.ndarray, values: np.ndarray) -> tf.lookup.StaticHashTable:
-    pairs = tf.lookup.KeyValueTensorInitializer(keys, values)
-    return tf.lookup.StaticHashTable(pairs, default_value=_NO_ID)
 
 
 def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
