@@ -24,8 +24,7 @@ class Composite(keras.layers.Layer):
     @property
     def frozen_weights(self) -> list[str]:
         """The paths of the weights that training does not change."""
-        trained = {id(weight) for weight in self.trainable_variables}
-        return [self._inner_path(weight) for weight in self.weights if id(weight) not in trained]
+        return [self._inner_path(weight) for weight in self.weights if not weight.trainable]
 
     def restore_inner(self, frozen: Collection[str], quantized: Mapping[str, str]) -> None:
         """Freeze and quantize what was frozen and quantized when the layer was saved."""

@@ -292,15 +292,23 @@ class BERTModel(BatchModel):
         return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]
 
     @property
-    def trainable_weights(self) -> list[keras.Variable]:
-        """The weights that TensorFlow differentiates: no pooler without the head that reads it."""
-        unused = {id(x) for x in self.hidden.weights} if self.hidden and not self.nsp else ()
-        return [weight for weight in super().trainable_weights if id(weight) not in unused]
+    def trainable_variables(self) -> list[keras.Variable]:
+        """The weights that are trained: no pooler without the head that reads it."""
+        unread = {id(x) for x in self.hidden.weights} if self.hidden and not self.nsp else ()
+        return [weight for weight in super().trainable_variables if id(weight) not in unread]
+
+    trainable_weights = trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        """The other weights, and the state of metrics and random generators."""
+        trained = {id(weight) for weight in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in trained]
 
     @property
     def non_trainable_weights(self) -> list[keras.Variable]:
         """The other weights."""
-        trained = {id(weight) for weight in self.trainable_weights}
+        trained = {id(weight) for weight in self.trainable_variables}
         return [weight for weight in self.weights if id(weight) not in trained]
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:

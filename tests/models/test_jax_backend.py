@@ -103,6 +103,13 @@ data = (
 )
 check_same(data, jit_compile=True)
 
+# Weight decay does not change a pooler that no head reads.
+lone = keras_bert_d2l.BERTModel(**{**config.to_dict(), "next_sentence": False})
+lone.compile(keras_bert_d2l.BERTAdamW(1e-3))
+before = keras.ops.convert_to_numpy(lone.hidden.kernel)
+lone.fit(features, {"mlm": labels["mlm"]}, verbose=0)
+np.testing.assert_array_equal(keras.ops.convert_to_numpy(lone.hidden.kernel), before)
+
 # A functional model with a tied head has inputs of any length, and loads.
 loaded = keras.models.load_model("own.keras")
 np.testing.assert_allclose(loaded(arrays["tokens"]), arrays["own"], atol=1e-5)
