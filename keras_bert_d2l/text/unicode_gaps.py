@@ -16,8 +16,6 @@ import unicodedata
 from collections.abc import Iterator
 
 NUM_CODES = 0x110000  # code points of Unicode
-# Code points that may be letters, marks or format characters; the rest is private or unassigned.
-USED_CODES = (*range(0x30000), *range(0xE0000, 0xE1000))
 _REMOVED = 0x02  # a control character, which cleaning removes
 _FIRST_PRIVATE = 0xE000
 _END_OF_LETTERS = 0x32400  # only symbols and private-use characters follow
@@ -93,6 +91,14 @@ _WHITE_SPACE = "9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000"
 _SIGMA, _SMALL_SIGMA = 0x3A3, 0x3C3  # Hugging Face has no final sigma
 
 
+def used_codes() -> Iterator[int]:
+    """Yield the code points that may be letters, marks or format characters.
+
+    The rest is private or unassigned.
+    """
+    return itertools.chain(range(0x30000), range(0xE0000, 0xE1000))
+
+
 def stand_ins(compat: str, tokenize_chinese_chars: bool) -> dict[int, int]:
     """Return the replacements for code points in both the texts and the vocabulary."""
     if compat == "google":
@@ -128,14 +134,14 @@ def replacements(
 
 def lowercase_of() -> dict[int, str]:
     """Return the characters that Hugging Face's Lowercase replaces, each on its own."""
-    pairs = ((code, chr(code).lower()) for code in USED_CODES)
+    pairs = ((code, chr(code).lower()) for code in used_codes())
     small = {code: text for code, text in pairs if text != chr(code)}
     return small | {capital: chr(letter) for capital, letter in _new_capitals()}
 
 
 def accents() -> set[int]:
     """Return the characters that Hugging Face's StripAccents removes."""
-    marks = {code for code in USED_CODES if unicodedata.category(chr(code))[0] == "M"}
+    marks = {code for code in used_codes() if unicodedata.category(chr(code))[0] == "M"}
     return marks.difference(_code_points(_KEPT_MARKS)).union(_code_points(_OTHER_MARKS))
 
 

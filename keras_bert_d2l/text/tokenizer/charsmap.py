@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, previous
-from keras_bert_d2l.text.unicode_gaps import NUM_CODES, USED_CODES
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, used_codes
 
 _MOST_GRAPHEME_BYTES = 5
 # Limits for files that are made to fill the memory. SentencePiece's own tables have 250,000 bytes,
@@ -183,7 +183,7 @@ def _key(one: tf.Tensor, two: tf.Tensor, three: tf.Tensor | int = 0) -> tf.Tenso
 @functools.cache
 def _roles() -> CodeTable:
     roles = {}
-    for code in USED_CODES:
+    for code in used_codes():
         category = unicodedata.category(chr(code))
         if category in ("Mn", "Mc", "Me"):
             roles[code] = _EXTENDS
