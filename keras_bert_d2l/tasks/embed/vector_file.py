@@ -86,16 +86,16 @@ def stored_vectors(
 def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> int:
     """Return how many rows have been written, after a check that they are those of `facts`."""
     name, is_empty = os.fspath(path), not has_file(path) or not path.stat().st_size
-    if not has_file(about):
-        if not is_empty:  # an empty one is the lock of a process that has just begun
-            raise ValueError(
-                f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
-                f"{about.name!r} next to it. Choose another file."
-            )
-        return 0
-    found = read_json_object(about)
+    if not is_empty and not has_file(about):
+        raise ValueError(
+            f"`vectors` must be a file that `similar` wrote. Received: {name!r}, without "
+            f"{about.name!r} next to it. Choose another file."
+        )
+    found = read_json_object(about) if has_file(about) else facts
     if not facts.keys() <= found.keys():
         raise ValueError(f"{os.fspath(about)!r} is not a record of vectors. Choose another file.")
+    if is_empty:  # it was deleted, or is the lock of a process that has just begun
+        return 0
     for key, right in facts.items():
         if found.get(key) != right:
             other = key if key in ("model", "truncate") else "list of texts"

@@ -87,6 +87,8 @@ def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert,
         similar(embedder, "good", [*TEXTS[:-1], "cat"], vectors=file)
     with pytest.raises(ValueError, match="for a different truncate"):
         similar(embedder, "good", TEXTS, vectors=file, truncate=False)
+    file.unlink()  # as the message says
+    assert len(similar(embedder, "good", TEXTS[:2], vectors=file)) == len(np.load(file)) == 2
     (tmp_path / "other.json").write_text('{"a": 1}')
     with pytest.raises(ValueError, match=r"other.json' is not a record of vectors"):
         similar(embedder, "good", TEXTS, vectors=tmp_path / "other.npy")
