@@ -73,7 +73,7 @@ class LocalServer:
         self.name = model.name if name is None else name
         self.limits = limits
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"`name` must not contain '/' or ':'. Received: {self.name!r}.")
+            raise ValueError(f"`name` must be a text without '/' or ':'. Received: {self.name!r}.")
         self._created = int(time.time())
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
         self._num_bytes = 0  # of all requests
@@ -291,9 +291,12 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     try:
         found = socket.create_server((host, port), family=family)
     except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[
+            0
+        ]  # Python repeats the address
         raise OSError(
-            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose a different "
-            "port, or an address of this machine."
+            f"Cannot listen on {host}:{port}: {reason}. Choose a different port, or an address of "
+            "this machine."
         ) from error
     # Connections inherit this. Otherwise, the body of a response waits for the client to confirm
     # its head, which takes up to 40 ms.

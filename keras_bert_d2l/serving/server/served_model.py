@@ -81,7 +81,8 @@ class ServedModel:
             self.interfaces = interfaces(saved_model.meta_graphs[0].signature_def)
             self.model = tf.saved_model.load(os.fspath(folder))
         except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
-            raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {_reason(error)}") from error
+            reason = f"{_reason(error)}. Restore it from a copy, or export it again."
+            raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {reason}") from error
 
     @functools.cached_property
     def counter(self) -> TokenCounter | None:

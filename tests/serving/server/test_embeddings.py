@@ -95,9 +95,8 @@ def test_other_methods_and_bodies_are_errors(url, http):
         assert (status, document["error"]["type"]) == (400, "invalid_request_error")
     for path in ("embeddings/", "chat/completions"):
         status, document = http(f"{url}/{path}", {"input": "red", "model": "mine"})
-        error = document["error"]
-        assert (status, error["type"]) == (400, "invalid_request_error")
-        assert error["message"].startswith(f"Malformed request: POST /v1/{path}. The routes are")
+        assert (status, document["error"]["type"]) == (400, "invalid_request_error")
+        assert f"Malformed request: POST /v1/{path}. The" in document["error"]["message"]
 
 
 def test_models_are_listed_and_described(url, http):

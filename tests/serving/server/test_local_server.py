@@ -189,11 +189,10 @@ def test_a_request_that_is_cancelled_as_the_server_stops_gets_a_response():
 def test_errors_are_reported_before_serving_starts(exported, tmp_path):
     with listen(port=0) as found, pytest.raises(OSError, match="Choose a different port"):
         serve(exported, port=found.getsockname()[1])
-    with pytest.raises(FileNotFoundError, match="contains no model version.*export --model"):
-        serve(tmp_path, port=0)
-    with pytest.raises(FileNotFoundError, match="is not a folder"):
-        serve(tmp_path / "nothing", port=0)
-    with pytest.raises(ValueError, match="must not contain '/' or ':'"):
+    for path, problem in ((tmp_path, "contains no model version"), ("nothing", "is not a folder")):
+        with pytest.raises(FileNotFoundError, match=f"{problem}.*export --model"):
+            serve(path, port=0)
+    with pytest.raises(ValueError, match="must be a text without '/' or ':'"):
         serve(exported, name="a/b", port=0)
     with pytest.raises(ValueError, match="`port` must be from 0 to 65535"):
         serve(exported, port=70_000)
