@@ -241,7 +241,7 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
 
     Args:
         checkpoint: The checkpoint.
-        heads: The names of the heads to report if they are missing. `None` means all.
+        heads: The names of the heads to report if they are missing. `None` means those in use.
     """
     config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.arrays.shapes
     embedding = checkpoint.embedding
@@ -249,7 +249,7 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts
     found = [name for part, name in HEAD_NAMES.items() if part in parts]
-    named = HEAD_NAMES.values() if heads is None else heads
+    named = checkpoint.heads if heads is None else heads
     fresh = [name for part, name in HEAD_NAMES.items() if part in absent and name in named]
     num_tokens = config.num_tokens or config.vocab_size
     more = config.vocab_size - num_tokens

@@ -41,7 +41,6 @@ from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, Option, PathLike
 
-HEADS = tuple(HEAD_NAMES.values())
 # Each of them alone is a file of a Hugging Face tokenizer.
 _OF_TOKENIZERS = (OPTIONS_FILE, JSON_FILE, MERGES_FILE, *SENTENCEPIECE_FILES)
 
@@ -76,7 +75,7 @@ def load_pretrained(
     path: PathLike,
     *,
     num_heads: int | None = None,
-    heads: Collection[str] = HEADS,
+    heads: Collection[str] | None = None,
     tokenizer: bool = True,
     verify: bool = True,
     verbose: bool = True,
@@ -99,7 +98,8 @@ def load_pretrained(
         num_heads: Number of attention heads per block. Needed only for weight files that do not
             record it.
         heads: The heads you intend to use, from `"pooler"`, `"mlm"` and `"nsp"`. A missing head is
-            reported only if it is listed here.
+            reported only if it is listed here. By default, all heads are reported, except a pooler
+            that no head reads.
         tokenizer: Whether to load the tokenizer. Set it to `False` to load only the model, whatever
             the files of the tokenizer contain.
         verify: Whether to compare the files with the `SHA256SUMS` of the folder, if it has one.
@@ -302,12 +302,12 @@ def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:
     return checkpoint._replace(task={**task, "labels": list(labels)})
 
 
-def load_as_defined(path: PathLike, *, heads: Collection[str]) -> Pretrained:
+def load_as_defined(path: PathLike, *, heads: Collection[str] | None) -> Pretrained:
     """Load a checkpoint as a `TextEmbedder` if its folder defines how to pool texts.
 
     Args:
         path: The checkpoint, as for `load_pretrained`.
-        heads: The names of the heads to report if a checkpoint without pooling lacks them.
+        heads: As for `load_pretrained`, for a checkpoint without pooling.
     """
     if open_checkpoint(path, verify=False).embedding is not None:
         return load_task(TextEmbedder, path, verbose=False)
@@ -315,8 +315,9 @@ def load_as_defined(path: PathLike, *, heads: Collection[str]) -> Pretrained:
 
 
 def _load(
-    checkpoint: Checkpoint, heads: Collection[str], *, tokenizer: bool, verbose: bool
+    checkpoint: Checkpoint, heads: Collection[str] | None, *, tokenizer: bool, verbose: bool
 ) -> Pretrained:
+    heads = checkpoint.heads if heads is None else heads
     loaded = _tokenizer(checkpoint) if tokenizer else None
     model = load_model(checkpoint)
     model.tokenizer = loaded
@@ -327,7 +328,7 @@ def _load(
 
 
 def heads_of(kind: type[TaskModel], pooling: object) -> tuple[str, ...]:
-    """Return the names (from `HEADS`) of the BERT heads that a task needs.
+    """Return the names of the BERT heads that a task needs.
 
     With `pooling=None`, a head reads the mean of the tokens if there is no trained pooler.
     """

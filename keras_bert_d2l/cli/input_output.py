@@ -258,7 +258,7 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
 
         if as_embedder:
             return loading.load_task(TextEmbedder, model, verbose=False)
-        reported = loading.HEADS if heads else ()
+        reported = None if heads else ()
         if as_embedder is None:
             return loading.load_as_defined(model, heads=reported)
         return loading.load_pretrained(model, heads=reported, verbose=False)

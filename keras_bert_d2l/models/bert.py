@@ -283,10 +283,10 @@ class BERTModel(BatchModel):
         return encoded, mlm_Y_hat, self._next_sentence(cls_X)
 
     def _parts_for_lora(self) -> list[keras.layers.Layer]:
-        if self.missing_heads:
+        if self.random_heads:
             raise ValueError(
                 "`enable_lora` freezes the heads, but the checkpoint of this model lacked "
-                f"{sorted(self.missing_heads)}, which are random. Train them first, or start from "
+                f"{self.random_heads}, which are random. Train them first, or start from "
                 "a checkpoint that has them."
             )
         return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]

@@ -111,6 +111,12 @@ class BatchModel(Composite, CheckedModel):
             check_tokenizer(value)
         self.__dict__[name] = value  # not tracked, so that Keras does not export it
 
+    @property
+    def random_heads(self) -> list[str]:
+        """The `missing_heads` that are read: not the pooler without the next-sentence head."""
+        is_read = getattr(self, "nsp", None) is not None
+        return sorted(self.missing_heads - (set() if is_read else {"pooler"}))
+
     def export(
         self,
         filepath: PathLike,
@@ -126,10 +132,10 @@ class BatchModel(Composite, CheckedModel):
         Raises:
             ValueError: The checkpoint that the model was loaded from lacked a head.
         """
-        if self.missing_heads:
+        if self.random_heads:
             raise ValueError(
                 "`export` includes all heads, but the checkpoint of this model lacked "
-                f"{sorted(self.missing_heads)}, which are random. Use `export_saved_model`, which "
+                f"{self.random_heads}, which are random. Use `export_saved_model`, which "
                 "omits them, or train them first."
             )
         if options.get("input_signature") is None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.weights import BERT_PARTS, Row
+from keras_bert_d2l.checkpoints.weights import BERT_PARTS, HEAD_NAMES, Row
 from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
@@ -50,6 +50,11 @@ class Checkpoint(NamedTuple):
     name: str = ""
     positions: np.ndarray | None = None
     preset: ConfigDict | None = None
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads that a `BERTModel` uses; only the next-sentence head reads a pooler."""
+        return tuple(HEAD_NAMES.values()) if self.config.next_sentence else ("mlm",)
 
 
 # Folders of this package that were written before these fields lack them.
