@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -54,21 +53,17 @@ def expected(small):
     return values(small)
 
 
-@pytest.fixture(scope="module")
-def written(small, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("written")
+@pytest.fixture
+def folder(small, tmp_path):
+    """A folder with the model `small`."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
     huggingface.write(small, folder, VOCAB, {"lowercase": True})
     return folder
 
 
-@pytest.fixture
-def folder(written, tmp_path):
-    """A folder with the model `small`, which tests may modify."""
-    return shutil.copytree(written, tmp_path / "folder")
-
-
-def test_weights_are_written_with_hugging_faces_names_and_layout(expected, written):
-    ours, theirs = expected, load_file(written / "model.safetensors")
+def test_weights_are_written_with_hugging_faces_names_and_layout(expected, folder):
+    ours, theirs = expected, load_file(folder / "model.safetensors")
     block, ours_block = "bert.encoder.layer.1.", "encoder/blk_1/"
     same = {
         "bert.embeddings.word_embeddings.weight": ours["encoder/token_embedding/embeddings"],

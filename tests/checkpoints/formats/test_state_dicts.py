@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 import warnings
 
 import numpy as np
@@ -44,16 +43,12 @@ def model():
     return random_model(CONFIG)
 
 
-@pytest.fixture(scope="module")
-def written(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("book")
+@pytest.fixture
+def folder(model, tmp_path):
+    folder = tmp_path / "bert.tiny"
+    folder.mkdir()
     state_dicts.write(model, folder, VOCAB, {"lowercase": True})
     return folder
-
-
-@pytest.fixture
-def folder(written, tmp_path):
-    return shutil.copytree(written, tmp_path / "bert.tiny")
 
 
 def rewritten(folder, metadata=None, **arrays):
@@ -77,8 +72,8 @@ def as_npz(folder, **arrays):
 # Writing
 
 
-def test_names_layout_and_vocabulary_are_those_of_the_book(written, model, data_dir):
-    weights, ours = safetensors.numpy.load_file(written / WEIGHTS_FILE), values(model)
+def test_names_layout_and_vocabulary_are_those_of_the_book(folder, model, data_dir):
+    weights, ours = safetensors.numpy.load_file(folder / WEIGHTS_FILE), values(model)
     stored = np.load(data_dir / "golden/variants/d2l.npz").files
     assert set(weights) == {n.removeprefix("w/") for n in stored if n.startswith("w/")}
     for name, value in {
@@ -87,7 +82,7 @@ def test_names_layout_and_vocabulary_are_those_of_the_book(written, model, data_
         "nsp.output.weight": ours["nsp/dense/kernel"].T,  # column 1 means "is next", too
     }.items():
         np.testing.assert_array_equal(weights[name], value)
-    tokens = json.loads((written / "vocab.json").read_text(encoding="utf-8"))
+    tokens = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     assert tokens == list(VOCAB.tokens)
 
 
