@@ -69,7 +69,6 @@ Exit codes: 0 success, 1 diverged training or findings of audit or doctor, 2 err
     default_parameter=Parameter(allow_repeating=True),  # the last occurrence of an option wins
     suppress_keyboard_interrupt=False,
 )
-app.register_install_completion_command(help="Install shell completion and exit.")
 app["--help"].help = "Show this page and exit."
 app["--version"].help = "Show the version and exit."
 app.meta.group_parameters = _OPTIONS
@@ -193,15 +192,22 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
     try:
-        is_page_of_all = set(given) <= {*app.help_flags, "--traceback"}
-        _add_commands(_summary if is_page_of_all else None)
-        with showing_stages():
-            code = app.meta(
-                [STDIN if token == "-" else token for token in given],  # Cyclopts rejects bare -
-                exit_on_error=False,
-                print_error=False,
-                result_action="return_value",
-            )
+        words = [token for token in given if token not in (*app.help_flags, "--traceback")]
+        is_command = bool(words) and words[0] in app and not words[0].startswith("-")
+        _add_commands(None if words else _summary)
+        if not is_command and "--install-completion" not in app:  # a slow import
+            app.register_install_completion_command(help="Install shell completion and exit.")
+        code = None
+        if not words or (is_command and len(words) == 1 and given[-1] in app.help_flags):
+            app.help_print(words)  # without parsing arguments first
+        else:
+            with showing_stages():
+                code = app.meta(
+                    [STDIN if token == "-" else token for token in given],  # Cyclopts rejects -
+                    exit_on_error=False,
+                    print_error=False,
+                    result_action="return_value",
+                )
         if sys.stdout is not None:
             sys.stdout.flush()  # otherwise Python prints a traceback when it fails at the end
     except KeyboardInterrupt as error:

@@ -22,14 +22,7 @@ from keras_bert_d2l.data.store.token_store import (
     TokenStore,
     to_json,
 )
-from keras_bert_d2l.files import (
-    CHECKSUMS,
-    recover,
-    replacing_folder,
-    url,
-    user_cache,
-    write_text,
-)
+from keras_bert_d2l.files import CHECKSUMS, recover, replacing_folder, url, user_cache, write_text
 from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
