@@ -29,6 +29,7 @@ COMMANDS = {
             "--help",
             "fill-mask --help",
             "pretrain --help",
+            "finetune --help",
             "fill-mask --wrong",
             "bake",
             "--install-completion --shell bash --output completion",
