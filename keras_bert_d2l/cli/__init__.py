@@ -5,6 +5,7 @@ usage errors are immediate. Each command calls the public Python API.
 """
 
 import contextlib
+import functools
 import gc
 import inspect
 import os
@@ -129,18 +130,16 @@ def _run(
 
 @contextlib.contextmanager
 def _readable_warnings(command: App | None) -> Iterator[None]:
-    """Print warnings of a command without their place in the source code.
+    """Print each warning of a command once, without its place in the source code.
 
     How many texts it truncated in all its parts is printed at the end, in one line.
     """
     found: list[Any] = []
-
+    tell = functools.cache(lambda message: print(f"Warning: {message}", file=sys.stderr))
     with warnings.catch_warnings():
         warnings.simplefilter("always", TruncationWarning)
         warnings.showwarning = lambda one, kind, *place: (
-            found.append(one)
-            if kind is TruncationWarning
-            else print(f"Warning: {message_of(one, command)}", file=sys.stderr)
+            found.append(one) if kind is TruncationWarning else tell(message_of(one, command))
         )
         try:
             yield

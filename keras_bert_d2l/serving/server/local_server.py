@@ -350,6 +350,6 @@ async def _error_response(request: Request, error: Exception) -> Response:
             status = 404 if getattr(error, "code", None) else 400  # of a model that is not here
             message = str(error)
     path = request.url.path
-    of_openai = path.startswith("/v1/") and not path.startswith("/v1/models/")
+    of_openai = path.startswith("/v1/") and "/v1/models/" not in path
     told = error_object(message, status, error) if of_openai else message
     return _json({"error": told}, status, headers)
