@@ -310,7 +310,7 @@ def split_at_byte(texts: tf.Tensor, mark: bytes) -> tf.RaggedTensor:
     splits = tf.searchsorted(
         places[:, 0], tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
     )
-    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+    return ragged_rows(values, splits)
 
 
 def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -320,6 +320,11 @@ def in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     graph = tf.function(function, [tf.TensorSpec([None], tf.string)], autograph=False)
     return lambda texts: graph(texts)
+
+
+def ragged_rows(values: tf.Tensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Return a ragged tensor whose splits are known to be valid."""
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def rows_of_values(ragged: tf.RaggedTensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ from keras_bert_d2l.text.definition import FORMS
 from keras_bert_d2l.text.normalization import (
     character_class,
     decode,
+    encode,
     rows_of_values,
     split_at,
     tensorflow_text,
@@ -67,10 +68,7 @@ def sources(before: tf.RaggedTensor, after: tf.RaggedTensor, form: str) -> tf.Te
 
     def elements(codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the characters of all decompositions: owners and sorted order."""
-        values = codes.flat_values
-        single = tf.range(tf.size(values, tf.int64) + 1)
-        single = tf.RaggedTensor.from_row_splits(values, single, validate=False)
-        parts = decode(normalize(tf.strings.unicode_encode(single, "UTF-8"), decomposition))
+        parts = decode(normalize(encode(codes.flat_values[:, tf.newaxis]), decomposition))
         owners = rows_of_values(parts)
         rows = tf.gather(rows_of_values(codes), owners)
         keys = rows * NUM_CODES + tf.cast(parts.flat_values, tf.int64)

@@ -19,6 +19,7 @@ from keras_bert_d2l.text.normalization import (
     decode,
     encode,
     in_graph,
+    ragged_rows,
     rows_of_values,
     split_at_byte,
     tensorflow_text,
@@ -137,7 +138,7 @@ class BytePairSplitter(tf.Module):
                 leading = tf.where(is_first, 0, leading)
             starts = tf.minimum(starts + leading, ends)
             ends = tf.where(ends >= trailing, tf.maximum(ends - trailing, starts), ends)
-        return tokens, _rows(starts, splits), _rows(ends, splits)
+        return tokens, ragged_rows(starts, splits), ragged_rows(ends, splits)
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, strings `(B,)`."""
@@ -159,7 +160,7 @@ class BytePairSplitter(tf.Module):
         ids = self._byte_pairs(words.flat_values)
         splits = tf.gather(ids.row_splits, tf.gather(words.row_splits, parts.row_splits))
         part_of_token = tf.gather(rows_of_values(words), rows_of_values(ids))
-        return _rows(ids.flat_values, splits), part_of_token
+        return ragged_rows(ids.flat_values, splits), part_of_token
 
     def _parts(self, texts: tf.Tensor, with_origins: bool) -> _Parts:
         """Cut out the added tokens, and normalize the texts between them."""
@@ -196,7 +197,7 @@ class BytePairSplitter(tf.Module):
                 text = normalize(text)
             limits = tf.range(tf.size(places) + 1)
             splits = tf.searchsorted(text.rows, limits, out_type=tf.int64)
-            new = encode(_rows(text.codes, splits))
+            new = encode(ragged_rows(text.codes, splits))
             new = tf.tensor_scatter_nd_update(values, places, new)
             if not with_origins:
                 return (new,)
@@ -288,7 +289,7 @@ class BytePairs(tf.Module):
             indices=rows,
             OUTPUT_RAGGED_RANK=1,
         )
-        return _rows(ids, splits)
+        return ragged_rows(ids, splits)
 
 
 def _ranks(
@@ -333,7 +334,7 @@ def _origins(parts: _Parts, codes: tf.RaggedTensor, texts: tf.Tensor) -> tf.Tens
     is_new = tf.cast(is_new, tf.int64)
     places = tf.range(tf.size(owners, tf.int64)) - tf.cumsum(is_new) + is_new
     places = places if parts.origins is None else tf.gather(parts.origins, places)
-    text_of_part = rows_of_values(_rows(parts.added, parts.row_splits))
+    text_of_part = rows_of_values(ragged_rows(parts.added, parts.row_splits))
     first = tf.gather(decode(texts).row_splits, tf.gather(text_of_part, owners))
     return places - first
 
@@ -361,7 +362,3 @@ def _spaces_around(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     rests = (tf.strings.regex_replace(texts, pattern, "") for pattern in patterns)
     total, *others = (tf.strings.length(x, unit="UTF8_CHAR") for x in (texts, *rests))
     return total - others[0], total - others[1]
-
-
-def _rows(values: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
-    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)

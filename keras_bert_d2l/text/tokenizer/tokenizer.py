@@ -252,7 +252,7 @@ class Tokenizer(tf.Module):
             ValueError: If the texts are not strings or have more than one dimension.
         """
         names = ("tokens", "starts", "ends")
-        return dict(zip(names, self._with_offsets(texts), strict=True))
+        return dict(zip(names, self._splitter.with_offsets(as_texts(texts)), strict=True))
 
     @not_converted
     def windows(
@@ -279,7 +279,8 @@ class Tokenizer(tf.Module):
             ValueError: If a question leaves no room for its context (in a graph, an
                 `InvalidArgumentError`), or an argument is invalid.
         """
-        pieces_a, pieces_b = self._with_offsets(questions), self._with_offsets(contexts)
+        texts = (as_texts(questions), as_texts(contexts))
+        pieces_a, pieces_b = map(self._splitter.with_offsets, texts)
         check_same_number(pieces_a[0], pieces_b[0])
         return sliding_windows(
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
@@ -348,9 +349,6 @@ class Tokenizer(tf.Module):
         is_text = tf.reduce_all(values[:, tf.newaxis] != tf.constant(framing, values.dtype), axis=1)
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
         return self._splitter.detokenize(ids)
-
-    def _with_offsets(self, texts: Texts) -> Pieces:
-        return self._splitter.with_offsets(as_texts(texts))
 
 
 def _check_defaults(options: TokenizerOptions, kind: str) -> None:

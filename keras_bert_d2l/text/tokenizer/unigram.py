@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from keras_bert_d2l.text.definition import steps
-from keras_bert_d2l.text.normalization import decode, encode, in_graph, rows_of_values
+from keras_bert_d2l.text.normalization import decode, encode, in_graph, ragged_rows, rows_of_values
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, places_of, previous
@@ -86,9 +86,7 @@ class UnigramSplitter(tf.Module):
         tokens = self._pieces(*self._words(text))
         tokens = tf.cond(tf.size(added.ids) > 0, lambda: _in_order(added, tokens), lambda: tokens)
         splits = tf.searchsorted(tokens.rows, row_splits, out_type=tf.int64)
-        return tuple(
-            tf.RaggedTensor.from_row_splits(values, splits, validate=False) for values in tokens[:3]
-        )
+        return tuple(ragged_rows(values, splits) for values in tokens[:3])
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, strings `(B,)`."""
