@@ -17,7 +17,6 @@ from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
 
@@ -170,14 +169,6 @@ def _in_texts(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
     return ids
 
 
-def spelled(number: int, vocab: Vocab) -> str:
-    """Return a token as `Prediction.token`."""
-    token, text = vocab.to_tokens(number), vocab.as_text(number)
-    if vocab.kind == "wordpiece" or text == token or "\ufffd" in text:  # part of a character
-        return token
-    return text if vocab.continues[number] else f" {text}"
-
-
 def _fill_batch(
     model: BERTModel,
     tokenizer: Tokenizer,
@@ -206,7 +197,7 @@ def _fill_batch(
     return [
         [
             [
-                Prediction(spelled(int(id_), tokenizer.vocab), int(id_), float(score))
+                Prediction(tokenizer.vocab.spelled(int(id_)), int(id_), float(score))
                 for id_, score in zip(ids, scores, strict=True)
             ]
             for ids, scores in zip(all_ids[row, :count], all_scores[row, :count], strict=True)

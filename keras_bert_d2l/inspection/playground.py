@@ -22,7 +22,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
-from keras_bert_d2l.inference.heads import spelled, top_predictions
+from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
@@ -252,7 +252,7 @@ def stored_answers(
     for text in texts:
         batch = {name: x.numpy() for name, x in tokenizer(text, max_len=page_length(model)).items()}
         ids = batch["tokens"][0, : int(batch["valid_lens"][0])]  # (T,)
-        tokens = [spelled(int(token), tokenizer.vocab) for token in ids]
+        tokens = [tokenizer.vocab.spelled(int(token)) for token in ids]
         words = _word_numbers(tokenizer.vocab.continues[ids])
         # Row 0 has no mask, and row r has masks in place of the word r - 1.
         is_masked = words == np.arange(_NO_WORD, words.max() + 1)[:, None]  # (R, T)
@@ -314,7 +314,7 @@ def _lens(
         of_original = np.take_along_axis(logits, originals[:, None], axis=1)  # (M, 1)
         ranks = 1 + (logits > of_original).sum(axis=1)
         for number, lines in enumerate(found.values()):
-            names = [spelled(int(token), tokenizer.vocab) for token in candidates[0, number]]
+            names = [tokenizer.vocab.spelled(int(token)) for token in candidates[0, number]]
             shares = (float(f"{score:.4g}") for score in scores[0, number])
             lines.append(
                 {

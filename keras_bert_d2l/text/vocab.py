@@ -132,6 +132,13 @@ class Vocab:
             return token.removeprefix(_SUFFIX) or token
         return (token not in self._whole and definitions.token_text(token, self.kind)) or token
 
+    def spelled(self, number: int) -> str:
+        """Return a token as `Prediction.token`."""
+        token, text = self.to_tokens(number), self.as_text(number)
+        if self.definition is None or text == token or "\ufffd" in text:  # part of a character
+            return token
+        return text if self.continues[number] else f" {text}"
+
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":
         """Read a `vocab.txt`, or a `tokenizer.json` of byte-level BPE or Unigram.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.heads import Prediction, fill_mask, next_sentence_score, spelled
+from keras_bert_d2l.inference.heads import Prediction, fill_mask, next_sentence_score
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
@@ -178,5 +178,5 @@ def test_models_without_the_head_and_unpaired_texts_are_rejected(words_bert, wor
 
 def test_spaces_and_parts_of_characters_are_spelled_as_in_the_vocabulary():
     vocab = tokenizer_of("roberta").vocab
-    found = [spelled(vocab[token], vocab) for token in ("Ġcat", "Ġ", "Ċ", "Ã", "<mask>")]
+    found = [vocab.spelled(vocab[token]) for token in ("Ġcat", "Ġ", "Ċ", "Ã", "<mask>")]
     assert found == [" cat", "Ġ", "Ċ", "Ã", "<mask>"]

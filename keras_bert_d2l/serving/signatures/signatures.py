@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checks import check_choice, check_that
-from keras_bert_d2l.inference.heads import check_top_k, spelled, top_predictions
+from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import FEATURES, PACKED_FEATURES
@@ -109,7 +109,7 @@ class PretrainingSignatures(TextSignatures):
         mlm_logits = self.run(**batch, pred_positions=positions)["mlm_logits"]
         scores, ids = top_predictions(mlm_logits, self._top_k)
         is_mask = (positions > 0)[:, :, None]
-        names = [spelled(number, self.vocab) for number in range(len(self.vocab))]
+        names = [*map(self.vocab.spelled, range(len(self.vocab)))]
         tokens = tf.gather(tf.constant(names), ids)
         return {
             "tokens": tf.where(is_mask, tokens, ""),
