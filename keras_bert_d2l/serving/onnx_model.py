@@ -17,7 +17,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
-from keras_bert_d2l.checks import check_path
+from keras_bert_d2l.checks import check_path, check_that
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -33,6 +33,7 @@ from keras_bert_d2l.serving.onnx_layers import (
     predict_masked,
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE
+from keras_bert_d2l.serving.signatures.signatures import takes
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -50,6 +51,7 @@ def export_onnx(
     path: PathLike,
     tokenizer: Tokenizer | None = None,
     *,
+    pairs: bool = False,
     int8: bool = False,
 ) -> pathlib.Path:
     """Export a model as ONNX, for any ONNX runtime.
@@ -90,6 +92,8 @@ def export_onnx(
         path: Folder to write. It must be new or empty.
         tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, no
             vocabulary is written.
+        pairs: Whether `keras-bert-d2l serve` asks a `SequenceClassifier` or a `SequenceRegressor`
+            for pairs of texts, as in `export_saved_model`. The graph takes either.
         int8: Whether to quantize the blocks of the encoder to 8-bit integers.
 
     Returns: the path of `model.onnx`.
@@ -97,8 +101,8 @@ def export_onnx(
     Raises:
         ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
-        ValueError: The vocabulary does not have the model's size, the model is quantized, or
-            it splits long texts into windows.
+        ValueError: The vocabulary does not have the model's size, the model is quantized, it splits
+            long texts into windows, or `pairs` does not fit it.
         OSError: The folder cannot be written.
 
     Example:
@@ -120,6 +124,9 @@ def export_onnx(
             f"long_texts={model.long_texts!r}. Use `export_saved_model`, or truncate long texts "
             'with `model.long_texts = "cut"`.'
         )
+    is_right = not pairs or takes(model, "pairs")
+    expected = "a SequenceClassifier or a SequenceRegressor with `pairs`"
+    check_that(is_right, "model", expected, model, "Omit `pairs`.")
     check_path("path", path)
     check_local("path", path)
     _check_installed(int8)
@@ -141,7 +148,7 @@ def export_onnx(
         "int8": int8,
         "inputs": inputs,
         "outputs": outputs,
-        **card_fields(model, tokenizer),
+        **card_fields(model, tokenizer, pairs=pairs),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)

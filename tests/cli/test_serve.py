@@ -95,12 +95,12 @@ def test_the_exports_get_the_model_and_the_options(run, trained, tmp_path, expor
     assert run(*command, trained).stdout == f"Exported {trained} to out/1\n"
     run(*command, task)
     command = ("export-onnx", "--out", "onnx", "--model", trained)
-    assert run(*command, "--int8").stdout == f"Exported {trained} to onnx/1\n"
+    assert run(*command, "--int8", "--pairs").stdout == f"Exported {trained} to onnx/1\n"
     options = {"version": 3, "pairs": True, "top_k": 5, "null_threshold": None, "xla": False}
     assert exported == [
         ("BERTModel", {**options, "run_dir": str(trained)}),
         ("SequenceRegressor", {**options, "run_dir": None}),
-        ("BERTModel", {"int8": True}),
+        ("BERTModel", {"pairs": True, "int8": True}),
     ]
 
 

@@ -434,6 +434,11 @@ def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
         export_onnx(make_model(), tmp_path / "empty")
 
 
+def test_pairs_are_rejected_for_other_models(make_model, tmp_path):
+    with pytest.raises(ValueError, match="Regressor with `pairs`.*BERTModel.*Omit `pairs`"):
+        export_onnx(make_model(), tmp_path, pairs=True)
+
+
 def test_a_tokenizer_with_a_different_vocabulary_is_rejected(make_model, tokenizer, tmp_path):
     model = BERTModel(VOCAB_SIZE + 1, 8, 16, 2, 1, 0.0)
     with pytest.raises(ValueError, match="must have the 10 tokens"):

@@ -123,17 +123,20 @@ def export(
     print(f"Exported {model} to {folder}")
 
 
-def export_onnx(*, out: OutFolder, model: Model = OWN_MODEL, int8: Flag = False) -> None:
+def export_onnx(
+    *, out: OutFolder, model: Model = OWN_MODEL, pairs: Flag = False, int8: Flag = False
+) -> None:
     """Export a model to ONNX, from token ids to logits, together with its tokenizer.
 
     For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
 
     Args:
+        pairs: Let `serve` classify or score pairs of texts instead of single texts.
         int8: Quantize to 8-bit integers: faster on recent CPUs, but less accurate.
     """
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
-        file = kb.export_onnx(loaded.model, out, int8=int8)
+        file = kb.export_onnx(loaded.model, out, pairs=pairs, int8=int8)
     print(f"Exported {model} to {file}")
 
 

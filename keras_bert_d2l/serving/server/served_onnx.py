@@ -1,6 +1,7 @@
 """Load a folder of `export_onnx` and answer like a SavedModel, without TensorFlow.
 
-B: texts in a batch, T: tokens in a row, C: labels, D: hidden width.
+B: texts in a batch, T: tokens in a row, M: maximum number of masks per text, C: labels, D: hidden
+width, V: vocabulary size, k: predictions per mask.
 """
 
 import os
@@ -16,7 +17,7 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec
 from keras_bert_d2l.serving.server.served import TokenCounter
-from keras_bert_d2l.text.vocab import JSON_FILE
+from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 _REMEDY = "Export the model with `keras-bert-d2l export-onnx --model CHECKPOINT --out FOLDER`."
@@ -24,12 +25,16 @@ _LIKELY = 0.5  # probability from which a label of several applies
 _CLASSIFIER = "SequenceClassifier"
 _TASKS = (None, _CLASSIFIER, "SequenceRegressor", "TextEmbedder")
 _RENAMED = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
-_OMITTED = ("last_hidden_state", "mlm_logits")  # outputs that the server does not return
-_TEXT = {"text": Spec((None,), np.dtype(object), "text")}
+_MASKED = "mlm_logits"
+_OMITTED = {"last_hidden_state", _MASKED}  # outputs that the signature `tokens` does not return
+_TOP_K = 5  # predictions per mask, the default of `export_saved_model`
+_PAIR = {name: Spec((None,), np.dtype(object), name) for name in ("text", "text_b")}
+_TEXT = {"text": _PAIR["text"]}
 _TOKENS = {
     name: Spec((None,) * rank, np.dtype("int32"), name)
     for name, rank in (("tokens", 2), ("segments", 2), ("valid_lens", 1))
 }
+_EMPTY = np.array([b""], object)
 
 
 class ServedONNX:
@@ -70,24 +75,30 @@ class ServedONNX:
         except Exception as error:  # the libraries raise Exception itself and types of their own
             raise ValueError(f"{file!r} is damaged. Export the model again. {error}") from error
         self._check_vocabulary(vocabulary, folder / JSON_FILE)
-        self._tokenizer.enable_truncation(self.max_len)
-        self._tokenizer.enable_padding(pad_id=pad)
         self.counter = TokenCounter(self._lengths, (cls, sep, pad), self.max_len)
         self._run_options = onnxruntime.RunOptions()
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
-        self._outputs = [x.name for x in self._session.get_outputs() if x.name not in _OMITTED]
+        outputs = {x.name for x in self._session.get_outputs()}
+        self._outputs = sorted(outputs - _OMITTED)
         self.interfaces: dict[str, Interface] = {}
-        signatures = {"serving_default": _TEXT, "tokens": _TOKENS}
-        if "sentence_embedding" in self._outputs:
+        texts = _PAIR if self._task.get("pairs") else _TEXT
+        signatures = {"serving_default": texts, "tokens": _TOKENS}
+        if "sentence_embedding" in outputs:
             signatures["embed"] = _TEXT
-        example = {"text": np.array([b""], object), "valid_lens": np.ones(1, "int32")}
+        if "nsp_logits" in outputs:
+            signatures["nsp"] = _PAIR
+        if _MASKED in outputs:
+            self._vocab = Vocab.from_file(vocab_file_in(folder))
+            signatures["fill_mask"] = _TEXT
+        example = {**dict.fromkeys(_PAIR, _EMPTY), "valid_lens": np.ones(1, "int32")}
         for name, specs in signatures.items():  # the outputs for a short text tell their shapes
             self.interfaces[name] = Interface(specs, {})
             given = {key: example.get(key, np.zeros((1, 1), "int32")) for key in specs}
             for key, x in self.ask(name, given).items():
-                self.interfaces[name].outputs[key] = Spec((None, *x.shape[1:]), x.dtype, key)
+                sizes = [size or None for size in x.shape[1:]]  # an empty text has no masks
+                self.interfaces[name].outputs[key] = Spec((None, *sizes), x.dtype, key)
 
     def _check_vocabulary(self, expected: Mapping[str, object], file: pathlib.Path) -> None:
         """Raise `ValueError` if the vocabulary is not the one that the model card describes."""
@@ -105,21 +116,24 @@ class ServedONNX:
         """Call a signature and return its outputs; see `Served`."""
         if "tokens" in inputs:
             return self._run(**inputs)
+        texts = [*inputs.values()]
         # If there are no texts, the model computes with an empty one.
-        rows = self._encode(inputs["text"]) or self._encode(np.array([b""], object))
-        tokens, segments, mask = np.array(
-            [(row.ids, row.type_ids, row.attention_mask) for row in rows]
-        ).swapaxes(0, 1)
-        found = dict(self._answer(signature, self._run(tokens, segments, mask.sum(axis=1))))
-        found["truncated"] = np.array([bool(row.overflowing) for row in rows])
-        return {name: x[: len(inputs["text"])] for name, x in found.items()}
+        batch, truncated = self._batch(texts if any(map(len, texts)) else [_EMPTY] * len(texts))
+        if signature == "fill_mask":
+            found = self._fill_mask(batch)
+        else:
+            found = dict(self._answer(signature, self._run(**batch)))
+        found["truncated"] = truncated
+        return {name: x[: len(texts[0])] for name, x in found.items()}
 
     def _answer(self, signature: str, outputs: Arrays) -> Iterator[tuple[str, np.ndarray]]:
         """Yield what a SavedModel answers, from the outputs of `tokens`."""
         if "embedding" in outputs:
-            yield "embedding", outputs["embedding"]
-            if signature != "embed":
+            if signature != "nsp":
+                yield "embedding", outputs["embedding"]
+            if signature == "serving_default":
                 yield from ((k, x) for k, x in outputs.items() if k == "pooled")
+            if signature != "embed":
                 yield from (("nsp", _softmax(x)) for k, x in outputs.items() if k == "nsp_logits")
             return
         scores = outputs["logits"]
@@ -133,8 +147,30 @@ class ServedONNX:
             yield from (("label", labels[best]), ("score", scores.max(axis=1)), ("id", best))
         yield "scores", scores
 
-    def _run(self, tokens: np.ndarray, segments: np.ndarray, valid_lens: np.ndarray) -> Arrays:
-        """Return the outputs of the file for a batch, by our names."""
+    def _fill_mask(self, batch: Arrays) -> dict[str, np.ndarray]:
+        """Return what the signature of a SavedModel answers, each `(B, M)` or `(B, M, k)`."""
+        is_mask = batch["tokens"] == self._vocab.mask_id
+        numbers = is_mask.sum(axis=1)
+        is_real = np.arange(numbers.max()) < numbers[:, None]
+        positions = np.zeros(is_real.shape, "int32")
+        positions[is_real] = is_mask.nonzero()[1]
+        shape = (*is_real.shape, _TOP_K)
+        tokens, scores = np.full(shape, b"", object), np.zeros(shape, "float32")
+        ids = np.zeros(shape, "int32")
+        logits = self._run(**batch, positions=positions)[_MASKED]
+        for place in zip(*is_real.nonzero(), strict=True):
+            of_all = _softmax(logits[place])  # one mask after another, to save memory
+            ids[place] = _best(of_all)
+            scores[place] = of_all[ids[place]]
+            tokens[place] = [self._vocab.spelled(number).encode() for number in ids[place].tolist()]
+        return {"tokens": tokens, "scores": scores, "ids": ids, "positions": positions}
+
+    def _run(self, positions: np.ndarray | None = None, **batch: np.ndarray) -> Arrays:
+        """Return the outputs of the file for a batch, by our names.
+
+        With `positions`, `(B, M)`, return only the logits of the tokens there.
+        """
+        tokens, segments, valid_lens = (batch[name] for name in _TOKENS)
         width = tokens.shape[1]
         if segments.shape != tokens.shape or valid_lens.shape != tokens.shape[:1]:
             raise ValueError("`tokens`, `segments` and `valid_lens` must have the same rows.")
@@ -144,20 +180,65 @@ class ServedONNX:
         _check("segments", segments, 0, num_segments - 1)
         _check("valid_lens", valid_lens, 1, width)
         _check("tokens", np.array([width]), 1, self.max_len, " per row")
-        batch = {
+        given = {
             "input_ids": tokens,
             "token_type_ids": segments,
             "attention_mask": np.arange(width) < valid_lens[:, None],
         }
-        batch = {name: x.astype("int64") for name, x in batch.items() if name in self._inputs}
-        outputs = self._session.run(self._outputs, batch, self._run_options)
-        return {_RENAMED.get(name, name): x for name, x in zip(self._outputs, outputs, strict=True)}
+        given = {name: x.astype("int64") for name, x in given.items() if name in self._inputs}
+        names = self._outputs
+        if positions is not None:
+            given["pred_positions"], names = positions.astype("int64"), [_MASKED]
+        outputs = self._session.run(names, given, self._run_options)
+        return {_RENAMED.get(name, name): x for name, x in zip(names, outputs, strict=True)}
+
+    def _batch(self, texts: list[np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the inputs of `_run` for texts or pairs, and whether each was truncated.
+
+        The library could truncate pairs, too, but it keeps every combination of what it removes
+        from both texts, which are millions if the texts are very long.
+        """
+        if len({*map(len, texts)}) > 1:
+            raise ValueError("Both inputs must have the same number of texts, one pair per row.")
+        cls, sep, pad = self.counter.special_ids
+        num_added = self._tokenizer.num_special_tokens_to_add(is_pair=len(texts) > 1)
+        room, rows, truncated = self.max_len - num_added, [], []
+        for parts in zip(*map(self._encode, texts), strict=True):
+            truncated.append(sum(map(len, parts)) > room)
+            kept = _kept(room, *map(len, parts))
+            first, *second = (part.ids[:size] for part, size in zip(parts, kept, strict=False))
+            separators = [sep] * (num_added - len(texts))
+            rows.append(([cls, *first, *separators], [x for ids in second for x in (*ids, sep)]))
+        valid_lens = np.array([len(first) + len(second) for first, second in rows])
+        tokens = np.full((len(rows), max(valid_lens)), pad)
+        segments = np.zeros_like(tokens)
+        for row, (first, second) in enumerate(rows):
+            tokens[row, : valid_lens[row]] = first + second
+            segments[row, len(first) : valid_lens[row]] = 1
+        batch = {"tokens": tokens, "segments": segments, "valid_lens": valid_lens}
+        return batch, np.array(truncated)
 
     def _encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
-        return self._tokenizer.encode_batch([text.decode("utf-8", "replace") for text in texts])
+        """Tokenize texts, without special tokens."""
+        strings = [text.decode("utf-8", "replace") for text in texts]
+        return self._tokenizer.encode_batch(strings, add_special_tokens=False)
 
     def _lengths(self, texts: np.ndarray) -> np.ndarray:
-        return np.array([sum(row.attention_mask) for row in self._encode(texts)])
+        num_added = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        return np.array([*map(len, self._encode(texts))]) + num_added
+
+
+def _kept(room: int, first: int, second: int = 0) -> tuple[int, ...]:
+    """Return for how many tokens of two texts there is room, from their lengths."""
+    of_shorter = min(first, second, room // 2)
+    kept = of_shorter, room - of_shorter
+    return kept[::-1] if first > second else kept
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    """Return the k places of the highest scores `(V,)`; of equal ones, the first comes first."""
+    found = np.flatnonzero(scores >= np.partition(scores, -_TOP_K)[-_TOP_K])
+    return found[np.argsort(-scores[found], kind="stable")][:_TOP_K]
 
 
 def _check(name: str, x: np.ndarray, least: int, most: int, what: str = "") -> None:

@@ -5,17 +5,22 @@ import shutil
 import numpy as np
 import pytest
 
+from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.onnx_model import export_onnx
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.served import ask
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
-from tests.serving.conftest import PAIRS
+from tests.family import PRESETS, bert_of
+from tests.nightly import nightly_except
+from tests.serving.conftest import PAIRS, TOP_K
 
 pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 pytestmark = pytest.mark.slow
 
-TEXTS = ["red blue", "", "Greenish [MASK] é 日本 \x00x", "red " * 40]
+TEXTS = ["red blue", "", "Greenish [MASK] é 日本 \x00x [MASK]", "red " * 40, "[SEP] blue"]
+TEXTS_B = ["green", "blue", "", "blue " * 30, "[MASK] blue"]
 IDS = {"tokens": [[2, 5, 3], [2, 3, 0]], "segments": [[0, 0, 0], [0, 1, 0]], "valid_lens": [3, 2]}
 
 
@@ -24,19 +29,22 @@ def load_onnx(task_models, model, tokenizer, tmp_path):
     """A function that exports a model as ONNX and loads it as the server does."""
 
     def load_onnx(name, **options):
-        export_onnx(task_models.get(name, model), tmp_path / "mine", tokenizer)
-        return local_server.load(tmp_path / "mine", **options)
+        export_onnx(task_models.get(name, model), tmp_path / "mine", tokenizer, **options)
+        return local_server.load(tmp_path / "mine")
 
     return load_onnx
 
 
-@pytest.mark.parametrize("name", ["demo", "classifier", "regressor", "embedder"])
-def test_a_folder_answers_like_the_saved_model(name, load, load_onnx):
-    right, given = load(name), load_onnx(name)
+@pytest.mark.parametrize("name", ["demo", "classifier", PAIRS, "regressor", "embedder"])
+def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatch):
+    monkeypatch.setattr("keras_bert_d2l.serving.server.served_onnx._TOP_K", TOP_K)
+    right, given = load(name), load_onnx(name, pairs=name == PAIRS)
+    assert right.interfaces.keys() - given.interfaces.keys() <= {"tf_example"}
     for signature, interface in given.interfaces.items():
         specs = right.interfaces[signature].inputs
-        for texts in (TEXTS, []):
-            inputs = IDS if signature == "tokens" else {"text": texts}
+        for number in (len(TEXTS), 0):
+            texts = IDS | {"text": TEXTS[:number], "text_b": TEXTS_B[:number]}
+            inputs = {key: texts[key] for key in interface.inputs}
             columns = {key: inputs.get(key, [[], []]) for key in specs}
             expected = ask(right, signature, columns, Limits())
             found = ask(given, signature, inputs, Limits())
@@ -49,6 +57,50 @@ def test_a_folder_answers_like_the_saved_model(name, load, load_onnx):
                     np.testing.assert_array_equal(found[key], expected[key])
         omitted = right.interfaces[signature].outputs.keys() - interface.outputs.keys()
         assert omitted <= ({"encoded", "mlm_logits"} if signature == "tokens" else set())
+
+
+def test_pairs_of_all_lengths_are_truncated_like_those_of_the_tokenizer(load_onnx, tokenizer):
+    model = load_onnx("demo")
+    lengths = [(a, b) for a in range(0, 28, 3) for b in range(26)]
+    firsts, seconds = (
+        [word * pair[i] for pair in lengths] for i, word in enumerate(("red ", "a "))
+    )
+    expected = tokenizer(firsts, seconds, max_len=model.max_len)
+    batch, truncated = model._batch(
+        [np.array([x.encode() for x in texts]) for texts in (firsts, seconds)]
+    )
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(batch[name], rows)
+    assert truncated.tolist() == [a + b + 3 > model.max_len for a, b in lengths]
+
+
+def test_the_texts_of_pairs_must_have_the_same_number(load_onnx):
+    with pytest.raises(ValueError, match="the same number of texts"):
+        ask(load_onnx("demo"), "nsp", {"text": TEXTS, "text_b": TEXTS[:1]}, Limits())
+
+
+@pytest.mark.filterwarnings("ignore:Truncated to 48 tokens")
+@pytest.mark.parametrize("kind", nightly_except({"roberta", "albert"}, PRESETS))
+def test_relatives_answer_pairs_and_fill_masks_like_in_python(kind, tmp_path):
+    bert = bert_of(kind)
+    model = SequenceClassifier(bert, ["bad", "good"])
+    texts, texts_b = ["the cat", "", "a mat " * 40], ["sat <mask>", "good", "a film " * 39]
+    export_onnx(model, tmp_path / "pairs", pairs=True)
+    served = local_server.load(tmp_path / "pairs")
+    answer = ask(served, "serving_default", {"text": texts, "text_b": texts_b}, Limits())
+    expected = classify(model, texts, texts_b)
+    assert answer["label"].tolist() == [one.label.encode() for one in expected]
+    np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-5)
+    export_onnx(bert, tmp_path / "bert")
+    mask = bert.tokenizer.vocab.special_tokens[-1]
+    text = f"the {mask} sat on a {mask}"
+    answer = ask(local_server.load(tmp_path / "bert"), "fill_mask", {"text": [text]}, Limits())
+    expected = fill_mask(bert, text)
+    tokens, ids = ([[getattr(x, k) for x in row] for row in expected] for k in ("token", "id"))
+    assert answer["ids"][0].tolist() == ids
+    assert [[x.decode() for x in row] for row in answer["tokens"][0]] == tokens
+    scores = [[x.score for x in row] for row in expected]
+    np.testing.assert_allclose(answer["scores"][0], scores, atol=1e-5)
 
 
 def test_several_labels_have_the_probabilities_of_the_model(load_onnx, task_models):
@@ -118,11 +170,13 @@ with running(LocalServer(load(sys.argv[1]))) as url:
     assert answer["usage"]["prompt_tokens"] == 3
     body = json.dumps({"inputs": ["red"]}).encode()
     urllib.request.urlopen(f"{url}/v1/models/mine:predict", body)
+    body = json.dumps({"signature_name": "fill_mask", "inputs": ["[MASK]"]}).encode()
+    urllib.request.urlopen(f"{url}/v1/models/mine:predict", body)
     urllib.request.urlopen(f"{url}/v1/models/mine/metadata")
 assert not {"tensorflow", "keras"} & sys.modules.keys()
 """
 
 
 def test_neither_tensorflow_nor_keras_is_imported(load_onnx, tmp_path, fresh_process):
-    load_onnx("embedder")
+    load_onnx("demo")
     fresh_process(SERVE, str(tmp_path / "mine"))
