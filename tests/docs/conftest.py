@@ -229,7 +229,7 @@ def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch
     page = request.node.name
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(kb, "export_saved_model", exporting_once)
-    if any(name in page for name in ("relatives", "coming_from", "README.md-sh")):
+    if any(name in page for name in ("relatives", "coming_from", "README.md-sh", "serving.md")):
         for name, folder in request.getfixturevalue("relatives").items():
             hub.add(name, folder)
     if "onnx" in page:

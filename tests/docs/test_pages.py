@@ -24,7 +24,6 @@ import keras_bert_d2l as kb
 from keras_bert_d2l import book
 from keras_bert_d2l.cli import app
 from keras_bert_d2l.serving.server import local_server
-from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.tasks import registry
 from keras_bert_d2l.training.devices.distribution import make_strategy
 from tests.cli.conftest import invoke
@@ -126,6 +125,8 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, language, workpl
         if language == "python":
             for module in imported("".join(block["code"] for block in blocks_of(page, "python"))):
                 pytest.importorskip(module)
+            if "openai.OpenAI(" in text:
+                shell.connect_openai(monkeypatch)
         for block in ROW.finditer(text) if page == "docs/coming_from.md" else ():
             exec(compile(block["code"], block["code"], "exec"), names)
         for block in blocks_of(page, language):
@@ -161,9 +162,17 @@ class Shell:
 
         monkeypatch.setattr(kb, "ServingClient", connect)
 
+    def connect_openai(self, monkeypatch):
+        """Let OpenAI's client ask a server of this process."""
+        import openai
+
+        url = self.serve("saved_models/mine", name="mine")
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="any")
+        monkeypatch.setattr(openai, "OpenAI", lambda **_: client)
+
     def serve(self, path, *, name, limits=None, host=None, port=None, **options):
         server = local_server.LocalServer(
-            ServedModel(path, **options), name, **({"limits": limits} if limits else {})
+            local_server.load(path, **options), name, **({"limits": limits} if limits else {})
         )
         self.urls[server.name] = self.stack.enter_context(local_server.running(server))
         return self.urls[server.name]

@@ -72,6 +72,7 @@ def test_scores_of_targets_equal_those_of_the_pipeline(tmp_path):
             np.testing.assert_allclose([x.score for x in predictions], scores, rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Truncated to")
 @pytest.mark.parametrize("nli", [["contradiction", "neutral", "entailment"], ["Entails", "not"]])
 @pytest.mark.parametrize("multi_label", [True, False])
 def test_zero_shot_classification_equals_the_pipeline(nli, multi_label, tmp_path):
