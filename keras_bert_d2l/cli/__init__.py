@@ -193,7 +193,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     try:
         words = [token for token in given if token not in (*app.help_flags, "--traceback")]
         is_command = bool(words) and words[0] in app and not words[0].startswith("-")
-        _add_commands(None if words else _summary)
+        _add_commands(None if is_command else _summary)
         if not is_command and "--install-completion" not in app:  # a slow import
             app.register_install_completion_command(help="Install shell completion and exit.")
         code = None

@@ -301,7 +301,7 @@ class BERTModel(BatchModel):
 
     @property
     def non_trainable_variables(self) -> list[keras.Variable]:
-        """The other weights, and the state of metrics and random generators."""
+        """The other weights, and the state of random generators."""
         trained = {id(weight) for weight in self.trainable_variables}
         return [variable for variable in self.variables if id(variable) not in trained]
 

@@ -58,6 +58,7 @@ def test_without_a_command_the_help_page_lists_all_commands_and_exit_codes(run):
             assert page.find(title, position) > 0, title
             position = page.find(title, position)
     assert "Exit codes: 0 success, 1 " in page
+    assert run("bake", "--help").stdout == page
     assert all(re.search(rf"\s{code} ", page) for code in (2, 130, 143, 129))
 
 

@@ -291,9 +291,8 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     try:
         found = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while")[
-            0
-        ]  # Python repeats the address
+        # Python repeats the address.
+        reason, *_ = (error.strerror or str(error)).partition(" (while")
         raise OSError(
             f"Cannot listen on {host}:{port}: {reason}. Choose a different port, or an address of "
             "this machine."
