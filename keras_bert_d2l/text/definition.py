@@ -88,7 +88,7 @@ def from_json(
         ids = {token: number for number, token in enumerate(tokens)}
         if len(ids) < len(tokens):
             twice = next(token for number, token in enumerate(tokens) if ids[token] != number)
-            raise ValueError(f"the token {shown(twice)} is there twice")
+            raise ValueError(f"the token {shown(twice)} occurs twice")
         added = []
         for entry in sorted(fields["added_tokens"] or (), key=lambda entry: entry["id"]):
             entry, number = dict(entry), entry["id"]

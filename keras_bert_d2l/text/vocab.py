@@ -133,7 +133,7 @@ class Vocab:
         return (token not in self._whole and definitions.token_text(token, self.kind)) or token
 
     def spelled(self, number: int) -> str:
-        """Return a token as `Prediction.token`."""
+        """Return a token as `Prediction.token` shows it."""
         token, text = self.to_tokens(number), self.as_text(number)
         if self.definition is None or text == token or "\ufffd" in text:  # part of a character
             return token

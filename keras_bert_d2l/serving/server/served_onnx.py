@@ -229,14 +229,14 @@ class ServedONNX:
 
 
 def _kept(room: int, first: int, second: int = 0) -> tuple[int, ...]:
-    """Return for how many tokens of two texts there is room, from their lengths."""
+    """Return how many tokens of two texts fit into `room`, from their lengths."""
     of_shorter = min(first, second, room // 2)
     kept = of_shorter, room - of_shorter
     return kept[::-1] if first > second else kept
 
 
 def _best(scores: np.ndarray) -> np.ndarray:
-    """Return the k places of the highest scores `(V,)`; of equal ones, the first comes first."""
+    """Return the indices of the k highest scores `(V,)`, in order; ties keep their order."""
     found = np.flatnonzero(scores >= np.partition(scores, -_TOP_K)[-_TOP_K])
     return found[np.argsort(-scores[found], kind="stable")][:_TOP_K]
 

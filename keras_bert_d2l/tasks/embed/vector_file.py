@@ -26,7 +26,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 _AT_ONCE = 8192  # texts between two records of how many rows have been written
-_CHECKED, _TOLERANCE = 1000, 1e-3  # number of vectors whose length is checked, and its error
+_CHECKED, _TOLERANCE = 1000, 1e-3  # vectors whose length is checked, at most, and its error
 
 
 def stored_vectors(

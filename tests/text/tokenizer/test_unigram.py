@@ -141,14 +141,14 @@ def test_byte_fallback_is_named():
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_score_that_is_not_finite_and_a_token_that_is_there_twice_are_refused(score):
+def test_a_score_that_is_not_finite_and_a_token_that_occurs_twice_are_refused(score):
     fields = fields_of("albert")
     vocab = fields["model"]["vocab"]
     vocab[7][1] = score
     with pytest.raises(ValueError, match="a finite score for each token"):
         Vocab(*from_json(fields))
     vocab.append([vocab[7][0], -1.0])
-    with pytest.raises(ValueError, match=f"the token '{vocab[7][0]}' is there twice"):
+    with pytest.raises(ValueError, match=f"the token '{vocab[7][0]}' occurs twice"):
         from_json(fields)
 
 
