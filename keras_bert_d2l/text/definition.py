@@ -104,7 +104,8 @@ def from_json(
     except SpecialTokensError:
         raise
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"these are not the fields of a tokenizer: {error!r:.200}") from error
+        what = f"these are not the fields of a tokenizer: {error!r:.200}. Restore it from a copy."
+        raise ValueError(what) from error
     return [*ids], definition
 
 
