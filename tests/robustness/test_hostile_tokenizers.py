@@ -134,7 +134,7 @@ CASES = {
     "merges that are not UTF-8": (with_merges(b"\xff\xfe"), "UTF-8"),
     "half a model": (with_model(SPIECE[: len(SPIECE) // 2]), "SentencePiece"),
     "a million pieces": (with_model(b"\x0a\x00" * 10**6), "524,288 pieces"),
-    "a model of two pieces": (with_model(b"\x0a\x03\x0a\x01a" * 2), "token for pad"),
+    "a model of two pieces": (with_model(b"\x0a\x03\x0a\x01a\x0a\x03\x0a\x01b"), "token for pad"),
 }
 
 
