@@ -43,6 +43,8 @@ def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
     if bool(texts) == (file is not None):
         raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
     are_arguments = _are_arguments(texts, file)
+    if are_arguments and len(texts) == 1 and os.path.isfile(texts[0]):
+        raise ValueError(f"{texts[0]!r} is a file. To read the texts in it, pass --file FILE.")
     place = "text" if are_arguments else f"line of {_name(file)}"
     number = 0
     for number, text in enumerate(texts if are_arguments else _lines(file), 1):

@@ -237,6 +237,7 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("doctor run --data text.txt", "Received: RUN and --data."),
         ("doctor --data text.txt --dev text.txt", "--dev requires --task"),
         ("embed a -", "Only a lone TEXT may be -."),
+        ("embed text.txt", "'text.txt' is a file. To read the texts in it, pass --file FILE."),
         ("predict a -m x -o -", "Only a lone INPUT may be -."),
         ("vocab -", "This command does not read it; give a path."),
         ("vocab a --vocab-size 3.5", '"3.5" is not an integer.'),
