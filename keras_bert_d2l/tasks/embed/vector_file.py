@@ -25,7 +25,7 @@ from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-_AT_ONCE = 8192  # texts between two records of how many rows have been written
+_AT_ONCE = 2048  # texts between two records of how many rows have been written
 _CHECKED, _TOLERANCE = 1000, 1e-3  # vectors whose length is checked, at most, and its error
 
 
@@ -98,7 +98,7 @@ def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> 
         return 0
     for key, right in facts.items():
         if found.get(key) != right:
-            other = key if key in ("model", "truncate") else "list of texts"
+            other = {"model": key, "truncate": "`truncate`"}.get(key, "list of texts")
             raise ValueError(
                 f"`vectors` must be a file for this model and these texts. Received: {name!r}, "
                 f"which is for a different {other}. Choose another file, or delete this one."

@@ -85,7 +85,7 @@ def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert,
     weight.assign(before)
     with pytest.raises(ValueError, match="for a different list of texts"):
         similar(embedder, "good", [*TEXTS[:-1], "cat"], vectors=file)
-    with pytest.raises(ValueError, match="for a different truncate"):
+    with pytest.raises(ValueError, match="for a different `truncate`"):
         similar(embedder, "good", TEXTS, vectors=file, truncate=False)
     file.unlink()  # as the message says
     assert len(similar(embedder, "good", TEXTS[:2], vectors=file)) == len(np.load(file)) == 2
