@@ -17,7 +17,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
-from keras_bert_d2l.checks import check_path, check_that
+from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -124,9 +124,9 @@ def export_onnx(
             f"long_texts={model.long_texts!r}. Use `export_saved_model`, or truncate long texts "
             'with `model.long_texts = "cut"`.'
         )
-    is_right = not pairs or takes(model, "pairs")
-    expected = "a SequenceClassifier or a SequenceRegressor with `pairs`"
-    check_that(is_right, "model", expected, model, "Omit `pairs`.")
+    if pairs and not takes(model, "pairs"):
+        kind = f"a SequenceClassifier or a SequenceRegressor. Received: a {type(model).__name__}"
+        raise ValueError(f"`pairs` requires {kind}. Omit `pairs`.")
     check_path("path", path)
     check_local("path", path)
     _check_installed(int8)

@@ -435,7 +435,7 @@ def test_existing_files_are_not_replaced(make_model, tokenizer, tmp_path):
 
 
 def test_pairs_are_rejected_for_other_models(make_model, tmp_path):
-    with pytest.raises(ValueError, match="Regressor with `pairs`.*BERTModel.*Omit `pairs`"):
+    with pytest.raises(ValueError, match="`pairs` requires.*a BERTModel. Omit `pairs`"):
         export_onnx(make_model(), tmp_path, pairs=True)
 
 

@@ -98,7 +98,8 @@ def export(
 ) -> None:
     """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
 
-    A fine-tuned model predicts for its task; any other model fills masks.
+    A fine-tuned model predicts for its task. Any other model returns vectors; it also fills masks
+    and scores next sentences if it has the heads.
 
     For example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
 
