@@ -162,7 +162,10 @@ def to_array(value: object, spec: Spec, encode: Callable[[object], bytes]) -> np
     values = _values(value, spec)
     leaves = [leaf.item() if isinstance(leaf, np.generic) else leaf for leaf in values.flat]
     if spec.dtype == object:
-        array = np.array([encode(leaf) for leaf in leaves], object)
+        try:
+            array = np.array([encode(leaf) for leaf in leaves], object)
+        except ValueError as error:
+            raise ValueError(f"`{spec.name}`: {error}") from error
     else:
         array = _numbers(leaves, spec)
     return array.reshape(values.shape)

@@ -92,7 +92,9 @@ class LocalServer:
         ]
         routes.append(Route(ROUTE, self._embeddings, methods=["POST"]))
         routes.append(Route("/v1/models", self._models))
-        routes.append(Route("/{rest:path}", _refuse, methods=["GET", "POST"]))
+        routes.append(
+            Route("/{rest:path}", _refuse, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+        )
         failures = (HTTPException, ClientDisconnect, ValueError, Exception)
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(failures, _error_response))
         app.router.redirect_slashes = False  # TensorFlow Serving does not redirect

@@ -23,7 +23,7 @@ from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, Vocab
+from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 # TensorFlow's error messages contain the reason between these markers.
@@ -81,14 +81,15 @@ class ServedModel:
             self.interfaces = interfaces(saved_model.meta_graphs[0].signature_def)
             self.model = tf.saved_model.load(os.fspath(folder))
         except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
+            if "KeyboardInterrupt" in str(error):  # TensorFlow's C++ code converts that of Ctrl-C
+                raise KeyboardInterrupt from error
             reason = f"{_reason(error)}. Restore it from a copy, or export it again."
             raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {reason}") from error
 
     @functools.cached_property
     def counter(self) -> TokenCounter | None:
-        files = [self._folder / "assets" / name for name in (VOCAB_FILE, JSON_FILE)]
-        file = next(filter(has_file, files), None)
-        if self.max_len is None or file is None:
+        file = vocab_file_in(self._folder / "assets")
+        if self.max_len is None or not has_file(file):
             return None
         vocab = Vocab.from_file(file)
         tokenizer = Tokenizer(vocab, **read_json_object(self._folder / CARD_FILE)["tokenizer"])
@@ -130,4 +131,5 @@ def _reason(error: Exception) -> str:
     """Extract the reason from TensorFlow's message, without the location in the graph."""
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     reason = message.rpartition(_BEFORE_REASON)[2].partition(_AFTER_REASON)[0]
-    return f"{' '.join(reason.split()) or type(error).__name__:.500}"
+    reason = " ".join(reason.split()).removeprefix("assertion failed: [").removesuffix("]")
+    return f"{reason or type(error).__name__:.500}"

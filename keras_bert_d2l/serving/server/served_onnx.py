@@ -224,8 +224,7 @@ class ServedONNX:
         return self._tokenizer.encode_batch(strings, add_special_tokens=False)
 
     def _lengths(self, texts: np.ndarray) -> np.ndarray:
-        num_added = self._tokenizer.num_special_tokens_to_add(is_pair=False)
-        return np.array([*map(len, self._encode(texts))]) + num_added
+        return np.array([*map(len, self._encode(texts))]) + 2  # the tokens before and after a text
 
 
 def _kept(room: int, first: int, second: int = 0) -> tuple[int, ...]:

@@ -124,7 +124,7 @@ def test_the_error_contains_the_message_of_the_model(url, http):
     body = {"signature_name": "tokens", "inputs": inputs}
     status, answer = http(f"{url}:predict", body)
     assert status == 400
-    assert "`tokens` must be from 0 to" in answer["error"]
+    assert answer["error"].startswith("The model rejected the request: `tokens` must be from 0 to")
     assert "Graph execution" not in answer["error"]
 
 
