@@ -26,7 +26,7 @@ _OF_RELATIVES = re.compile(
     |feed_forward_type|fusion|glu(?!e)|^num_.*group|^[kqv]_groups|inner_group|head_(dim|ratio)
     |hidden_activation|key_value|layer_types|local_att|logits_scal|lora|moe|multiplier|norm_before
     |normalize_(before|embed)|(embed|hidden|qk|final)_norm|norm_(bias|eps|first|type)
-    |normalization|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
+    |normalization|per_layer|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
     |(^|_)rope_|rotary|scale_(att|emb)|sliding|softcap|spars|token_dropout
     |_2d_|position|projection_dim|qkv|share_|task_(id|type_)|trigram|true_hidden|use_bias
     |(?<!re)vision_|visual
@@ -147,8 +147,14 @@ def read_config(
 
 def _check_others(fields: ConfigDict, known: Collection[str], name: str) -> None:
     """Warn about fields that are not known, or reject one that changes outputs."""
-    # A field has no effect if its value is null, false, zero or empty.
-    others = sorted(field for field, value in fields.items() if value and field not in known)
+    # An option of BERT's relatives that is false or zero asks for BERT.
+    others = sorted(
+        field
+        for field, x in fields.items()
+        if field not in known
+        and x not in (None, "", [], {})
+        and (x or not _OF_RELATIVES.search(field))
+    )
     for field in others:
         if _OF_RELATIVES.search(field):
             raise ValueError(

@@ -69,7 +69,7 @@ def test_fields_without_effect_are_accepted(tmp_path):
         classifier_dropout=None,
         is_decoder=False,
         pruned_heads={},
-        some_new_switch=False,
+        notes="",
     )
     assert config == BASE
 
@@ -78,6 +78,7 @@ def test_fields_without_effect_are_accepted(tmp_path):
     "fields",
     [
         {"language": "english"},  # FARM
+        {"some_new_switch": False, "offset": 0},
         {"notes": {"trained by": "us"}, "glue_score": 84.3},
         {"pooling": "mean", "sentence_embedding_dimension": 384},
         {"num_layers_trained": 2, "revision_date": "today"},

@@ -32,6 +32,7 @@ class ModelType(NamedTuple):
         values: The fields of a `BERTConfig` that all its models share.
         fixed: The supported values of fields that change outputs, the default first.
         ignored: Fields without effect on outputs that other types do not have.
+        aliases: Other names of its fields, which take precedence.
         heads: Its layers for `hidden` and `head`, by the end of the class's name. Other classes
             have the layer of `names` and the head of the task.
         dropout: The field for the dropout before a head, and its default. `None`: the dropout of
@@ -49,6 +50,7 @@ class ModelType(NamedTuple):
     values: ConfigDict
     fixed: Mapping[str, tuple[object, ...]] = {}
     ignored: str = ""
+    aliases: Mapping[str, str] = {}
     heads: Mapping[str, tuple[str, str]] = {}
     dropout: tuple[str, float | None] = ("classifier_dropout", None)
     dropouts: Mapping[str, tuple[str, float | None]] = {}
@@ -201,7 +203,13 @@ _DISTILBERT = ModelType(
         **_mlm("vocab_transform", "vocab_layer_norm", "vocab_projector"),
     },
     values={"num_segments": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
+    fixed=_ABSOLUTE,
     ignored="qa_dropout sinusoidal_pos_embds tie_weights_",
+    aliases={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
     dropout=("seq_classif_dropout", 0.2),
     # In transformers, it is that of the encoder. This package reads the field that it writes.
     dropouts={"ForTokenClassification": ("classifier_dropout", None)},
@@ -263,7 +271,7 @@ _MPNET = ModelType(
     },
     # transformers uses these values whatever the file says.
     values={"num_segments": 0, "mlm_activation": "gelu", "pad_id": 1, "relative_buckets": 32},
-    fixed={"pad_token_id": (1,), "relative_attention_num_buckets": (32,)},
+    fixed={**_ABSOLUTE, "pad_token_id": (1,), "relative_attention_num_buckets": (32,)},
     heads={"ForSequenceClassification": _OUT_PROJ},
 )
 
