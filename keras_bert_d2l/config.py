@@ -50,18 +50,24 @@ def check_field(name: str, value: _Value) -> _Value:
     return check_annotated(name, value, BERTConfig.__dataclass_fields__[name].type)
 
 
-def check_heads(num_hiddens: int, num_heads: int) -> None:
-    """Raise a `ValueError` unless `num_hiddens` is a multiple of `num_heads`."""
-    is_right = check_field("num_hiddens", num_hiddens) % check_field("num_heads", num_heads) == 0
-    expected = f"a multiple of `num_heads` (num_heads={num_heads}), the same width for each head"
-    check_that(is_right, "num_hiddens", expected, num_hiddens)
+def width_of_head(num_hiddens: int, num_heads: int, size_per_head: int | None) -> int:
+    """Return the width of an attention head; raise `ValueError` if it is not a whole number."""
+    check_field("num_heads", num_heads)
+    width, rest = divmod(check_field("num_hiddens", num_hiddens), num_heads)
+    if size_per_head is not None:
+        return check_field("size_per_head", size_per_head)
+    expected = f"a multiple of `num_heads` (num_heads={num_heads}), unless `size_per_head` is given"
+    check_that(rest == 0, "num_hiddens", expected, num_hiddens)
+    return width
 
 
-# Fields that only BERT's relatives set. Files of older versions lack them.
+# Fields that only BERT's relatives or options of Google's code set. Files of older versions lack
+# them.
 OF_RELATIVES = frozenset(
     "pad_id embedding_width shared_blocks first_position_id relative_buckets rope_theta "
     "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
-    "pooler_activation pooler_norm".split()
+    "pooler_activation pooler_norm size_per_head query_act key_act value_act "
+    "use_one_hot_embeddings".split()
 )
 
 
@@ -81,6 +87,10 @@ class _BlockFields:
     gated_ffn: bool = False
     bias_free: bool = False
     skip_first_norm: bool = False
+    size_per_head: Size | None = None
+    query_act: Activation = "linear"
+    key_act: Activation = "linear"
+    value_act: Activation = "linear"
 
     def __new__(cls, *values: object, **fields: object) -> Self:
         check_known("field", fields, cls.__dataclass_fields__)
@@ -134,7 +144,7 @@ class BlockConfig(_BlockFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_heads(self.num_hiddens, self.num_heads)
+        width_of_head(self.num_hiddens, self.num_heads, self.size_per_head)
         is_right = self.layer_norm != "unbiased" or self.num_hiddens > 1
         expected = "at least 2 with layer_norm='unbiased', which divides by num_hiddens - 1"
         check_that(is_right, "num_hiddens", expected, self.num_hiddens)
@@ -146,7 +156,8 @@ class BERTConfig(_BlockFields):
 
     Args:
         vocab_size: Number of tokens in the vocabulary, V.
-        num_hiddens: Width of the encoder, D; a multiple of `num_heads`.
+        num_hiddens: Width of the encoder, D; a multiple of `num_heads`, unless `size_per_head` is
+            given.
         ffn_num_hiddens: Width of the position-wise feed-forward layers.
         num_heads: Attention heads per block, N.
         num_blks: Number of Transformer blocks, L. With 0, the encoded tokens are the embeddings.
@@ -226,6 +237,12 @@ class BERTConfig(_BlockFields):
             (ELECTRA, ModernBERT).
         pooler_norm: Whether a layer normalization follows the pooler. Heads of tasks for tokens, or
             for the mean of the tokens, then read its output, too (ModernBERT).
+        size_per_head: Width of each attention head (an option of google). `None`: D / N.
+        query_act: Activation of the queries, as for `activation` (an option of google).
+        key_act: The same for the keys.
+        value_act: The same for the values.
+        use_one_hot_embeddings: Whether the token embedding is a product of one-hot vectors with the
+            table instead of a lookup (an option of google, for TPUs). The outputs are the same.
 
     Raises:
         ValueError: A field is out of range, or two fields contradict each other.
@@ -276,6 +293,7 @@ class BERTConfig(_BlockFields):
     global_attention_every: Size = 1
     pooler_activation: Activation = "tanh"
     pooler_norm: bool = False
+    use_one_hot_embeddings: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -298,7 +316,6 @@ class BERTConfig(_BlockFields):
 
     def _check_relatives(self) -> None:
         """Raise a `ValueError` if a field of BERT's relatives contradicts another one."""
-        head = self.num_hiddens / self.num_heads
         is_learned, window = self.positions == "learned", self.local_attention
         buckets, is_mlp = self.relative_buckets, self.mlm_head == "mlp"
         is_right_window = not window or min(window, self.global_attention_every) > 1
@@ -311,8 +328,9 @@ class BERTConfig(_BlockFields):
             ),
             (
                 "num_hiddens",
-                self.positions != "rotary" or head % 2 == 0,
-                "an even multiple of `num_heads` with positions='rotary', which rotates pairs",
+                self.positions != "rotary" or self.head_width % 2 == 0,
+                "an even multiple of `num_heads`, or have an even `size_per_head`, with "
+                "positions='rotary', which rotates pairs",
             ),
             (
                 "embedding_width",
@@ -353,6 +371,11 @@ class BERTConfig(_BlockFields):
     def is_local(self, block: int) -> bool:
         """Return whether the attention of a block, counted from 0, is limited to a window."""
         return self.local_attention > 0 and block % self.global_attention_every > 0
+
+    @property
+    def head_width(self) -> int:
+        """The width of an attention head."""
+        return width_of_head(self.num_hiddens, self.num_heads, self.size_per_head)
 
     @property
     def width_of_embeddings(self) -> int:

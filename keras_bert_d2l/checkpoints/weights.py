@@ -233,6 +233,7 @@ def main_shapes(config: BERTConfig) -> dict[str, tuple[int, ...]]:
         "encoder/pos_embedding": (1, config.max_len + config.first_position_id, width),
         "encoder/embedding_projection/kernel": (width, of_blocks),
         "encoder/relative_bias/embeddings": (config.relative_buckets, config.num_heads),
+        "encoder/blk_0/attention/W_q/kernel": (of_blocks, config.num_heads * config.head_width),
         "encoder/blk_0/ffn/dense1/kernel": (of_blocks, of_ffn),
     }
 

@@ -43,7 +43,7 @@ _LARGEST_IN_LARGE_TABLE = 31
 _LARGE_TABLE = 4_000_000  # weights
 NUM_CANDIDATES = 10
 _NO_WORD = -1  # of special tokens
-_NOT_USED = {"pad_id", "pooler_activation", "pooler_norm"}  # by the page
+_NOT_USED = {"pad_id", "pooler_activation", "pooler_norm", "use_one_hot_embeddings"}  # by the page
 
 
 def playground(

@@ -1,6 +1,6 @@
 """Multi-head attention layer. `kernels/attention.py` computes the attention itself.
 
-B batch, T tokens (Q queries, K keys), D hidden width, N heads, H = D / N width of a head.
+B batch, T tokens (Q queries, K keys), D hidden width, N heads, H width of a head, D / N by default.
 """
 
 from typing import Unpack
@@ -9,13 +9,13 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_bool
-from keras_bert_d2l.config import Initializer, check_field, check_heads
+from keras_bert_d2l.config import Activation, Initializer, check_field, width_of_head
 from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.kernels.attention import attend
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.layers.positions import Distances
-from keras_bert_d2l.layers.variants import dense_initializer
+from keras_bert_d2l.layers.variants import activation_function, dense_initializer
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
@@ -26,12 +26,17 @@ class MultiHeadAttention(Composite):
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.
 
     Args:
-        num_hiddens: Width of the projections and of the output, D; a multiple of `num_heads`.
+        num_hiddens: Width of the output, D; a multiple of `num_heads`, unless `size_per_head` is
+            given.
         num_heads: Number of heads, N.
         dropout: Dropout rate of the attention weights.
         use_bias: Whether the four projections use a bias.
         initializer: `"book"` or `"truncated_normal"`, see `BERTConfig`.
         initializer_range: Standard deviation of `"truncated_normal"`.
+        size_per_head: Width of each head, H. `None`: D / N.
+        query_act: Activation of the queries, as for `activation` of `BERTConfig`.
+        key_act: The same for the keys.
+        value_act: The same for the values.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -49,7 +54,7 @@ class MultiHeadAttention(Composite):
         attention weights `(B, N, Q, K)`.
 
     Raises:
-        ValueError: `num_hiddens` is not a multiple of `num_heads`.
+        ValueError: `num_hiddens` is not a multiple of `num_heads`, or an option is out of range.
 
     Example:
 
@@ -73,19 +78,25 @@ class MultiHeadAttention(Composite):
         *,
         initializer: Initializer = "book",
         initializer_range: float = 0.02,
+        size_per_head: int | None = None,
+        query_act: Activation = "linear",
+        key_act: Activation = "linear",
+        value_act: Activation = "linear",
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         # Disable autocast: in bfloat16, a length of 257 would become 256.
         super().__init__(autocast=False, **kwargs)
-        check_heads(num_hiddens, num_heads)
+        for name, act in ("query_act", query_act), ("key_act", key_act), ("value_act", value_act):
+            check_field(name, act)
+        self.head_width = width_of_head(num_hiddens, num_heads, size_per_head)
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
         self.use_bias = check_bool("use_bias", use_bias)
         self.initializer, self.initializer_range = initializer, initializer_range
-        self.W_q = self._projection("W_q")
-        self.W_k = self._projection("W_k")
-        self.W_v = self._projection("W_v")
-        self.W_o = self._projection("W_o")
+        self.W_q = self._projection("W_q", self.width_of_heads, query_act)
+        self.W_k = self._projection("W_k", self.width_of_heads, key_act)
+        self.W_v = self._projection("W_v", self.width_of_heads, value_act)
+        self.W_o = self._projection("W_o", num_hiddens, "linear")
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
 
     def call(
@@ -99,7 +110,7 @@ class MultiHeadAttention(Composite):
         return_attention: bool = False,
         distances: Distances | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)  # (B, Q or K, D)
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)  # (B, Q or K, N * H)
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
 
         def dropout(weights: Tensor) -> Tensor:
@@ -110,16 +121,22 @@ class MultiHeadAttention(Composite):
             dropout if training and self.dropout.rate > 0 else None,  # None allows flash attention
             return_weights=return_attention,
         )
-        merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.num_hiddens))
+        merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.width_of_heads))
         output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
     def compute_output_shape(self, queries_shape: Shape, **others: Shape) -> Shape:
         return (*queries_shape[:-1], self.num_hiddens)
 
-    def _projection(self, name: str) -> keras.layers.Dense:
+    @property
+    def width_of_heads(self) -> int:
+        """The width of all heads together, N * H."""
+        return self.num_heads * self.head_width
+
+    def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
         return Dense(
-            self.num_hiddens,
+            width,
+            activation_function(activation),
             use_bias=self.use_bias,
             kernel_initializer=dense_initializer(self.initializer, self.initializer_range),
             dtype=self.dtype_policy,
@@ -128,8 +145,7 @@ class MultiHeadAttention(Composite):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         batch, length = ops.shape(x)[:2]
-        width = self.num_hiddens // self.num_heads
-        return ops.reshape(x, (batch, length, self.num_heads, width))  # (B, T, N, H)
+        return ops.reshape(x, (batch, length, self.num_heads, self.head_width))  # (B, T, N, H)
 
     def build(
         self,
@@ -141,4 +157,4 @@ class MultiHeadAttention(Composite):
         self.W_q.build(queries_shape)
         self.W_k.build(keys_shape or queries_shape)
         self.W_v.build(values_shape or keys_shape or queries_shape)
-        self.W_o.build((*queries_shape[:-1], self.num_hiddens))
+        self.W_o.build((*queries_shape[:-1], self.width_of_heads))

@@ -212,7 +212,11 @@ class BERTEncoder(Composite):
             segments = segments + self.config.first_segment_id
             if has_padding_segment := self.config.mask_from == "tokens":
                 segments = ops.where(is_padding, 0, segments)
-        X = self.token_embedding(tokens)  # (B, T, D or E)
+        if self.config.use_one_hot_embeddings and not self.token_embedding.quantization_mode:
+            one_hot = ops.one_hot(tokens, self.config.vocab_size, dtype=self.compute_dtype)
+            X = ops.matmul(one_hot, ops.cast(self.token_embedding.embeddings, self.compute_dtype))
+        else:
+            X = self.token_embedding(tokens)  # (B, T, D or E)
         if self.config.zero_padding:
             X = _untrained(X, is_padding)
         if self.segment_embedding is not None:

@@ -132,8 +132,9 @@ def distances_of_blocks(
     angles: dict[float, Tensor] = {}
     if is_rotary:
         ids = ops.arange(length, dtype="int32")[None] if position_ids is None else position_ids
-        head_width = config.num_hiddens // config.num_heads
-        angles = {theta: rotary_angles(ids, theta, head_width) for theta in sorted({*thetas})}
+        angles = {
+            theta: rotary_angles(ids, theta, config.head_width) for theta in sorted({*thetas})
+        }
     return [
         Distances(angles.get(theta), bias, window if local else 0)
         for theta, local in zip(thetas, is_local, strict=True)

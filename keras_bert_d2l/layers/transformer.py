@@ -36,7 +36,8 @@ class TransformerEncoderBlock(Composite):
         use_bias: Whether the attention projections use a bias.
         **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
             `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer`, `initializer_range`,
-            `gated_ffn`, `bias_free` and `skip_first_norm`, as in `BERTConfig`;
+            `gated_ffn`, `bias_free`, `skip_first_norm`, `size_per_head`, `query_act`, `key_act`
+            and `value_act`, as in `BERTConfig`;
             `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -89,6 +90,10 @@ class TransformerEncoderBlock(Composite):
             use_bias and not config.bias_free,
             initializer=config.initializer,
             initializer_range=config.initializer_range,
+            size_per_head=config.size_per_head,
+            query_act=config.query_act,
+            key_act=config.key_act,
+            value_act=config.value_act,
             dtype=self.dtype_policy,
             name="attention",
         )

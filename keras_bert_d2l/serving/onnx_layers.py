@@ -275,7 +275,7 @@ def _places(graph: Graph) -> str:
 def _rotation(graph: Graph, config: BERTConfig, theta: float) -> tuple[str, str]:
     """Add the cosines and sines of rotary positions, both `(T, 1, H)`."""
     name = f"encoder/rotary_{theta}"
-    graph.constants[name] = rotary_frequencies(theta, config.num_hiddens // config.num_heads)
+    graph.constants[name] = rotary_frequencies(theta, config.head_width)
     places = graph.add("Cast", _places(graph), to=_FLOAT)
     places = graph.add("Unsqueeze", places, graph.constant([1, 2], "int64"))
     angles = graph.add("Mul", places, name)  # (T, 1, H / 2)
@@ -322,9 +322,8 @@ def _residual(
 
 
 def _attention(graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores, name: str) -> str:
-    width = layer.num_hiddens // layer.num_heads
-    split = graph.constant([0, 0, layer.num_heads, width], "int64")  # 0 keeps the size
-    joined = graph.constant([0, 0, layer.num_hiddens], "int64")
+    split = graph.constant([0, 0, layer.num_heads, layer.head_width], "int64")  # 0 keeps the size
+    joined = graph.constant([0, 0, layer.width_of_heads], "int64")
 
     def heads(letter: str, *axes: int) -> str:
         projected = dense(graph, getattr(layer, f"W_{letter}"), X, f"{name}/W_{letter}")
@@ -334,7 +333,7 @@ def _attention(graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores,
         return graph.add("Transpose", projected, perm=axes)
 
     queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
-    queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(width)))
+    queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(layer.head_width)))
     scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
     weights = graph.add("Softmax", graph.add("Add", scores, inputs.added), axis=-1)
     values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))

@@ -27,6 +27,7 @@ _OF_RELATIVES = re.compile(
     |hidden_activation|key_value|layer_types|local_att|logits_scal|lora|moe|multiplier|norm_before
     |normalize_(before|embed)|(embed|hidden|qk|final)_norm|norm_(bias|eps|first|type)
     |normalization|per_layer|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
+    |^size_per_head|(query|key|value)_act
     |(^|_)rope_|rotary|scale_(att|emb)|sliding|softcap|spars|token_dropout
     |_2d_|position|projection_dim|qkv|share_|task_(id|type_)|trigram|true_hidden|use_bias
     |(?<!re)vision_|visual
@@ -44,7 +45,7 @@ NO_HEADS: ConfigDict = {
     "mlm_layer_norm_epsilon": None,
     "zero_padding": False,
 }
-_NOT_STORED = ("initializer", "num_tokens")
+_NOT_STORED = ("initializer", "num_tokens", "use_one_hot_embeddings")
 
 # Google's names and defaults, which Hugging Face has adopted.
 GOOGLE_FIELDS: FieldTable = {
@@ -197,8 +198,8 @@ def without_heads(config: BERTConfig) -> BERTConfig:
 def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
     """Compare a configuration with the one that is read back from another program's file.
 
-    The `initializer` is not compared, because trained weights do not depend on it, and neither is
-    `num_tokens`, the size of the stored vocabulary.
+    The `initializer` and `use_one_hot_embeddings` are not compared, because trained weights and
+    outputs do not depend on them, and neither is `num_tokens`, the size of the stored vocabulary.
 
     Args:
         config: The configuration.
@@ -212,6 +213,8 @@ def check_kept(config: BERTConfig, read_back: BERTConfig, program: str) -> None:
     ours, theirs = map(dataclasses.asdict, (config, read_back))
     if config.attention_dropout == config.dropout:
         ours["attention_dropout"] = None
+    if config.head_width * config.num_heads == config.num_hiddens:
+        ours["size_per_head"] = None
     lost = [n for n in ours if ours[n] != theirs[n] and n not in _NOT_STORED]
     refused = [name for name in lost if name not in _TRAINING_FIELDS]
     if refused:

@@ -137,7 +137,7 @@ def report_attention(config: BERTConfig, dtype: str, say: Callable[[str], None])
     if keras.backend.backend() != "jax":
         return
     rate = config.dropout if config.attention_dropout is None else config.attention_dropout
-    reason = obstacle(dtype, config.num_hiddens // config.num_heads)
+    reason = obstacle(dtype, config.head_width)
     if reason is None and rate:
         reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
     choice = "cuDNN's flash attention"
