@@ -230,10 +230,10 @@ def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
 def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
     """Return the V tokens as they appear in a normalized text, and the user's special tokens."""
     new = stand_ins(normalization.compat, normalization.tokenize_chinese_chars)
-    reserved = set(new.values()) - new.keys()
+    reserved = (set(new.values()) - new.keys()) | white_space()
     tokens = []
     for position, token in enumerate(vocab.tokens):
-        # Reserved characters of the original text never reach the normalized text.
+        # Reserved characters and white space of the original text never reach a word.
         unreachable = not reserved.isdisjoint(map(ord, token))
         tokens.append(f"{MARK}{position}{MARK}" if unreachable else token.translate(new))
     markers = normalization.markers

@@ -76,6 +76,14 @@ def test_private_use_tokens_are_unreachable_with_hugging_face():
     assert cut(["\ue000 a\ue001 a\ue002"], tokens)[1].to_list() == [[5, 6, 8, 7]]
 
 
+@pytest.mark.parametrize("compat", ["google", "huggingface"])
+def test_white_space_in_the_vocabulary_is_never_part_of_a_word(compat):
+    spaces = ["\u2028", "\u2029", "\u00a0", "\u3000", "##\u2028", "a\u2003b"]
+    texts = ["a\u2028b", "a\u2029b", "a\u00a0b", "a\u3000b", "a##\u2028b", "a\u2003b"]
+    ids = cut(texts, ["a", "b", "#", *spaces], compat=compat)[1].to_list()
+    assert ids == [*[[5, 6]] * 4, [5, 7, 7, 6], [5, 6]]  # as from transformers
+
+
 LETTERS = "abcdefghij"
 TOKENS = [*GOOGLE_SPECIALS, *LETTERS, *(f"##{c}" for c in LETTERS), ".", "東", "ᄀ", "##ᅡ"]
 
