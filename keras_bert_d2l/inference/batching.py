@@ -13,7 +13,6 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.progress import parts, stage
-from keras_bert_d2l.text.tokenizer.framing import frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import Tensor
@@ -85,8 +84,7 @@ class TextRows:
     def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of some texts, the first of which has the index `first`."""
         ids = [self.tokenizer.tokenize(texts) for texts in sides]
-        vocab = self.tokenizer.vocab
-        num_added = vocab.num_added(len(ids))
+        num_added = self.tokenizer.vocab.num_added(len(ids))
         lengths = sum(texts.row_lengths().numpy() for texts in ids) + num_added
         num_truncated = int((lengths > self.max_len).sum())
         if num_truncated and not self.truncate:
@@ -99,7 +97,7 @@ class TextRows:
             )
         self.num_truncated += num_truncated
         max_len = min(self.max_len, padded_length(lengths))
-        return frame_tokens(*ids, vocab=vocab, max_len=max_len, truncation=self.truncation)
+        return self.tokenizer.frame(*ids, max_len=max_len, truncation=self.truncation)
 
     def warn(self) -> None:
         """Warn about the texts that were truncated, if any."""

@@ -27,7 +27,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed
-from keras_bert_d2l.text.normalization import Normalization
+from keras_bert_d2l.text.normalization import normalization_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import MAX_WORD_CHARACTERS
 from keras_bert_d2l.text.unicode_gaps import stand_ins
@@ -221,7 +221,7 @@ def weight_bytes(weights: Mapping[str, np.ndarray]) -> tuple[bytes, bytes]:
 def tokenizer_data(tokenizer: Tokenizer) -> ConfigDict:
     """Return the vocabulary and the options of a tokenizer."""
     vocab, options = tokenizer.vocab, tokenizer.options
-    normalization = Normalization(vocab.special_tokens, **options)
+    normalization = normalization_of(options, vocab.special_tokens)
     # Characters that Hugging Face's older Unicode tables treat as letters or as punctuation.
     unusual = stand_ins(normalization.compat, True)
     is_letter = {code: unicodedata.category(chr(new)) == "Co" for code, new in unusual.items()}

@@ -56,7 +56,8 @@ def model_type(fields: ConfigDict) -> object:
         return None
     if "type" in model:
         return model["type"]
-    return "BPE" if "merges" in model else "Unigram" if "unk_id" in model else None
+    named = {"merges": "BPE", "continuing_subword_prefix": "WordPiece", "unk_id": "Unigram"}
+    return next((kind for field, kind in named.items() if field in model), None)
 
 
 def from_json(

@@ -20,6 +20,7 @@ from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
 from keras_bert_d2l.text.unicode_gaps import CHINESE, replacements
 
 COMPATIBLE = ("google", "huggingface")
+SIDES = ("right", "left")  # of a text, which truncation removes
 CORPUS_UNKNOWN = "[UNK]"  # spelling in corpora, independent of the vocabulary
 MARK = "\x01"  # a control character, which normalized text does not contain otherwise
 _UNMARKED = "\x02"  # stands in for a MARK in the input; later removed as a control character
@@ -76,6 +77,7 @@ class TokenizerOptions(TypedDict, total=False):
     strip_accents: bool | None
     tokenize_chinese_chars: bool
     special_tokens: Sequence[str]
+    truncation_side: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +156,8 @@ class Normalization:
 
         `special_tokens` is only included if there are some.
         """
-        names = TokenizerOptions.__annotations__
-        options = {name: getattr(self, name) for name in names}
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del options["standard_tokens"]
         own = list(options.pop("special_tokens"))
         return cast(TokenizerOptions, options | ({"special_tokens": own} if own else {}))
 
@@ -268,6 +270,15 @@ class Normalization:
             return tf.tensor_scatter_nd_update(texts, places, some)
 
         return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
+
+
+def normalization_of(
+    options: TokenizerOptions, standard_tokens: Sequence[str] = ()
+) -> Normalization:
+    """Return the normalization of a `Tokenizer` with these options, after checking all of them."""
+    check_choice("truncation_side", options.get("truncation_side", SIDES[0]), SIDES)
+    own: Any = {name: value for name, value in options.items() if name != "truncation_side"}
+    return Normalization(standard_tokens, **own)
 
 
 def split_words(texts: tf.Tensor) -> tf.RaggedTensor:

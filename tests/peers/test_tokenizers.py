@@ -219,14 +219,16 @@ def test_random_texts_have_the_same_offsets(pair):
     assert different_offsets(ours.with_offsets(texts), encodings) == []
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("truncation", ["only_first", "only_second", "longest_first"])
-def test_pairs_are_truncated_in_the_same_way(pair, truncation):
+def test_pairs_are_truncated_in_the_same_way(pair, truncation, side):
     ours, theirs = pair
-    theirs.enable_truncation(16, strategy=truncation)
+    ours = Tokenizer(ours.vocab, **ours.options, truncation_side=side)
+    theirs._tokenizer.enable_truncation(16, strategy=truncation, direction=side)
     try:
         draw = random.Random(1)
         for _ in range(30):
-            a, b = ("the cat " * draw.randrange(1, 5) for _ in range(2))
+            a, b = ("the cat " * draw.randrange(1, 5) + "sat" for _ in range(2))
             encoding = theirs.encode(a, b)
             batch = ours(a, b, max_len=16, truncation=truncation)
             length = batch["valid_lens"][0]

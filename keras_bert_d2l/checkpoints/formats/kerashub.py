@@ -41,7 +41,7 @@ from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.types import ConfigDict
 
@@ -382,7 +382,8 @@ def _checked_fields(model: BERTModel | TaskModel, kind: str) -> ConfigDict:
 
 def _write_tokenizer(folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions) -> ConfigDict:
     """Write the files of a tokenizer and return the content of `TOKENIZER_FILE`."""
-    ours = Normalization((), **options)
+    ours, side = normalization_of(options), options.get("truncation_side", "right")
+    checks.check_that(side == "right", "truncation_side", "'right', as in KerasHub", side)
     special = [*vocab.special_tokens, *ours.special_tokens]
     expected = f"those of KerasHub: {' '.join(GOOGLE_SPECIALS)}"
     checks.check_that(special == [*GOOGLE_SPECIALS], "special_tokens", expected, special)

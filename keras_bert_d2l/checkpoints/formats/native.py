@@ -35,7 +35,7 @@ from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import errors_naming, has_file, read_json_object, readable_fields
-from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import ConfigDict
 
@@ -76,7 +76,7 @@ def describe(
     check_extent(config, arrays)
     vocab_file = vocab_file_in(path)
     has_vocab = tokenizer and has_file(vocab_file)
-    if has_vocab and not options and vocab_file.name == VOCAB_FILE:
+    if has_vocab and "compat" not in options and vocab_file.name == VOCAB_FILE:
         raise ValueError(
             f"{os.fspath(path / CONFIG_FILE)!r} lacks the options of the tokenizer that uses "
             f"{VOCAB_FILE!r}: {[*TokenizerOptions.__annotations__]}."
@@ -106,9 +106,9 @@ def write(
     `embedding` is `Checkpoint.embedding`.
     """
     config, task = model.bert_config, task_fields(model)
-    options: TokenizerOptions = {}
+    options = tokenizer_options
     if vocab is not None and vocab.kind == "wordpiece":
-        options = Normalization((), **tokenizer_options).options()
+        options = {**normalization_of(options).options(), **options}
     fields = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -159,9 +159,9 @@ def read_config(
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {x.name for x in dataclasses.fields(BERTConfig)} - _LATER - fields.keys()
-        if options:
-            missing |= names.keys() - options.keys() - {"special_tokens"}
+        if options.keys() - {"truncation_side"}:  # of WordPiece
+            missing |= names.keys() - options.keys() - {"special_tokens", "truncation_side"}
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
-        Normalization((), **options)  # checks the options
+        normalization_of(options)  # checks the options
         return BERTConfig.from_dict(fields), options, task, embedding

@@ -23,7 +23,7 @@ from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_t
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
 from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.remote import is_complete, listing, mirrored
-from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
@@ -110,7 +110,7 @@ class Manifest(Origin):
             check_integer(name, getattr(self, name), 1)
         check_integer("num_duplicates", self.num_duplicates, 0)
         check_bool("deduplicate", self.deduplicate)
-        Normalization((), **self.tokenizer)  # checks the options
+        normalization_of(self.tokenizer)  # checks the options
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
         """Return the dtype and the number of values of each file."""

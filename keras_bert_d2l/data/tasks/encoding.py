@@ -36,7 +36,7 @@ def encoded_texts(
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         texts = [tokenizer.tokenize(tf.constant(side[chosen])) for side in sides]
-        batch = framing.frame_tokens(*texts, vocab=vocab, max_len=options.max_len)
+        batch = tokenizer.frame(*texts, max_len=options.max_len)
         full_lengths = tf.add_n([side.row_lengths() for side in texts])
         return (*unpadded(batch), full_lengths)
 

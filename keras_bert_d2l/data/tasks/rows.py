@@ -98,7 +98,7 @@ class TaskRows:
     ) -> "TaskRows":
         """Tokenize examples.
 
-        Texts are truncated at the end; in a pair, the longer text loses its last tokens. A long
+        The tokenizer truncates texts, at the end by default; in a pair, the longer text. A long
         text of words gives several rows, which overlap by half, and each word has its label in the
         row with most of its context, as `tag` uses the predictions. A long context
         gives several rows, each with the complete question; rows that do not contain the complete

@@ -56,7 +56,8 @@ class ServedONNX:
         with errors_naming(path, " is not a folder of `export-onnx`", _REMEDY, DAMAGE):
             card = read_json_object(folder / CARD_FILE)
             self._config, self._task = card["config"], card["task"] or {"kind": None}
-            vocabulary = card["vocabulary"]
+            vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
+            self._keeps_end = options.get("truncation_side") == "left"
             pad = read_json_object(folder / "config.json")["pad_token_id"]
         if self._task["kind"] not in _TASKS or vocabulary is None:
             raise ValueError(
@@ -206,7 +207,10 @@ class ServedONNX:
         for parts in zip(*map(self._encode, texts), strict=True):
             truncated.append(sum(map(len, parts)) > room)
             kept = _kept(room, *map(len, parts))
-            first, *second = (part.ids[:size] for part, size in zip(parts, kept, strict=False))
+            first, *second = (
+                part.ids[max(len(part) - size, 0) :] if self._keeps_end else part.ids[:size]
+                for part, size in zip(parts, kept, strict=False)
+            )
             separators = [sep] * (num_added - len(texts))
             rows.append(([cls, *first, *separators], [x for ids in second for x in (*ids, sep)]))
         valid_lens = np.array([len(first) + len(second) for first, second in rows])

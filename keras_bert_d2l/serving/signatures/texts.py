@@ -18,7 +18,7 @@ from keras_bert_d2l.serving.signatures.signature import (
     traced_once,
 )
 from keras_bert_d2l.text.normalization import character_class, encode
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens, require
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_gaps import white_space
@@ -129,7 +129,7 @@ class TextBatches:
     """Tokenizer of texts or text pairs into batches for a model.
 
     Rows have the length of the longest text, rounded up to the next of `lengths`. Texts longer
-    than `max_len` are truncated at the end; in a pair, the longer text is truncated first.
+    than `max_len` are truncated by the tokenizer; in a pair, the longer text is truncated first.
 
     Args:
         tokenizer: The `Tokenizer`.
@@ -146,7 +146,8 @@ class TextBatches:
     def __init__(
         self, tokenizer: Tokenizer, max_len: int, lengths: Sequence[int] | None = None
     ) -> None:
-        self.vocab = tokenizer.vocab
+        self.vocab, self._frame = tokenizer.vocab, tokenizer.frame
+        self.truncation_side = tokenizer.truncation_side
         self.max_len = max_len
         self.room = max_len - ADDED_TO_ONE  # maximum number of tokens of a single text
         self._lengths = tf.constant(lengths or padded_lengths(max_len))
@@ -171,7 +172,7 @@ class TextBatches:
 
     def of_pieces(self, tokens: tf.RaggedTensor) -> tuple[Batch, tf.Tensor]:
         """Build the same outputs as a call, from token ids, ragged int32 `(B, None)`."""
-        batch = frame_tokens(tokens, vocab=self.vocab, max_len=self.max_len)
+        batch = self._frame(tokens, max_len=self.max_len)
         return self.trim(batch), tokens.row_lengths() > self.room
 
     def trim(self, batch: Batch) -> Batch:
@@ -187,7 +188,7 @@ class TextBatches:
     def _of_pair(self, text: tf.Tensor, text_b: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         text, text_b = checked_pairs(text, text_b)
         pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
-        batch = frame_tokens(pieces, pieces_b, vocab=self.vocab, max_len=self.max_len)
+        batch = self._frame(pieces, pieces_b, max_len=self.max_len)
         num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + self.vocab.num_added(2)
         return self.trim(batch), num_tokens > self.max_len
 
@@ -209,7 +210,7 @@ def checked_pairs(text: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
 class TextSignatures:
     """String signatures of a model, with a subclass for every kind of model but `TextEmbedder`.
 
-    Texts longer than the model's `max_len` are truncated at the end and flagged in the output
+    Texts longer than the model's `max_len` are truncated and flagged in the output
     `truncated` (bool `(B,)`). Padding does not affect the outputs; see `TextBatches`.
 
     Args:

@@ -17,7 +17,7 @@ from keras_bert_d2l.serving.signatures.signature import (
 from keras_bert_d2l.serving.signatures.texts import Batch, Characters, TextSignatures, checked_pairs
 from keras_bert_d2l.tasks.answer.model import longest_question
 from keras_bert_d2l.tasks.answer.predictions import N_BEST, best_spans
-from keras_bert_d2l.text.tokenizer.framing import sliding_windows
+from keras_bert_d2l.text.tokenizer.framing import kept_tokens, sliding_windows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 MAX_ANSWER_LEN = 30
@@ -103,7 +103,8 @@ class AnswererSignatures(TextSignatures):
         pieces = self.batches.pieces(question)
         most = longest_question(self._max_len, self._overlap, self.vocab.num_added(2))
         truncated = pieces[0].row_lengths() > most
-        tokens, starts, ends = (piece[:, :most] for piece in pieces)
+        side = self.batches.truncation_side
+        tokens, starts, ends = (kept_tokens(piece, most, side) for piece in pieces)
         windows = sliding_windows(
             (tokens, starts, ends),
             self.batches.pieces(context),

@@ -83,8 +83,8 @@ def classify(
 ) -> Classification | list[Classification]:
     """Predict the label, or labels, of texts or pairs of texts.
 
-    As in training, texts that are too long are truncated at the end. In a pair, the longer text
-    is truncated first.
+    As in training, texts that are too long are truncated, at the end unless the tokenizer has
+    `truncation_side="left"`. In a pair, the longer text is truncated first.
 
     Args:
         model: The classifier, or the path or the name of its checkpoint, which is loaded at each

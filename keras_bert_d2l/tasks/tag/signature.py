@@ -45,7 +45,12 @@ class TaggerSignatures(TextSignatures):
         tokens, starts, ends = self.batches.pieces(*texts)
         batch, truncated = self.batches.of_pieces(tokens)
         first, last = self._words(tokens, starts, ends)
-        fits = first < tf.cast(self.batches.room, first.dtype)
+        room = tf.cast(self.batches.room, first.dtype)
+        skipped = tf.zeros_like(tokens.row_lengths())  # tokens before those of the row, (B,)
+        if self.batches.truncation_side == "left":
+            skipped = tf.maximum(tokens.row_lengths() - room, 0)
+        fits = first.with_values(first.values - tf.gather(skipped, first.value_rowids()))
+        fits = (fits >= 0) & (fits < room)
         first, last = (tf.ragged.boolean_mask(places, fits) for places in (first, last))
 
         rows = first.value_rowids()
@@ -60,7 +65,7 @@ class TaggerSignatures(TextSignatures):
             rows, starts, ends = (tf.boolean_mask(x, is_word) for x in (rows, starts, ends))
 
         # The start token comes before the tokens of the text.
-        places = tf.stack([rows, first.values + 1], axis=1)
+        places = tf.stack([rows, first.values - tf.gather(skipped, rows) + 1], axis=1)
         scores = tf.nn.softmax(tf.gather_nd(self.run(**batch)["logits"], places))  # (N, C)
         ids = tf.argmax(scores, axis=1, output_type=tf.int32)
         columns = {

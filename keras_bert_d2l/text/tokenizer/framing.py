@@ -9,7 +9,7 @@ from typing import TypeVar
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type
-from keras_bert_d2l.text.normalization import rows_of_values
+from keras_bert_d2l.text.normalization import SIDES, rows_of_values
 from keras_bert_d2l.text.tokenizer.arguments import as_rows
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
@@ -33,6 +33,7 @@ def frame_tokens(
     vocab: Vocab,
     max_len: int | None = None,
     truncation: str = "longest_first",
+    truncation_side: str = "right",
 ) -> dict[str, tf.Tensor]:
     """Build padded rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` from token ids.
 
@@ -48,6 +49,7 @@ def frame_tokens(
         vocab: The `Vocab`, for its special tokens.
         max_len: Length T of every row, or None to pad to the longest row.
         truncation: Which text of a pair to truncate, as in `Tokenizer`.
+        truncation_side: Which end of a text to truncate, as in `Tokenizer`.
 
     Returns:
         A dictionary of int32 tensors: `tokens` `(B, T)`; `segments` `(B, T)`, 1 from `b` to the
@@ -55,8 +57,8 @@ def frame_tokens(
 
     Raises:
         ValueError: If the ids are not integers, the two texts have different numbers of rows,
-            `max_len` has no room for one token of each text, or `truncation` is invalid or would
-            remove a text completely.
+            `max_len` has no room for one token of each text, an option has an invalid value, or
+            `truncation` would remove a text completely.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -73,7 +75,7 @@ def frame_tokens(
     if tokens_b is not None:
         tokens_b = as_rows(tokens_b)
         check_same_number(tokens_a, tokens_b)
-    tokens_a, tokens_b = truncate(tokens_a, tokens_b, vocab, max_len, truncation)
+    tokens_a, tokens_b = truncate(tokens_a, tokens_b, vocab, max_len, truncation, truncation_side)
     special = (vocab.cls_id, vocab.sep_id, vocab.pad_id)
     tokens, first_lens, valid_lens = _framed(tokens_a, tokens_b, special, max_len, vocab)
     num_tokens = tf.shape(tokens)[1] if max_len is None else max_len
@@ -183,26 +185,31 @@ def truncate(
     vocab: Vocab,
     max_len: int | None,
     truncation: str = "longest_first",
+    side: str = "right",
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor | None]:
     """Truncate texts until they fit `max_len` with special tokens, as in `frame_tokens`."""
     check_choice("truncation", truncation, TRUNCATIONS)
+    check_choice("truncation_side", side, SIDES)
     if tokens_b is None:
         if truncation == "only_second":
             raise ValueError(
                 "truncation='only_second' truncates the second text of a pair. Received: no second "
                 "text."
             )
-        return tokens_a if max_len is None else tokens_a[:, : max_len - ADDED_TO_ONE], None
+        room = None if max_len is None else max_len - ADDED_TO_ONE
+        return tokens_a if room is None else kept_tokens(tokens_a, room, side), None
     if max_len is None:
         return tokens_a, tokens_b
     room = tf.constant(max_len - vocab.num_added(2), tf.int64)
     lengths_a, lengths_b = tokens_a.row_lengths(), tokens_b.row_lengths()
     if truncation == "longest_first":
         kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
-        return _first(tokens_a, kept_a), _first(tokens_b, kept_b)
+        return kept_tokens(tokens_a, kept_a, side), kept_tokens(tokens_b, kept_b, side)
     if truncation == "only_first":
-        return _first(tokens_a, _what_is_left(lengths_a, room - lengths_b, max_len)), tokens_b
-    return tokens_a, _first(tokens_b, _what_is_left(lengths_b, room - lengths_a, max_len))
+        kept_a = _what_is_left(lengths_a, room - lengths_b, max_len)
+        return kept_tokens(tokens_a, kept_a, side), tokens_b
+    kept_b = _what_is_left(lengths_b, room - lengths_a, max_len)
+    return tokens_a, kept_tokens(tokens_b, kept_b, side)
 
 
 def check_max_len(max_len: int | None, num_texts: int, vocab: Vocab) -> int | None:
@@ -265,9 +272,10 @@ def _what_is_left(lengths: tf.Tensor, room: tf.Tensor, max_len: int) -> tf.Tenso
         return tf.identity(kept)
 
 
-def _first(rows: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `kept[i]` values of each row i."""
-    starts = rows.row_starts()
+def kept_tokens(rows: tf.RaggedTensor, most: tf.Tensor | int, side: str) -> tf.RaggedTensor:
+    """Return at most `most`, or `most[i]`, values of each row i, truncated at a side."""
+    kept = tf.minimum(rows.row_lengths(), tf.cast(most, tf.int64))
+    starts = rows.row_starts() if side == "right" else rows.row_limits() - kept
     return tf.gather(rows.flat_values, tf.ragged.range(starts, starts + kept))
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, Self
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import checks_names, shown
+from keras_bert_d2l.checks import check_choice, checks_names, shown
 from keras_bert_d2l.text.definition import from_json, unsupported_parts
-from keras_bert_d2l.text.normalization import Normalization, TokenizerOptions
+from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
@@ -90,12 +90,14 @@ class Tokenizer(tf.Module):
         special_tokens: More tokens of the vocabulary that stay whole in a text. `add_tokens` adds
             new ones to a model and its tokenizer; a vocabulary of BERT has unused ones, such as
             `"[unused1]"`.
+        truncation_side: Which end of a long text to truncate, `"right"` or `"left"`, which keeps
+            the end of the text. All kinds of tokenizer have this option.
 
     Call arguments:
         texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
         texts_b: The second text of each pair, like `texts`; None for single texts.
         max_len: Length T of every row, or None to pad to the longest row. Longer texts are
-            truncated at the end.
+            truncated, at the end unless `truncation_side` is `"left"`.
         truncation: Which text of a pair to truncate. `"longest_first"` truncates the longer text
             until both have the same length, and then both. An odd token stays with the text that
             was longer, or with `texts_b` if the lengths were equal. `"only_first"` and
@@ -133,6 +135,7 @@ class Tokenizer(tf.Module):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         special_tokens: Sequence[str] = (),
+        truncation_side: str = "right",
     ) -> None:
         super().__init__(name="tokenizer")
         if not isinstance(vocab, Vocab):
@@ -141,6 +144,7 @@ class Tokenizer(tf.Module):
                 "To read one, use `Vocab.from_file(path)`."
             )
         self.vocab = vocab
+        self.truncation_side = check_choice("truncation_side", truncation_side, SIDES)
         normalization = Normalization(
             vocab.special_tokens,
             lowercase,
@@ -170,22 +174,26 @@ class Tokenizer(tf.Module):
     @property
     def options(self) -> TokenizerOptions:
         """Keyword arguments for which `Tokenizer(vocab, **options)` creates the same tokenizer."""
+        options = TokenizerOptions()
         if isinstance(self._splitter, WordPieceSplitter):
-            return self._splitter.normalization.options()
-        return TokenizerOptions()
+            options = self._splitter.normalization.options()
+        if self.truncation_side != SIDES[0]:
+            options["truncation_side"] = self.truncation_side
+        return options
 
     def get_config(self) -> ConfigDict:
         """Return the vocabulary, as one string, and the options as plain JSON values."""
         if self.vocab.kind != "wordpiece":
-            return {JSON_FILE: self.vocab.to_text()}
+            return {JSON_FILE: self.vocab.to_text(), **self.options}
         return {"vocab": "\n".join(self.vocab), **self.options}
 
     @classmethod
     def from_config(cls, config: ConfigDict) -> Self:
         """Create a tokenizer from the result of `get_config`."""
+        options = dict(config)
         if JSON_FILE in config:
-            return cls(Vocab(*from_json(json.loads(config[JSON_FILE]))))
-        return cls(**{**config, "vocab": Vocab(config["vocab"].split("\n"))})
+            return cls(Vocab(*from_json(json.loads(options.pop(JSON_FILE)))), **options)
+        return cls(Vocab(options.pop("vocab").split("\n")), **options)
 
     def __reduce__(self) -> tuple[Callable[[ConfigDict], Self], tuple[ConfigDict]]:
         """Pickle what defines the tokenizer, because TensorFlow's tables cannot be pickled."""
@@ -203,8 +211,19 @@ class Tokenizer(tf.Module):
         check_max_len(max_len, 1 if texts_b is None else 2, self.vocab)
         tokens_a = self.tokenize(texts)
         tokens_b = None if texts_b is None else self.tokenize(texts_b)
+        return self.frame(tokens_a, tokens_b, max_len=max_len, truncation=truncation)
+
+    @not_converted
+    def frame(
+        self, *tokens: Tensor | None, max_len: int | None = None, truncation: str = "longest_first"
+    ) -> dict[str, tf.Tensor]:
+        """Build the rows of a call from token ids; see `keras_bert_d2l.frame_tokens`."""
         return frame_tokens(
-            tokens_a, tokens_b, vocab=self.vocab, max_len=max_len, truncation=truncation
+            *tokens,
+            vocab=self.vocab,
+            max_len=max_len,
+            truncation=truncation,
+            truncation_side=self.truncation_side,
         )
 
     @not_converted
@@ -316,9 +335,10 @@ class Tokenizer(tf.Module):
         positions = tf.ragged.range(words.row_lengths())
         word_ids = tf.repeat(tf.cast(positions.values, tf.int32), pieces.values.row_lengths())
         tokens = pieces.merge_dims(1, 2)
-        word_ids, _ = truncate(tokens.with_values(word_ids), None, self.vocab, max_len)
+        word_ids = tokens.with_values(word_ids)
+        word_ids, _ = truncate(word_ids, None, self.vocab, max_len, side=self.truncation_side)
         return {
-            **frame_tokens(tokens, vocab=self.vocab, max_len=max_len),
+            **self.frame(tokens, max_len=max_len),
             "word_ids": frame_values(word_ids, None, _NO_WORD, max_len, self.vocab),
         }
 

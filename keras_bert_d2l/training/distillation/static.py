@@ -19,7 +19,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, kept_tokens
 from keras_bert_d2l.text_arguments import text_list
 
 _SPECIAL = re.compile(r"\[.+\]")  # such as [CLS] and [unused1], with WordPiece
@@ -100,7 +100,9 @@ def distill_static(
         targets = embed(model, found, batch_size=batch_size)
         axes = _principal_axes(targets, num_hiddens)
         # The teacher truncates long texts, and adds `[CLS]` and `[SEP]`.
-        tokens = model.tokenizer.tokenize(tf.constant(found))[:, : model.max_row_len - ADDED_TO_ONE]
+        tokens = model.tokenizer.tokenize(tf.constant(found))
+        room, side = model.max_row_len - ADDED_TO_ONE, model.tokenizer.truncation_side
+        tokens = kept_tokens(tokens, room, side)
         table = _fitted(table @ axes, targets @ axes, tokens)
     return _static_embedder(table, model)
 

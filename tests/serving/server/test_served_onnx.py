@@ -12,6 +12,7 @@ from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.served import ask
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from tests.family import PRESETS, bert_of
 from tests.nightly import nightly_except
 from tests.serving.conftest import PAIRS, TOP_K
@@ -59,11 +60,16 @@ def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatc
         assert omitted <= ({"encoded", "mlm_logits"} if signature == "tokens" else set())
 
 
-def test_pairs_of_all_lengths_are_truncated_like_those_of_the_tokenizer(load_onnx, tokenizer):
-    model = load_onnx("demo")
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pairs_of_all_lengths_are_truncated_like_those_of_the_tokenizer(
+    model, tokenizer, side, tmp_path
+):
+    tokenizer = Tokenizer(tokenizer.vocab, truncation_side=side)
+    export_onnx(model, tmp_path / "mine", tokenizer)
+    model = local_server.load(tmp_path / "mine")
     lengths = [(a, b) for a in range(0, 28, 3) for b in range(26)]
     firsts, seconds = (
-        [word * pair[i] for pair in lengths] for i, word in enumerate(("red ", "a "))
+        [word * pair[i] + "green" for pair in lengths] for i, word in enumerate(("red ", "a "))
     )
     expected = tokenizer(firsts, seconds, max_len=model.max_len)
     batch, truncated = model._batch(
@@ -71,7 +77,7 @@ def test_pairs_of_all_lengths_are_truncated_like_those_of_the_tokenizer(load_onn
     )
     for name, rows in expected.items():
         np.testing.assert_array_equal(batch[name], rows)
-    assert truncated.tolist() == [a + b + 3 > model.max_len for a, b in lengths]
+    assert truncated.tolist() == [a + b + 5 > model.max_len for a, b in lengths]
 
 
 def test_the_texts_of_pairs_must_have_the_same_number(load_onnx):

@@ -86,11 +86,32 @@ def test_only_one_text_is_truncated(truncation):
             lengths(cut, whole, 10)
 
 
+@pytest.mark.parametrize(
+    ("truncation", "kept"),
+    [("longest_first", "def jkl"), ("only_first", "ef ijkl"), ("only_second", "cdef kl")],
+)
+def test_truncation_on_the_left_keeps_the_ends_of_texts(truncation, kept):
+    def ids(text):
+        return [A + WORDS.index(letter) for letter in text]
+
+    options = {"vocab": VOCAB, "max_len": 9, "truncation_side": "left"}
+    batch = frame_tokens([ids("cdef")], [ids("ijkl")], truncation=truncation, **options)
+    first, second = map(ids, kept.split())
+    assert batch["tokens"].numpy().tolist() == [[CLS, *first, SEP, *second, SEP]]
+    batch = frame_tokens([ids("abcdefghij"), ids("ab")], **options)
+    assert batch["tokens"].numpy().tolist() == [
+        [CLS, *ids("defghij"), SEP],
+        [CLS, *ids("ab"), SEP, *[PAD] * 5],
+    ]
+
+
 def test_an_invalid_truncation_is_rejected():
     with pytest.raises(ValueError, match=r"'longest_first', 'only_first', 'only_second'.*'first'"):
         frame_tokens([[5]], [[5]], vocab=VOCAB, max_len=8, truncation="first")
     with pytest.raises(ValueError, match="no second text"):
         frame_tokens([[5]], vocab=VOCAB, max_len=8, truncation="only_second")
+    with pytest.raises(ValueError, match="`truncation_side`.*'right', 'left'.*'both'"):
+        frame_tokens([[5]], vocab=VOCAB, truncation_side="both")
 
 
 def test_every_first_text_needs_a_second_one_also_in_a_graph():

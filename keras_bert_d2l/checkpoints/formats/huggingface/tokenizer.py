@@ -33,8 +33,8 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file
-from keras_bert_d2l.text.definition import TOKEN_FLAGS, template
-from keras_bert_d2l.text.normalization import TokenizerOptions
+from keras_bert_d2l.text.definition import TOKEN_FLAGS, model_type, template
+from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions
 from keras_bert_d2l.text.vocab import (
     GOOGLE_SPECIALS,
     JSON_FILE,
@@ -87,17 +87,20 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     path = transformer_folder(path)
     options = fields_of(path / OPTIONS_FILE)
     fields = fields_of(path / JSON_FILE, MOST_VOCAB_BYTES)
-    unsupported = ["do_lower_case=True of sentence-transformers"] if lowercases else []
+    direction = (fields.get("truncation") or {}).get("direction", "Right")
+    side = options.get("truncation_side", str(direction).lower())
+    unsupported = [] if side in SIDES else [f"truncation_side={shown(side)}"]
+    sides: TokenizerOptions = {} if side == SIDES[0] else {"truncation_side": side}
     if (defined := read_definition(path, fields, options)) is not None:
         vocab, more = defined
-        unsupported += more
-        return None if unsupported else vocab, {}, ", ".join(unsupported)
-    unsupported = []
+        unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases) + more
+        return (None, {}, ", ".join(unsupported)) if unsupported else (vocab, sides, "")
     try:
         if has_file(path / VOCAB_FILE):
             vocab = Vocab.from_file(path / VOCAB_FILE)
         elif has_file(path / JSON_FILE):
-            vocab, found, unsupported = _read_json(path / JSON_FILE, fields)
+            vocab, found, more = _read_json(path / JSON_FILE, fields)
+            unsupported += more
             options = {**found, **options}
         else:
             files = [file for file in SENTENCEPIECE_FILES if has_file(path / file)]
@@ -118,6 +121,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
+        **sides,
     }
     if lowercases and not ours["lowercase"]:  # sentence-transformers keeps the accents
         ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
@@ -159,6 +163,7 @@ def _read_json(
     """Return the vocabulary of a `tokenizer.json`, its options and its unsupported parts."""
     try:
         options = _normalizer_options(fields)
+        fields = {**fields, "model": {**fields["model"], "type": model_type(fields)}}
         unsupported = list(_unsupported_parts(fields))
         if unsupported:
             return None, options, unsupported
@@ -192,6 +197,8 @@ def write_tokenizer(
             of_model["model_input_names"] = ["input_ids", "attention_mask"]
         elif vocab.definition and vocab.has_segments:
             of_model["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    if side := options.get("truncation_side"):
+        of_model["truncation_side"] = side
     if vocab.kind != "wordpiece":
         fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
     else:
@@ -271,6 +278,8 @@ def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
         for name, value in expected.items():
             if found.get(name) != value:
                 yield f"{part}.{name}={shown(found.get(name))}"
+                if name == "type":
+                    break  # other types have other fields
 
 
 def _vocab_of(fields: ConfigDict, name: str) -> Vocab:
