@@ -13,8 +13,7 @@ A definition has the fields of the file without the vocabulary:
 Source: github.com/huggingface/tokenizers.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.types import ConfigDict
@@ -28,13 +27,6 @@ _OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
 BYTES = "".join(chr(n if n in _PRINTABLE else 0x100 + _OTHERS.index(n)) for n in range(0x100))
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTES)}
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", *FORMS)  # and Replace
-# Limits for files that are made to fill the memory; real tokenizers stay far below them.
-_MOST_CHARACTERS = 256  # of a token, and of a text of a Replace
-_MOST_OF_ALL = 2**22  # characters of all tokens
-_MOST_STEPS = 32  # of a normalizer or pre-tokenizer
-_MOST_ADDED_BYTES = 2**15  # of all added tokens, which are one regular expression
-_SPACES_BYTES = 32  # of a regular expression that finds spaces
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _SPELLINGS = {
     "pad": ("<pad>", "[PAD]"),
@@ -78,7 +70,9 @@ def from_json(
         vocab = model.pop("vocab")
         if model["type"] == "Unigram":
             model["scores"] = [float(score) for _, score in vocab]
-            tokens = [token for token, _ in vocab]
+            last = {token: number for number, (token, _) in enumerate(vocab)}
+            # Of equal tokens, the last counts. No text has the others, whose names have a space.
+            tokens = [t if last[t] == n else f"{t} (id {n})" for n, (t, _) in enumerate(vocab)]
         else:
             tokens = sorted(vocab, key=vocab.__getitem__)
             merges = [m.split(" ") if isinstance(m, str) else list(m) for m in model["merges"]]
@@ -87,11 +81,8 @@ def from_json(
                 raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
         model["num_tokens"] = len(tokens)
         ids = {token: number for number, token in enumerate(tokens)}
-        if len(ids) < len(tokens):
-            twice = next(token for number, token in enumerate(tokens) if ids[token] != number)
-            raise ValueError(f"the token {shown(twice)} occurs twice")
         added = []
-        for entry in sorted(fields["added_tokens"] or (), key=lambda entry: entry["id"]):
+        for entry in sorted(fields.get("added_tokens") or (), key=lambda entry: entry["id"]):
             entry, number = dict(entry), entry["id"]
             del entry["id"]
             if ids.setdefault(entry["content"], len(ids)) != number:
@@ -138,40 +129,6 @@ def to_json(tokens: Sequence[str], definition: ConfigDict) -> ConfigDict:
         **{part: definition[part] for part in _PARTS},
         "model": model,
     }
-
-
-def check(tokens: Sequence[str], definition: ConfigDict) -> None:
-    """Raise a `ValueError` if a definition is damaged or does not fit the tokens."""
-    try:
-        model, special, ids = definition["model"], definition["special_tokens"], {*tokens}
-        own = {*tokens[: model["num_tokens"]]}
-        if model["type"] not in KINDS:
-            problem = f"model.type is one of {[*KINDS]}, not {shown(model['type'])}"
-        elif len(special) != len({*special}) or len(special) != len(ROLES):
-            problem = f"it has {len(ROLES)} different special tokens, not {shown(special)}"
-        elif not ids.issuperset([*special, *added_tokens(definition)]):
-            problem = "its special and added tokens are in the vocabulary"
-        elif model["type"] == "BPE" and any(
-            not own.issuperset((a, b, a + b)) for a, b in model["merges"]
-        ):
-            problem = "its merges join tokens of the vocabulary to another one"
-        elif model["type"] == "Unigram" and not (
-            len(model["scores"]) == len(own) > model["unk_id"] >= 0
-            and all(map(math.isfinite, model["scores"]))
-        ):
-            problem = "it has a finite score for each token and an `unk_id`"
-        elif max(map(len, own)) > _MOST_CHARACTERS or sum(map(len, own)) > _MOST_OF_ALL:
-            problem = f"tokens have at most {_MOST_CHARACTERS} characters, all {_MOST_OF_ALL:,}"
-        else:
-            tuple(unsupported_parts(definition))
-            return
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        problem = f"it has all fields ({error!r:.200})"
-    except RecursionError:
-        problem = "its steps are not nested"
-    raise ValueError(
-        f"A tokenizer is only readable if {problem}. Copy the tokenizer's files again."
-    )
 
 
 def added_tokens(definition: ConfigDict) -> list[str]:
@@ -288,88 +245,11 @@ def has_segments(definition: ConfigDict) -> bool:
     return any(processor["type"] == "BertProcessing" for processor in processors)
 
 
-def unsupported_parts(definition: ConfigDict) -> Iterator[str]:
-    """Yield the parts of a definition for which our tokenizer would give different ids."""
-    cls, sep, number = frame(definition) or ("", "", 0)
-    if not number:
-        yield f"post_processor={shown(definition['post_processor'])}"
-    elif [cls, sep] != definition["special_tokens"][2:4]:
-        yield f"other tokens around a text than its cls and sep token: {cls} and {sep}"
-    for entry in definition["added_tokens"]:
-        token, strips = entry["content"], entry.get("lstrip") or entry.get("rstrip")
-        if entry.get("single_word"):
-            yield f"single_word of the token {shown(token)}"
-        if strips and token != token.strip():  # `AddedTokens.ids` strips both
-            yield f"lstrip or rstrip of the token {shown(token)} with spaces at its ends"
-    spaces = [e.get(name) for e in definition["added_tokens"] for name in ("lstrip", "rstrip")]
-    num_bytes = sum(len(token.encode()) for token in added_tokens(definition))
-    if num_bytes + _SPACES_BYTES * sum(map(bool, spaces)) > _MOST_ADDED_BYTES:
-        yield f"added_tokens of more than {_MOST_ADDED_BYTES:,} bytes"
-    for part, name in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
-        if len(steps(definition[part], name)) > _MOST_STEPS:
-            yield f"{part} of more than {_MOST_STEPS} steps"
-    yield from _unsupported_normalizers(definition)
-    if definition["model"]["type"] == "BPE":
-        yield from _unsupported_byte_pairs(definition)
-    else:
-        yield from _unsupported_unigram(definition)
-
-
-def _unsupported_normalizers(definition: ConfigDict) -> Iterator[str]:
-    for step in steps(definition["normalizer"], "normalizers"):
-        pattern = step.get("pattern", {})
-        text = pattern.get("String", "")
-        texts = [text, step["content"] if step["type"] == "Replace" else ""]
-        if max(map(len, texts)) > _MOST_CHARACTERS:
-            yield f"Replace of more than {_MOST_CHARACTERS} characters"
-            continue
-        # The text may overlap itself only as a run of one character, such as "``".
-        is_simple = len({*text}) == 1 or (
-            bool(text) and not any(text.startswith(text[n:]) for n in range(1, len(text)))
-        )
-        is_simple |= pattern == {"Regex": " {2,}"}
-        if step["type"] not in _NORMALIZERS and not (step["type"] == "Replace" and is_simple):
-            yield f"normalizer={shown(step)}"
-
-
-def _unsupported_byte_pairs(definition: ConfigDict) -> Iterator[str]:
-    model = definition["model"]
-    allowed: dict[str, tuple[object, ...]] = {
-        "dropout": (None, 0),
-        "continuing_subword_prefix": (None, ""),
-        "end_of_word_suffix": (None, ""),
-        "byte_fallback": (False,),
-        "fuse_unk": (False,),
-    }
-    for name, values in allowed.items():
-        if model.get(name, values[0]) not in values:
-            yield f"model.{name}={shown(model[name])}"
-    for part, name in (("pre_tokenizer", "pretokenizers"), ("decoder", "decoders")):
-        found = steps(definition[part], name)
-        if [step["type"] for step in found] != ["ByteLevel"]:
-            yield f"{part}={shown(definition[part])}"
-
-
 def _guessed(definition: ConfigDict, ids: dict[str, int]) -> list[str]:
     try:
         return _special_tokens(definition, ids, (None,) * len(ROLES))
     except SpecialTokensError:
         return []
-
-
-def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
-    if definition["model"].get("byte_fallback"):
-        yield "model.byte_fallback=True"
-    for step in steps(definition["pre_tokenizer"], "pretokenizers"):
-        if step["type"] not in ("WhitespaceSplit", "Metaspace"):
-            yield f"pre_tokenizer={shown(step)}"
-        elif step["type"] == "Metaspace" and len(step["replacement"]) != 1:
-            yield f"pre_tokenizer.replacement={shown(step['replacement'])}"
-        elif step.get("add_prefix_space") is False and step.get("prepend_scheme") != "never":
-            yield "pre_tokenizer.add_prefix_space=False without a prepend_scheme"
-    for step in steps(definition["decoder"], "decoders"):
-        if step["type"] != "Metaspace":
-            yield f"decoder={shown(step)}"
 
 
 def _special_tokens(
@@ -384,10 +264,11 @@ def _special_tokens(
     if model["type"] == "Unigram" and model.get("unk_id") is not None:
         unk = [*ids][model["unk_id"]]
     cls, sep, _ = frame(definition) or (None, None, 1)
-    by_place = {"unk": unk, "cls": cls, "sep": sep}
+    by_place = {"cls": cls, "sep": sep}
     tokens, missing = [], []
     for role, name in zip(ROLES, named, strict=True):
-        candidates = (name, found.get(role), by_place.get(role), *_SPELLINGS[role])
+        of_model = unk if role == "unk" else None  # what stands for unknown text
+        candidates = (of_model, name, found.get(role), by_place.get(role), *_SPELLINGS[role])
         token = next((token for token in candidates if token is not None and token in ids), None)
         if token is None or token in tokens:
             missing.append(role)

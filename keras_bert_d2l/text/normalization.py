@@ -6,18 +6,17 @@ B: texts in the batch.
 """
 
 import dataclasses
-import itertools
 import re
 import types
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
-from keras_bert_d2l.text.unicode_gaps import CHINESE, replacements
+from keras_bert_d2l.text.unicode_gaps import CHINESE, character_class, replacements
 
 COMPATIBLE = ("google", "huggingface")
 SIDES = ("right", "left")  # of a text, which truncation removes
@@ -358,13 +357,6 @@ def _overlap(token: str, standard: str) -> bool:
 def _escaped(token: str) -> str:
     """Return a regular expression for exactly this text."""
     return "".join(rf"\x{{{ord(c):x}}}" for c in token)
-
-
-def character_class(codes: Iterable[int]) -> str:
-    """Return code points as ranges of a regular expression."""
-    runs = itertools.groupby(enumerate(sorted(codes)), lambda item: item[1] - item[0])
-    ranges = [[code for _, code in run] for _, run in runs]
-    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges)
 
 
 def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:

@@ -7,14 +7,13 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.definition import FORMS
 from keras_bert_d2l.text.normalization import (
-    character_class,
     decode,
     encode,
     rows_of_values,
     split_at,
     tensorflow_text,
 )
-from keras_bert_d2l.text.unicode_gaps import NUM_CODES, inert_characters
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, character_class, inert_characters
 
 STABLE = {  # characters that no text in these ranges changes or combines with
     form: r"[\x{0}-\x{2ff}]*" if form == "NFC" else r"[\x{0}-\x{7f}]*" for form in FORMS

@@ -13,7 +13,7 @@ a capital sigma beside a character newer than Unicode 13.
 
 import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 NUM_CODES = 0x110000  # code points of Unicode
 _REMOVED = 0x02  # a control character, which cleaning removes
@@ -87,6 +87,14 @@ _NEW_NUMBERS = """
 10D40-10D49 116D0-116E3 11BF0-11BF9 11F50-11F59 16130-16139 16D70-16D79 1CCF0-1CCF9 1D2C0-1D2D3
 1E4F0-1E4F9 1E5F1-1E5FA
 """
+# Characters of words and numbers of the pre-tokenizers Whitespace and Digits, likewise.
+_NEW_IN_WORDS = """
+897 CF3 ECE 24B6-24E9 10D40-10D49 10D69-10D6D 10EFC-10EFF 11241 113B8-113C0 113C2 113C5 113C7-113CA
+113CC-113D0 113D2 113E1-113E2 116D0-116E3 11BF0-11BF9 11F00-11F01 11F03 11F34-11F3A 11F3E-11F42
+11F50-11F5A 13440 13447-13455 1611E-16139 16D70-16D79 1CCF0-1CCF9 1E08F 1E4EC-1E4F9 1E5EE-1E5EF
+1E5F1-1E5FA 1F130-1F149 1F150-1F169 1F170-1F189 200C-200D
+"""
+_NEW_DIGITS = "11DE0-11DE9 16FF4-16FF6"
 _WHITE_SPACE = "9-D 20 85 A0 1680 2000-200A 2028-2029 202F 205F 3000"
 _SIGMA, _SMALL_SIGMA = 0x3A3, 0x3C3  # Hugging Face has no final sigma
 
@@ -167,6 +175,26 @@ def letters_and_numbers() -> tuple[set[int], set[int]]:
     letters = {code for code, category in enumerate(categories) if category == "L"}
     numbers = {code for code, category in enumerate(categories) if category == "N"}
     return letters.union(_code_points(_NEW_LETTERS)), numbers.union(_code_points(_NEW_NUMBERS))
+
+
+def word_classes() -> tuple[set[int], set[int], set[int]]:
+    """Return the characters of words, the numbers and the punctuation of Hugging Face's steps."""
+    categories = {code: unicodedata.category(chr(code)) for code in used_codes()}
+    letters, numbers = letters_and_numbers()
+    words = {c for c, of in categories.items() if of[0] == "M" or of in ("Nd", "Nl", "Pc")}
+    marks = {code for code, of in categories.items() if of[0] == "P"} | {*map(ord, "$+<=>^`|~")}
+    return (
+        words.union(letters, _code_points(_NEW_IN_WORDS)),
+        numbers.union(_code_points(_NEW_DIGITS)),
+        marks.difference(_code_points(_HUGGING_FACE_LETTERS)).union(_HUGGING_FACE_PUNCTUATION),
+    )
+
+
+def character_class(codes: Iterable[int]) -> str:
+    """Return code points as ranges of a regular expression."""
+    runs = itertools.groupby(enumerate(sorted(codes)), lambda item: item[1] - item[0])
+    ranges = [[code for _, code in run] for _, run in runs]
+    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges)
 
 
 def _code_points(ranges: str) -> Iterator[int]:

@@ -26,6 +26,7 @@ from keras_bert_d2l.reading import (
 )
 from keras_bert_d2l.text import definition as definitions
 from keras_bert_d2l.text.definition import SpecialTokensError
+from keras_bert_d2l.text.definition_checks import check
 from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 
@@ -112,7 +113,7 @@ class Vocab:
             self.special_tokens = _find_specials(self._ids)
             self.num_separators += self.special_tokens == MPNET_SPECIALS
         else:
-            definitions.check(self.tokens, definition)
+            check(self.tokens, definition)
             self.special_tokens = tuple(definition["special_tokens"])
             self.kind = definitions.KINDS[definition["model"]["type"]]
             *_, self.num_separators = definitions.frame(definition) or (1,)

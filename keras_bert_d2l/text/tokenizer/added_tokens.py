@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.text.normalization import character_class, split_at
-from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.normalization import split_at
+from keras_bert_d2l.text.unicode_gaps import character_class, white_space
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
@@ -38,7 +38,11 @@ class AddedTokens(tf.Module):
         self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
         self.normalized = {entry["content"]: text for text, entry in normalized.items()}
         self._tables = [
-            table([*found], np.array(vocab[[e["content"] for e in found.values()]], np.int32))
+            # A table must not be empty. No token is.
+            table(
+                ["", *found],
+                np.array([NO_TOKEN, *vocab[[e["content"] for e in found.values()]]], np.int32),
+            )
             for found in (raw, normalized | raw)
         ]
         self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)

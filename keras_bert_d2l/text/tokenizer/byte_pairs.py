@@ -21,20 +21,24 @@ from keras_bert_d2l.text.normalization import (
     in_graph,
     ragged_rows,
     rows_of_values,
+    split_at,
     split_at_byte,
     tensorflow_text,
 )
 from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens, table
 from keras_bert_d2l.text.tokenizer.characters import Characters, previous
-from keras_bert_d2l.text.tokenizer.gpt2_words import WORD_END, mark_words
 from keras_bert_d2l.text.tokenizer.normalizers import normalizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_forms import STABLE
+from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, splits
 from keras_bert_d2l.types import ConfigDict
 
 LATIN = "ISO-8859-1"
+WORD_END = b"\xfe"  # does not occur in UTF-8, and no pattern matches it
+_END = WORD_END.decode(LATIN)
 _MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
 _SPACE = "Ġ"  # stands for a space in the tokens
 
@@ -74,9 +78,16 @@ class BytePairSplitter(tf.Module):
         self._normalizers = [normalizer(step) for step in steps]
         patterns = {STABLE.get(step["type"]) for step in steps}
         self._unchanged = patterns.pop() if len(patterns) == 1 else None
-        (options,) = definitions.steps(definition["pre_tokenizer"], "pretokenizers")
-        self._adds_space = options.get("add_prefix_space", True)
-        self._splits_words = options.get("use_regex", True)
+        steps = definitions.steps(definition["pre_tokenizer"], "pretokenizers")
+        place = [step["type"] for step in steps].index("ByteLevel")
+        self._splits = [split for step in steps[:place] for split in splits(step)]
+        self._adds_space = steps[place].get("add_prefix_space", True)
+        self._words = pattern_of(GPT2) if steps[place].get("use_regex", True) else None
+        self._byte_punctuation = ""
+        if len(steps) > place + 1:
+            marks = word_classes()[2]
+            codes = (byte for byte, character in enumerate(BYTES) if ord(character) in marks)
+            self._byte_punctuation = f"[{character_class(codes)}]"
         self._added = AddedTokens(vocab, self._normalized_token)
         self._byte_pairs = BytePairs(vocab.tokens, definition)
         texts = (self._added.normalized.get(token, token) for token in vocab.tokens)
@@ -152,11 +163,13 @@ class BytePairSplitter(tf.Module):
 
     def _tokens(self, parts: _Parts) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return the ids of texts, ragged int32 `(B, None)`, and the part of each, int64 `(T,)`."""
-        texts = mark_words(parts.values) if self._splits_words else parts.values
+        texts = parts.values if self._words is None else mark_words(parts.values, self._words)
         is_text = parts.added == NO_TOKEN
         marks = tf.strings.join([_MARK, tf.strings.as_string(parts.added)])
         latin = tf.strings.unicode_transcode(tf.where(is_text, texts, marks), LATIN, "UTF-8")
-        words = split_at_byte(latin, WORD_END.decode(LATIN).encode())
+        if self._byte_punctuation:
+            latin = tf.strings.regex_replace(latin, self._byte_punctuation, rf"{_END}\0{_END}")
+        words = split_at_byte(latin, _END.encode())
         ids = self._byte_pairs(words.flat_values)
         splits = tf.gather(ids.row_splits, tf.gather(words.row_splits, parts.row_splits))
         part_of_token = tf.gather(rows_of_values(words), rows_of_values(ids))
@@ -173,6 +186,10 @@ class BytePairSplitter(tf.Module):
             parts = self._added.cut(values, normalized=True)
             values, splits = parts.flat_values, tf.gather(parts.row_splits, splits)
         added = self._added.ids(values)
+        if self._splits and with_origins and origins is None:
+            origins = tf.range(decode(values).row_splits[-1])
+        for split in self._splits:
+            values, added, splits, origins = _split(split, values, added, splits, origins)
         needs_space = tf.zeros_like(added, tf.bool)
         if self._adds_space:
             needs_space = (tf.strings.substr(values, 0, 1) != " ") & (values != "")
@@ -240,16 +257,11 @@ class BytePairs(tf.Module):
         ids = {token: all_ids[token] for token in own}
         self.unk_id = ids.get(model.get("unk_token") or "")
         missing = [byte for byte, character in enumerate(BYTES) if character not in ids]
-        if missing and self.unk_id is None:
-            raise ValueError(
-                f"The BPE model has no token for the byte {missing[0]} and no "
-                "`unk_token`, so its tokenizer would lose text. Add the missing tokens of bytes."
-            )
         texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
         ranks = _ranks(texts, ids, model["merges"])
         # The other tokens have pieces that never match, because their text is not Latin-1.
         pieces = [(texts[n] if n in ranks else f"\u0100{n}", ranks.get(n, 0)) for n in ids.values()]
-        self._num_own, self._has_missing = len(own), bool(missing)
+        self._num_own, self._has_missing = len(own), self.unk_id is not None and bool(missing)
         pieces += [(chr(byte), 0) for byte in missing]
         model_file = byte_pair_model(pieces)
 
@@ -325,6 +337,38 @@ def _ranks(
         symbols, owners = symbols[kept], owners[kept]
         counts = np.bincount(owners, minlength=len(texts))
         found |= {number: rank for number, rank in last.items() if counts[number] == 1}
+
+
+def mark_words(texts: tf.Tensor, words: Split) -> tf.Tensor:
+    """Put `WORD_END` after each word of texts, strings `(B,)`, perhaps several times."""
+    texts = tf.strings.regex_replace(texts, words.last_space, rb"\1" + WORD_END + rb"\2")
+    return tf.strings.regex_replace(texts, words.pattern, rb"\0" + WORD_END)
+
+
+def _split(
+    split: Split,
+    values: tf.Tensor,
+    added: tf.Tensor,
+    row_splits: tf.Tensor,
+    origins: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
+    """Split the parts of texts, apart from added tokens. Arguments as for `_Parts`."""
+    texts = tf.where(added == NO_TOKEN, values, "")
+    if split.last_space:
+        texts = tf.strings.regex_replace(texts, split.last_space, rb"\1" + WORD_END + rb"\2")
+    pieces = split_at(texts, split.pattern)
+    owners = rows_of_values(pieces)
+    added = tf.gather(added, owners)
+    values = tf.where(added == NO_TOKEN, pieces.flat_values, tf.gather(values, owners))
+    place = tf.range(tf.size(owners, tf.int64)) - tf.gather(pieces.row_splits, owners)
+    is_kept = tf.where(place % 2 == 1, split.keeps_matches, split.keeps_others)
+    is_kept = (added != NO_TOKEN) | is_kept & (values != "")
+    if origins is not None:
+        lengths = tf.strings.length(values, unit="UTF8_CHAR")
+        origins = tf.boolean_mask(origins, tf.repeat(is_kept, lengths))
+    before = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], 0)
+    row_splits = tf.gather(before, tf.gather(pieces.row_splits, row_splits))
+    return tf.boolean_mask(values, is_kept), tf.boolean_mask(added, is_kept), row_splits, origins
 
 
 def _origins(parts: _Parts, codes: tf.RaggedTensor, texts: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,7 @@ Each step takes `Characters` and returns them. N: characters of all texts togeth
 Source: github.com/huggingface/tokenizers, `tokenizer/normalizer.rs` and `normalizers`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -130,16 +130,17 @@ def normal_form(form: str) -> Step:
     return step
 
 
-def replace_runs(character: str, content: str) -> Step:
-    """Replace two or more equal characters with `content`."""
+def replace_runs(codes: Iterable[int], singles: Iterable[int], content: str) -> Step:
+    """Replace two or more of some characters, and one of `singles`, with `content`."""
+    roles = CodeTable(dict.fromkeys(codes, 1) | dict.fromkeys(singles, 2))
     replacements = Replacements([content, ""])
 
     def step(text: Characters) -> Characters:
-        is_it = text.codes == ord(character)
-        starts = text.starts_row()
-        follows = is_it & ~starts & previous(is_it, False)
+        role = roles(text.codes)
+        follows = (role > 0) & ~text.starts_row() & (previous(role, 0) > 0)
         goes_on = following(follows, False)
-        return replacements.apply(text, tf.where(goes_on, 2, tf.cast(follows, tf.int32)))
+        is_last = tf.cast(follows | (role == 2), tf.int32)
+        return replacements.apply(text, tf.where(goes_on, 2, is_last))
 
     return step
 

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, checks_names, shown
-from keras_bert_d2l.text.definition import from_json, unsupported_parts
+from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
@@ -157,7 +157,7 @@ class Tokenizer(tf.Module):
         self._splitter: Splitter
         if vocab.kind != "wordpiece":
             _check_defaults(normalization.options(), vocab.kind)
-            self._splitter = _splitter_of(vocab)
+            self._splitter = _SPLITTERS[vocab.kind](vocab)
             return
         missing = [token for token in special_tokens if token not in vocab]
         if missing:
@@ -381,13 +381,3 @@ def _check_defaults(options: TokenizerOptions, kind: str) -> None:
                 f"vocabulary of the kind {kind!r}, whose {JSON_FILE} defines everything else. "
                 f"Omit {name}={shown(value)}."
             )
-
-
-def _splitter_of(vocab: Vocab) -> Splitter:
-    """Return the splitter for the definition of a vocabulary."""
-    if unsupported := ", ".join(unsupported_parts(vocab.definition or {})):
-        raise ValueError(
-            f"The tokenizer of this vocabulary is not supported: {unsupported}. Use the tokenizer "
-            "it comes from, and pass token ids."
-        )
-    return _SPLITTERS[vocab.kind](vocab)

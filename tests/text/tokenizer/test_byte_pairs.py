@@ -7,10 +7,12 @@ import keras
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.text.definition import from_json
-from keras_bert_d2l.text.tokenizer.gpt2_words import WORD_END, mark_words
+from keras_bert_d2l.text.definition import BYTES, from_json
+from keras_bert_d2l.text.tokenizer.byte_pairs import WORD_END, mark_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.word_patterns import GPT2, PUNCTUATION, pattern_of
+from tests.nightly import nightly_except
 from tests.text.tokenizer.byte_level import roberta_fields
 
 
@@ -53,7 +55,7 @@ def tokens(tokenizer, text):
     ],
 )
 def test_texts_are_split_into_words_as_by_the_pattern_of_gpt_2(text, words):
-    found = mark_words(tf.constant([text])).numpy()[0].split(WORD_END)
+    found = mark_words(tf.constant([text]), pattern_of(GPT2)).numpy()[0].split(WORD_END)
     assert [word.decode() for word in found if word] == words.split("|")
 
 
@@ -71,6 +73,93 @@ def test_texts_are_split_into_words_as_by_the_pattern_of_gpt_2(text, words):
 )
 def test_the_first_pair_of_the_merges_is_joined_first(roberta, text, expected):
     assert tokens(roberta, text) == expected.split()
+
+
+BYTES_ONLY = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+GPT4 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+STEPS = [
+    (
+        [{"type": "Whitespace"}, {"type": "ByteLevel"}, PUNCTUATION],  # as in RobBERT 2023
+        "in (the)\u00a7 sat<mask>  cat",
+        "Ġ in Ġ ( Ġthe Ġ ) Â § Ġ sat <mask> Ġcat",
+    ),
+    (
+        [split({"Regex": GPT4}), BYTES_ONLY],
+        "it'S  the\n\n  cat 1 5 15 aa!\n",
+        "i t 'S Ġ Ġthe ĊĊ Ġ Ġcat Ġ 1 Ġ 5 Ġ 15 Ġ aa ! Ċ",
+    ),
+    ([{"type": "Digits", "individual_digits": True}, BYTES_ONLY], "in 15", "in Ġ 1 5"),
+    ([{"type": "Digits", "individual_digits": False}, BYTES_ONLY], "in 15", "in Ġ 15"),
+    ([split({"String": "<>"}, "Removed"), BYTES_ONLY], "<>in<><> the<>", "in Ġthe"),
+    (
+        [split({"Regex": r"[a-z]+|\p{N}"}, "Removed", invert=True), BYTES_ONLY],
+        "in!the 12<mask>",
+        "in t he 1 2 <mask>",
+    ),
+    (
+        [{"type": "WhitespaceSplit"}, {**PUNCTUATION, "behavior": "Contiguous"}, BYTES_ONLY],
+        "in?! the..  ",
+        "in ? ! t he ..",
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", nightly_except(range(2), range(len(STEPS))))
+def test_steps_around_the_bytes_split_texts(number):
+    steps, text, expected = STEPS[number]  # the tokens are those of tokenizers 0.23.3
+    fields = roberta_fields(pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
+    vocab = fields["model"]["vocab"]
+    more = ["1 5", ". .", "Ċ Ċ", "Ċ Ġ", "' S", "§ Ġ", "Â §"]
+    vocab |= {merge.replace(" ", ""): len(vocab) + n for n, merge in enumerate(more)}
+    fields["model"]["merges"] = [*fields["model"]["merges"], *more]
+    tokenizer = tokenizer_of(fields)
+    found = {name: rows.to_list()[0] for name, rows in tokenizer.with_offsets([text]).items()}
+    assert tokenizer.vocab.to_tokens(found["tokens"]) == expected.split()
+    assert tokens(tokenizer, text) == expected.split()
+    for token, start, end in zip(expected.split(), found["starts"], found["ends"], strict=True):
+        assert token in text[start:end] or not token.isascii()
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\d+", "a(?=b)", "a++", "a*", "(", r" ?\w+|\s+(?!\S)|\s+", r"\p{Lu}"]
+)
+def test_other_patterns_are_named(pattern):
+    steps = {"type": "Sequence", "pretokenizers": [split({"Regex": pattern}), BYTES_ONLY]}
+    with pytest.raises(ValueError, match=r"not supported: the pattern .* in the pre_tokenizer"):
+        Vocab(*from_json(roberta_fields(pre_tokenizer=steps)))
+
+
+@pytest.mark.slow
+def test_all_added_tokens_may_be_normalized_and_there_may_be_none():
+    fields = roberta_fields()
+    normalized = [{**entry, "normalized": True} for entry in fields["added_tokens"]]
+    tokenizer = tokenizer_of(fields | {"added_tokens": normalized})  # as in the file of RoBERTa
+    assert tokens(tokenizer, "in  <mask></s>") == ["in", "<mask>", "</s>"]
+    del fields["added_tokens"]
+    assert tokens(tokenizer_of(fields), "in</s>") == ["in", *"</s>"]
+
+
+@pytest.mark.slow
+def test_tokens_may_be_long_and_bytes_that_no_text_has_may_be_missing():
+    fields = roberta_fields()
+    vocab = [t for t in fields["model"]["vocab"] if t not in {BYTES[n] for n in (192, 193, 255)}]
+    vocab = {token: number for number, token in enumerate([*vocab, "a" * 512])}
+    fields["added_tokens"][-1]["id"] = vocab["<mask>"]
+    fields["model"]["vocab"] = vocab
+    assert tokens(tokenizer_of(fields), "aa\u00e9<mask>") == ["aa", "Ã", "©", "<mask>"]
+    fields["model"]["vocab"] = {"bb" if t == "b" else t: n for t, n in vocab.items()}
+    with pytest.raises(ValueError, match=r"vocab without tokens for the bytes \[98\]"):
+        Vocab(*from_json(fields))
 
 
 @pytest.mark.slow

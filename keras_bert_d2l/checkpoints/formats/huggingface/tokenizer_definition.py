@@ -25,8 +25,8 @@ from keras_bert_d2l.text.definition import (
     TOKEN_FLAGS,
     from_json,
     model_type,
-    unsupported_parts,
 )
+from keras_bert_d2l.text.definition_checks import UnsupportedError
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -75,12 +75,13 @@ def read_definition(
     names = [content(listed.get(name)) for name in SPECIAL_TOKENS]
     with errors_naming(file):
         try:
-            tokens, definition = from_json(fields, names)
+            vocab = Vocab(*from_json(fields, names))
         except SpecialTokensError as error:
             return None, [str(error)]
-        vocab = Vocab(tokens, definition)
-        unsupported = [*unsupported_parts(definition)]
-    step = definition["pre_tokenizer"] or {}
+        except UnsupportedError as error:
+            return None, [error.parts]
+    unsupported = []
+    step = fields.get("pre_tokenizer") or {}
     adds_space = options.get("add_prefix_space", step.get("add_prefix_space"))
     if adds_space != step.get("add_prefix_space") and step.get("type") == "ByteLevel":
         unsupported.append(f"add_prefix_space={shown(adds_space)} beside {JSON_FILE}")
