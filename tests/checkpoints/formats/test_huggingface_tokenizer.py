@@ -54,6 +54,9 @@ def test_the_tokenizers_options_are_read(folder, options, lowercase):
         {"do_basic_tokenize": False},
         {"split_special_tokens": "yes"},
         {"mask_token": "<mask>"},
+        {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"},
+        {"word_tokenizer_type": "basic"},
+        {"subword_tokenizer_type": "character"},
     ],
 )
 def test_an_unsupported_tokenizer_is_an_error_unless_only_the_model_is_loaded(folder, options):
@@ -69,6 +72,37 @@ def assert_loads_without_tokenizer_only(folder, reason):
         load_pretrained(folder)
     loaded = load_pretrained(folder, tokenizer=False, verbose=False)
     assert loaded.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("PhobertTokenizer", "vocab.txt bpe.codes config.json"),
+        ("RoFormerTokenizerFast", "vocab.txt tokenizer.json tokenizer_config.json"),
+        ("DebertaV2Tokenizer", "spm.model tokenizer_config.json"),
+        ("XLNetTokenizer", "spiece.model tokenizer_config.json"),
+        ("GPT2Tokenizer", "vocab.json merges.txt config.json"),
+    ],
+)
+def test_a_class_with_other_ids_is_refused_by_name(tmp_path, name, files):
+    for file in files.split():
+        (tmp_path / file).write_text(json.dumps({"tokenizer_class": name, "model_type": "bert"}))
+    assert read_tokenizer(tmp_path) == (None, {}, f"tokenizer_class='{name}'")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["BertTokenizerFast", "ElectraTokenizer", "PreTrainedTokenizer", "TokenizersBackend", None],
+)
+def test_classes_with_equal_ids_are_read(tmp_path, name):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    assert read_tokenizer(tmp_path)[0] == VOCAB
+
+
+def test_pieces_of_sentencepiece_are_no_wordpieces(tmp_path):
+    Vocab([*VOCAB.special_tokens, "▁한국", "어"]).to_file(tmp_path / "vocab.txt")
+    assert read_tokenizer(tmp_path)[2] == "pieces of SentencePiece, such as '▁한국'"
 
 
 @pytest.mark.parametrize("file", ["vocab.txt", "tokenizer.json"])
@@ -125,7 +159,10 @@ def folder_with_json(folder, tokenizer_json):
     return folder
 
 
-def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json):
+def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json, tokenizer_json):
+    fields = json.loads(tokenizer_json({}))
+    del fields["model"]["type"]  # as in old files
+    (folder_with_json / "tokenizer.json").write_text(json.dumps(fields))
     checkpoint = huggingface.describe(folder_with_json)
     assert (checkpoint.vocab, checkpoint.tokenizer_options) == (VOCAB, OPTIONS)
 
@@ -177,7 +214,7 @@ NEW = {"content": "new", "id": len(VOCAB), "special": True}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__type": "WordLevel"}, "model.type='WordLevel'"),
+        ({"model__type": "WordLevel"}, "model.type='WordLevel', which"),
         ({"model__unk_token": "a"}, "unk_token='a'"),
         ({"normalizer": None}, "normalizer.type=None"),
         ({"normalizer__clean_text": False}, "clean_text=False"),

@@ -33,7 +33,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file
-from keras_bert_d2l.text.definition import TOKEN_FLAGS, model_type, template
+from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, template
 from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions
 from keras_bert_d2l.text.vocab import (
     GOOGLE_SPECIALS,
@@ -54,7 +54,18 @@ _SUPPORTED: dict[str, Sequence[object]] = {
     "do_basic_tokenize": (True, None),
     "tokenize_chinese_chars": (True, False, None),
     "strip_accents": (True, False, None),
+    "word_tokenizer_type": (None,),  # of Japanese BERT
+    "subword_tokenizer_type": ("wordpiece", None),
 }
+# Tokenizers of transformers, `BertTokenizer` and so on, that only differ in their files.
+_WITH_WORDPIECE = (
+    "Bert ConvBert DistilBert DPRContextEncoder DPRQuestionEncoder DPRReader Electra LayoutLM "
+    "Lxmert MobileBert MPNet Realm RetriBert SqueezeBert"
+).split()
+_OF_ANY_KIND = ("PreTrained", "TokenizersBackend")
+_WITHOUT_JSON = "Albert Bart Camembert LED Longformer Roberta XLMRoberta".split()
+# Those that ignore a `tokenizer.json`.
+_IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
 # The parts of `tokenizer.json` that our tokenizer cannot vary.
 _FIXED: dict[str, dict[str, object]] = {
     "model": {
@@ -87,20 +98,26 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     path = transformer_folder(path)
     options = fields_of(path / OPTIONS_FILE)
     fields = fields_of(path / JSON_FILE, MOST_VOCAB_BYTES)
-    direction = (fields.get("truncation") or {}).get("direction", "Right")
-    side = options.get("truncation_side", str(direction).lower())
+    truncation = fields.get("truncation")
+    direction = truncation.get("direction") if isinstance(truncation, dict) else None
+    side = options.get("truncation_side", str(direction or SIDES[0]).lower())
     unsupported = [] if side in SIDES else [f"truncation_side={shown(side)}"]
+    unsupported += _other_class(path, fields, options)
     sides: TokenizerOptions = {} if side == SIDES[0] else {"truncation_side": side}
+    if unsupported:
+        return None, {}, ", ".join([*unsupported, *_unsupported_options(options, ())])
     if (defined := read_definition(path, fields, options)) is not None:
-        vocab, more = defined
-        unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases) + more
+        vocab, unsupported = defined
+        unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases)
         return (None, {}, ", ".join(unsupported)) if unsupported else (vocab, sides, "")
     try:
         if has_file(path / VOCAB_FILE):
             vocab = Vocab.from_file(path / VOCAB_FILE)
+            pieces = [token for token in vocab if token.startswith("▁")]
+            if pieces and not vocab.continues.any():
+                unsupported.append(f"pieces of SentencePiece, such as {shown(pieces[-1])}")
         elif has_file(path / JSON_FILE):
-            vocab, found, more = _read_json(path / JSON_FILE, fields)
-            unsupported += more
+            vocab, found, unsupported = _read_json(path / JSON_FILE, fields)
             options = {**found, **options}
         else:
             files = [file for file in SENTENCEPIECE_FILES if has_file(path / file)]
@@ -110,7 +127,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
     own: list[str] = []
     if vocab is not None:
-        unsupported += _unsupported_options(options, vocab)
+        unsupported += _unsupported_options(options, vocab.special_tokens)
         vocab, own, others = _with_own_tokens(vocab, path, fields, options)
         unsupported += others
     if unsupported or vocab is None:
@@ -255,12 +272,25 @@ def _template(vocab: Vocab) -> ConfigDict:
     return template(cls, sep, ids, vocab.num_separators, segment=1)
 
 
-def _unsupported_options(options: ConfigDict, vocab: Vocab) -> Iterator[str]:
+def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) -> Iterator[str]:
+    """Yield the class of a tokenizer if its ids are not those that our tokenizer would give."""
+    named = options.get("tokenizer_class") or fields_of(path / CONFIG_FILE).get("tokenizer_class")
+    name = str(named or _OF_ANY_KIND[0]).removesuffix("Fast").removesuffix("Tokenizer")
+    if has_file(path / VOCAB_FILE) or (fields and model_type(fields) not in KINDS):
+        is_known = name in _WITH_WORDPIECE
+    else:
+        known = [*_WITH_WORDPIECE, *_WITHOUT_JSON]
+        is_known = name not in _IN_PYTHON if fields else name in known
+    if not is_known and name not in _OF_ANY_KIND:
+        yield f"tokenizer_class={shown(named)}"
+
+
+def _unsupported_options(options: ConfigDict, special_tokens: Sequence[str]) -> Iterator[str]:
     """Yield the options for which Hugging Face's token ids differ from our tokenizer's."""
     for name, values in _SUPPORTED.items():
         if name in options and options[name] not in values:
             yield f"{name}={shown(options[name])}"
-    for name, token in zip(SPECIAL_TOKENS, vocab.special_tokens, strict=True):
+    for name, token in zip(SPECIAL_TOKENS, special_tokens, strict=bool(special_tokens)):
         value = content(options.get(name, token))
         if value != token:
             yield f"{name}={shown(value)}"
@@ -278,8 +308,8 @@ def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
         for name, value in expected.items():
             if found.get(name) != value:
                 yield f"{part}.{name}={shown(found.get(name))}"
-                if name == "type":
-                    break  # other types have other fields
+                if name == "type":  # other types have other fields, also in the other parts
+                    return
 
 
 def _vocab_of(fields: ConfigDict, name: str) -> Vocab:
