@@ -59,6 +59,11 @@ class AddedTokens(tf.Module):
             return tf.RaggedTensor.from_row_lengths(texts, tf.ones_like(texts, tf.int64), False)
         return split_at(texts, pattern)
 
+    def start(self, texts: tf.Tensor) -> tf.Tensor:
+        """Return whether each text starts with a token, bool `(B,)`."""
+        either = "|".join(pattern for pattern in self._patterns if pattern)
+        return tf.strings.regex_full_match(texts, f"(?s)({either or 'x^'}).*")
+
     def ids(self, pieces: tf.Tensor, normalized: bool = True) -> tf.Tensor:
         """Return the id of each piece of `cut`, int32 `(B,)`, or -1 for other text.
 

@@ -106,11 +106,12 @@ class BytePairSplitter(tf.Module):
     def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids of each word of texts, ragged int32 `(number of words, None)`.
 
-        All words but the first of a text have a space before them.
+        All words but the first of a text have a space before them, apart from added tokens.
         """
         is_first = tf.ragged.range(words.row_lengths()).flat_values == 0
         values = words.flat_values
-        return self.tokenize(tf.where(is_first, values, tf.strings.join([" ", values])))
+        has_none = is_first | self._added.start(values)
+        return self.tokenize(tf.where(has_none, values, tf.strings.join([" ", values])))
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
