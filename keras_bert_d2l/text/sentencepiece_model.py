@@ -21,7 +21,7 @@ _MODEL_TYPE, _BYTE_FALLBACK, _UNK_ID = 3, 35, 40
 _CHARSMAP = 2
 _ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 3, 4, 5
 _UNIGRAM, _BPE = 1, 2  # types of models
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 _MOST_PIECES = 2**19  # a limit for files that are made to fill the memory
@@ -61,14 +61,13 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         normalizers = [*_albert_normalizers(options), *normalizers, spaces]
     vocab = _vocab(pieces, model_type)
     ids = {token: number for number, (token, _) in enumerate(vocab)}
-    own = [piece for piece, _, kind in pieces if kind == _USER_DEFINED]
     special = {cls, _PAD, sep, _UNK, mask, *(p for p, _, kind in pieces if kind == _CONTROL)}
     flags = {"single_word": False, "rstrip": False, "normalized": False}
     return {
         "version": "1.0",
         "added_tokens": [
-            {"id": ids[t], "content": t, **flags, "lstrip": t == mask, "special": t in special}
-            for t in sorted({*special, *own} & {*ids}, key=ids.__getitem__)
+            {"id": ids[t], "content": t, **flags, "lstrip": t == mask, "special": True}
+            for t in sorted(special & {*ids}, key=ids.__getitem__)
         ],
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": {

@@ -17,6 +17,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_token
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from tests.nightly import nightly_except
+from tests.text.tokenizer.byte_level import roberta_fields
 
 ORIGINALS = Path(__file__).parent / "originals/family"
 TASKS = {
@@ -333,6 +334,25 @@ def test_the_inputs_of_a_tokenizer_have_segments_if_those_of_a_pair_differ(
     assert found.get("model_input_names") == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("left", ["tokenizer.json", "config.json"])
+def test_a_model_that_is_loaded_without_its_tokenizer_has_its_segments(left, tmp_path):
+    fields = roberta_fields()
+    config = kb.BERTConfig.preset("tiny", vocab_size=len(fields["model"]["vocab"]))
+    kb.save_pretrained(kb.BERTModel.from_bert_config(config), tmp_path, format="huggingface")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fields))  # as the multilingual MiniLM
+    together = kb.load_pretrained(tmp_path)
+    batch = together.tokenizer(["the"], ["cat"])
+    if left == "config.json":
+        (tmp_path / "tokenizer.json").unlink()
+        path = tmp_path / "config.json"
+        named = json.loads(path.read_text()) | {"tokenizer_class": "XLMRobertaTokenizerFast"}
+        path.write_text(json.dumps(named))
+    apart, _, config = kb.load_pretrained(tmp_path, tokenizer=False, verify=False)
+    np.testing.assert_array_equal(apart.encoder(**batch), together.model.encoder(**batch))
+    assert config.num_segments == 1
+
+
 @pytest.fixture
 def sentencepiece_folder(tmp_path):
     """Return a folder with a tokenizer that only a SentencePiece model defines."""
@@ -345,6 +365,29 @@ def sentencepiece_folder(tmp_path):
 def test_a_model_of_sentencepiece_is_enough_to_load_a_tokenizer(sentencepiece_folder):
     vocab = kb.load_tokenizer(sentencepiece_folder).vocab
     assert vocab.special_tokens[2:] == ("[CLS]", "[SEP]", "[MASK]")
+
+
+def test_user_defined_pieces_are_pieces_and_not_added_tokens(sentencepiece_folder):
+    with (sentencepiece_folder / "spiece.model").open("ab") as file:
+        file.write(b"\x0a\x0a\x0a\x01(\x15\0\0\0\0\x18\x04")  # of the type USER_DEFINED
+    tokenizer = kb.load_tokenizer(sentencepiece_folder)
+    found = tokenizer.tokenize(["("]).to_list()[0]
+    assert tokenizer.vocab.to_tokens(found) == ["▁", "("]
+
+
+@pytest.mark.slow
+def test_tokens_that_other_files_add_stay_whole(tmp_path):
+    model = roberta_fields()["model"]
+    number = len(model["vocab"])
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *model["merges"], ""]))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[E1]": number}))
+    options = {"extra_special_tokens": {"end_token": "[/E1]"}, "mask_token": "<mask>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    tokenizer = kb.load_tokenizer(tmp_path)
+    mask = tokenizer.vocab.mask_id
+    ids = tokenizer.tokenize(["[E1]in[/E1]  <mask>"]).to_list()[0]
+    assert ids == [number, tokenizer.vocab["in"], number + 1, mask]
 
 
 def test_a_model_of_sentencepiece_needs_the_type_of_its_model(sentencepiece_folder):

@@ -53,6 +53,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
     with_torch_names,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import lacks_segments
 from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
     current_names,
     join_parts,
@@ -222,7 +223,9 @@ def describe(
     architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     others = first_few(unread) or stored.metadata.get(NOT_READ)
-    config, rows = _with_segments_of(vocab, config, table(config, task, kind))
+    rows: Sequence[Row] = table(config, task, kind)
+    if config.num_segments > 1 and lacks_segments(folder, vocab):
+        config, rows = _without_segments(config, rows)
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}"
         + (f" (without the weights of other layers: {others})" if others else ""),
@@ -237,15 +240,11 @@ def describe(
     )
 
 
-def _with_segments_of(
-    vocab: Vocab | None, config: BERTConfig, rows: Sequence[Row]
-) -> tuple[BERTConfig, Sequence[Row]]:
-    """Read only row 0 of the segment embedding if the tokenizer has no segments.
+def _without_segments(config: BERTConfig, rows: Sequence[Row]) -> tuple[BERTConfig, Sequence[Row]]:
+    """Read only row 0 of the segment embedding, because the tokenizer has no segments.
 
     These are BERTs with the tokenizer of XLM-R, such as the multilingual MiniLM.
     """
-    if vocab is None or vocab.has_segments or config.num_segments < 2:
-        return config, rows
     number = config.num_segments
     first = Layout(lambda x: x[:1], np.asarray, lambda shape: (number, *shape[1:]))
     name = "encoder/segment_embedding/embeddings"
@@ -318,7 +317,7 @@ def write(
     config, task = model.bert_config, task_fields(model)
     fields = config_to_dict(config, task, vocab)
     kind = MODEL_TYPES[fields["model_type"]]
-    rows = table(config, task, kind)
+    rows: Sequence[Row] = table(config, task, kind)
     weights = join_parts(stored_weights(model, rows))
     if task is None:
         has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads

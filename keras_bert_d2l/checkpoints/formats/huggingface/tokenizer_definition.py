@@ -7,10 +7,15 @@ Source: github.com/huggingface/transformers, `models/roberta/tokenization_robert
 `convert_slow_tokenizer.py`.
 """
 
+import contextlib
 import pathlib
+from collections.abc import Sequence
 
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
-from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import fields_of
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
+    OPTIONS_FILE,
+    fields_of,
+)
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
@@ -48,6 +53,7 @@ _SENTENCEPIECE = {
     "CamembertTokenizer": "camembert",
     "AlbertTokenizer": "albert",
 }
+_WITHOUT_SEGMENTS = ("XLMRobertaTokenizer", "CamembertTokenizer", "RobertaTokenizer")
 _OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens")  # transformers 4 and 5
 
 
@@ -68,11 +74,13 @@ def read_definition(
     Raises:
         ValueError: A file is damaged.
     """
-    if (defined := _defining_fields(path, fields, options)) is None:
-        return None
-    file, fields = defined
     listed = {**fields_of(path / SPECIALS_FILE), **options}
     names = [content(listed.get(name)) for name in SPECIAL_TOKENS]
+    if (defined := _defining_fields(path, fields, listed)) is None:
+        return None
+    file, fields = defined
+    with errors_naming(path, *INVALID_TOKENS):
+        fields = _with_added_tokens(fields, added_tokens(path, fields, options), names)
     with errors_naming(file):
         try:
             vocab = Vocab(*from_json(fields, names))
@@ -85,9 +93,39 @@ def read_definition(
     adds_space = options.get("add_prefix_space", step.get("add_prefix_space"))
     if adds_space != step.get("add_prefix_space") and step.get("type") == "ByteLevel":
         unsupported.append(f"add_prefix_space={shown(adds_space)} beside {JSON_FILE}")
-    with errors_naming(path, *INVALID_TOKENS):
-        others = [token for token in added_tokens(path, fields, options) if token not in vocab]
-    return vocab, [*unsupported, *(f"the added token {shown(token)}" for token in others)]
+    return vocab, unsupported
+
+
+def lacks_segments(path: pathlib.Path, vocab: Vocab | None) -> bool:
+    """Return whether a tokenizer has no segments, also if only its model is loaded.
+
+    Args:
+        path: The folder. Of files that are damaged or not supported, only `config.json` counts.
+        vocab: The vocabulary, or `None` if it was not read.
+    """
+    if vocab is None:
+        with contextlib.suppress(ValueError, OSError):
+            fields = fields_of(path / JSON_FILE, MOST_VOCAB_BYTES)
+            vocab = (read_definition(path, fields, fields_of(path / OPTIONS_FILE)) or [None])[0]
+    name = str(fields_of(path / CONFIG_FILE).get("tokenizer_class")).removesuffix("Fast")
+    return name in _WITHOUT_SEGMENTS if vocab is None else not vocab.has_segments
+
+
+def _with_added_tokens(
+    fields: ConfigDict, added: dict[str, ConfigDict], special: Sequence[str | None]
+) -> ConfigDict:
+    """Return the fields of a `tokenizer.json` with the tokens that other files add."""
+    listed = [*(fields.get("added_tokens") or ())]
+    vocab = fields["model"]["vocab"]
+    ids = {} if isinstance(vocab, dict) else {token: n for n, (token, _) in enumerate(vocab)}
+    ids = {**(ids or vocab), **{entry["content"]: entry["id"] for entry in listed}}
+    new = [entry for token, entry in added.items() if token not in {e["content"] for e in listed}]
+    for entry in sorted(new, key=lambda entry: entry.get("id", len(ids) + len(new))):
+        token, is_special = entry["content"], entry.get("special", entry["content"] in special)
+        flags = dict.fromkeys(TOKEN_FLAGS, False) | {"normalized": not is_special}
+        number = ids.setdefault(token, entry.get("id", len(ids)))
+        listed.append({**flags, **entry, "special": is_special, "id": number})
+    return {**fields, "added_tokens": listed}
 
 
 def _defining_fields(
@@ -110,8 +148,9 @@ def _sentencepiece_fields(
     path: pathlib.Path, options: ConfigDict
 ) -> tuple[pathlib.Path, ConfigDict] | None:
     """Return the file of a SentencePiece model and its fields of `tokenizer.json`."""
+    options = {**(config := fields_of(path / CONFIG_FILE)), **options}
     name = str(options.get("tokenizer_class")).removesuffix("Fast")
-    kind = _SENTENCEPIECE.get(name, fields_of(path / CONFIG_FILE).get("model_type"))
+    kind = _SENTENCEPIECE.get(name, config.get("model_type"))
     files = [path / file for file in SENTENCEPIECE_FILES if has_file(path / file)]
     if not files or kind not in _SENTENCEPIECE.values():
         return None
@@ -159,7 +198,8 @@ def added_tokens(
         token if isinstance(token, dict) else {"content": token}
         for source in (fields_of(path / SPECIALS_FILE), options)
         for name in _OWN_TOKENS
-        for token in source.get(name) or ()
+        for own in (source.get(name) or (),)
+        for token in (own.values() if isinstance(own, dict) else own)
     ]
     decoder = options.get("added_tokens_decoder", {})
     added: dict[str, ConfigDict] = {}
