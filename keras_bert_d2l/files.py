@@ -23,7 +23,7 @@ from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # Python does not name the file
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 _URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
 _PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
 
@@ -216,29 +216,45 @@ def check_not_working_directory(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
+def disk_errors(path: PathLike) -> Iterator[None]:
+    """Turn errors about the disk into an `OSError` that names the file or folder being written.
+
+    Python does not name the file if the disk is full. Libraries that write weights and graphs have
+    errors of their own, whose messages contain that of the system.
+    """
+    try:
+        yield
+    except Exception as error:
+        number, name = getattr(error, "errno", None), getattr(error, "filename", None)
+        if not isinstance(error, OSError):
+            number = next((one for one in _DISK_ERRORS if os.strerror(one) in str(error)), None)
+        is_other = name is not None and f".{os.path.basename(path)}." not in str(name)
+        if number not in _DISK_ERRORS or is_other:
+            raise
+        raise OSError(number, os.strerror(number), os.fspath(path)) from error
+
+
+@contextlib.contextmanager
 def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a new folder next to `path` for temporary files, and remove it afterwards.
 
     The folder is locked. The system releases the lock when the process ends, so a folder that can
     be locked belongs to a dead process. A process id would not show this, because ids repeat.
     """
-    make_folder(path.parent)
-    recover(path)
-    with contextlib.ExitStack() as locks:
+    with disk_errors(path), contextlib.ExitStack() as stack:
+        for parent in [one for one in path.parents if not one.exists()][::-1]:
+            stack.callback(_remove_if_empty, parent)  # it remains so if there is an error
+        make_folder(path.parent)
+        recover(path)
         while True:
             workspace = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+            stack.callback(_remove, workspace, path)  # a signal may arrive before it is locked
             workspace.mkdir()
-            locks.enter_context(locked(workspace, wait=True))
+            stack.enter_context(locked(workspace, wait=True))
             if workspace.exists():  # no other process has removed it before it was locked
                 break
-        try:
-            yield workspace
-        except OSError as error:
-            if error.errno in _DISK_ERRORS and error.filename is None:
-                error.filename = os.fspath(path)
-            raise
-        finally:
-            _remove(workspace, path)
+        stack.callback(_remove, workspace, path)  # while it is locked
+        yield workspace
 
 
 def recover(path: PathLike) -> None:
@@ -328,6 +344,11 @@ def _remove(workspace: pathlib.Path, path: pathlib.Path) -> None:
     if new.exists() and old.exists() and not path.exists():
         os.replace(new, path)
     shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _remove_if_empty(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _sync(path: pathlib.Path) -> None:

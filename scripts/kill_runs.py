@@ -23,6 +23,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,13 +166,20 @@ class Runner:
 
     Args:
         folder: The folder of the files.
+        write: Writes the files that the commands read.
+        imports: The modules that are imported once.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        write: Callable[[Path], None] = write_files,
+        imports: Sequence[str] = IMPORTS,
+    ) -> None:
         self.folder = folder
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(list(IMPORTS))
-        writer = self.context.Process(target=write_files, args=(folder,))
+        self.context.set_forkserver_preload(list(imports))
+        writer = self.context.Process(target=write, args=(folder,))
         writer.start()
         writer.join()
 

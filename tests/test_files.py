@@ -8,6 +8,8 @@ import sys
 import threading
 
 import pytest
+import safetensors
+import tensorflow as tf
 
 from keras_bert_d2l.files import (
     CHECKSUMS,
@@ -283,14 +285,29 @@ def test_numbers_that_json_does_not_have_are_not_written(tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        safetensors.SafetensorError("I/O error: No space left on device (os error 28)"),
+        tf.errors.ResourceExhaustedError(None, None, "x/y.pb; No space left on device [Op:SaveV2]"),
+    ],
+)
 @pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
-def test_the_error_on_a_full_disk_names_the_file(replacing, tmp_path):
-    with (
-        pytest.raises(OSError, match="No space left on device.*'.*model'"),
-        replacing(tmp_path / "model"),
-    ):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_the_error_on_a_full_disk_names_the_file_and_leaves_no_folder(replacing, error, tmp_path):
+    path = tmp_path / "new" / "folder" / "model"
+    with pytest.raises(OSError, match="No space left on device") as raised, replacing(path):
+        raise error
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
     assert names(tmp_path) == []
+
+
+def test_an_error_names_the_folder_but_errors_about_other_files_stay(tmp_path):
+    with pytest.raises(OSError, match=r"/model'$"), replacing_folder(tmp_path / "model") as folder:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "config.json"))
+    for error in (OSError(errno.EIO, "bad", "a.txt"), PermissionError("a.txt: Permission denied")):
+        with pytest.raises(OSError, match="a.txt"), replacing_folder(tmp_path / "model"):
+            raise error
 
 
 def test_checksums_that_cannot_be_trusted_are_rejected(tmp_path):

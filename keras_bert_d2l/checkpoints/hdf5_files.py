@@ -7,6 +7,7 @@ link to another place and reads no values: they are read at their places, as in 
 Keras writes nothing else. Attributes are not looked at.
 """
 
+import io
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -49,9 +50,11 @@ def open_hdf5(files: Sequence[pathlib.Path]) -> NamedArrays:
 
 def write_hdf5(file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by their paths to a folder that is not yet visible to readers."""
-    with h5py.File(file, "w") as written:
+    content = io.BytesIO()  # HDF5 crashes if it writes to a full disk
+    with h5py.File(content, "w") as written:
         for path, array in arrays.items():
             written.create_dataset(path, data=array)
+    file.write_bytes(content.getbuffer())
 
 
 class _HDF5File(ArrayFile):

@@ -1,16 +1,15 @@
 """Export of a model and its tokenizer as a numbered SavedModel, with warm-up requests."""
 
-import contextlib
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_integer, check_path
-from keras_bert_d2l.files import check_local, make_folder, replacing_folder
+from keras_bert_d2l.files import check_local, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -145,7 +144,7 @@ def export_saved_model(
     signatures = model_signatures(model, tokenizer, options, xla=xla)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
-    with _os_errors(folder), replacing_folder(folder) as temporary:
+    with replacing_folder(folder) as temporary:
         tables = [getattr(layer, "lookup_table", None) for layer in model._flatten_layers()]
         _save(signatures, [x for x in (tokenizer, *tables) if x is not None], temporary)
         check_saved_model(temporary)
@@ -163,15 +162,6 @@ def export_saved_model(
         )
         _refuse_existing(folder)  # another process may have written this version in the meantime
     return folder
-
-
-@contextlib.contextmanager
-def _os_errors(folder: pathlib.Path) -> Iterator[None]:
-    """Convert TensorFlow's errors about files, such as a full disk, to `OSError`."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise OSError(f"{os.fspath(folder)!r} cannot be written: {error.message}") from error
 
 
 def _checked(model: object) -> BERTModel | TaskModel:
@@ -211,7 +201,6 @@ def _save(
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
-    make_folder(path)
     if (path / "saved_model.pb").exists():
         raise FileExistsError(
             f"{os.fspath(path)!r} is a version of an exported model. Export to the folder of the "

@@ -310,17 +310,30 @@ def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no process resource limits")
-def test_a_full_disk_gives_a_one_line_error(error):
-    import resource
-
+@pytest.mark.parametrize(
+    ("size", "name", "command"),
+    [
+        (60_000, "run", "pretrain text.txt --config small.yaml --run-dir"),
+        (1000, "a.npy", "embed a b c --model trained --out"),
+        (1000, "a.npy", "similar d a b c --model trained --vectors"),
+        (100_000, "a", "export-onnx --model trained --out"),
+        pytest.param(100_000, "a", "export --model trained --out", marks=pytest.mark.long),
+    ],
+)
+def test_a_full_disk_gives_a_one_line_error_and_leaves_nothing(
+    size, name, command, error, run, trained, tmp_path
+):
+    resource = pytest.importorskip("resource")  # Windows has no process resource limits
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+    path = tmp_path / "new" / name
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
-        message = error("pretrain", "text.txt", "--config", "small.yaml", "--run-dir", "full")
+        message = error(*command.split(), path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert re.fullmatch(r"error: .*File too large.*\n", message)
+    assert re.fullmatch(rf"error: File too large: '{path}[^']*'\.\n", message)
+    assert command.startswith(("pretrain", "similar")) or not path.parent.exists()
+    run(*command.split(), path)
 
 
 @pytest.mark.long

@@ -298,7 +298,7 @@ def test_a_version_is_created_atomically(model, tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "x.pb; No space left on device")
 
     monkeypatch.setattr(tf.saved_model, "save", write_a_part)
-    with pytest.raises(OSError, match="/1' cannot be written: x.pb; No space left on device"):
+    with pytest.raises(OSError, match="No space left on device: .*/1'"):
         export_saved_model(model, tmp_path)
     assert seen
     assert all(name.startswith(".") for name in seen)  # a server does not recognize it as a version

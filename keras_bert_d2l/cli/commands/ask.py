@@ -244,7 +244,8 @@ def embed(
     from keras_bert_d2l.data.tasks.examples import how_many
     from keras_bert_d2l.files import replacing_file
 
-    with replacing_file(out) as temporary, open(temporary, "wb") as stream:
+    # If it can only write to the stream, NumPy uses the system, and hides why it cannot write.
+    with replacing_file(out) as temporary, open(temporary, "w+b") as stream:
         np.save(stream, list(vectors))
     width = embedder.bert_config.num_hiddens
     print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")

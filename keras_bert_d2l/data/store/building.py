@@ -290,8 +290,10 @@ def _build_errors(directory: pathlib.Path, building: pathlib.Path) -> Iterator[N
     except (BlockingIOError, ChildProcessError):
         raise
     except OSError as error:
+        # Without a finished part, `building` has been removed.
+        kept = f" Finished parts are kept in {building}: run the build again to resume."
         raise type(error)(
             f"Could not build the token store {directory}: {error}. The corpus must be readable, "
             "and the folder needs write permission and free space; to use a different folder, set "
-            f"`cache_dir`. Finished parts are kept in {building}: run the build again to resume."
+            f"`cache_dir`.{kept if building.exists() else ''}"
         ) from error

@@ -2,7 +2,8 @@
 
 The vectors are the rows of a `.npy` file, one per different text. A JSON file next to it identifies
 the model and the texts, and says how many rows have been written, so that an interrupted call can
-be resumed.
+be resumed. Until then, the file is too short for its header, so no program takes it for whole. The
+rows are not written through a memory map, because a full disk would end the process.
 
 N: number of different texts, D: hidden width.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import check_path, is_integer
-from keras_bert_d2l.files import make_folder, write_json
+from keras_bert_d2l.files import disk_errors, write_json
 from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.reading import DAMAGE, errors_naming, has_file, read_json_object
@@ -64,23 +65,26 @@ def stored_vectors(
     options = {"truncate": bool(truncate), "shape": [*shape]}
     facts = {"model": _fingerprint(model, tokenizer), "texts": _sha256(texts), **options}
     if _num_written(path, about, facts) < len(texts):
-        make_folder(path.parent)
         busy = f"Another process is writing {name!r}. Wait until it has finished."
         with lock_file(path, busy):
             written = _num_written(path, about, facts)  # another process may have just written it
             write_json(about, {**facts, "written": written})
-            if written:
-                _opened(path, shape)  # checked first, because "r+" extends a file that is too short
-            mode, of_new = ("r+", None) if written else ("w+", shape)
-            rows = np.lib.format.open_memmap(path, mode, np.float32, of_new)
-            for part in parts("Encoding", len(texts) - written, _AT_ONCE):
-                start, stop = written + part.start, written + part.stop
-                rows[start:stop] = encode(texts[start:stop])
-                rows.flush()
-                write_json(about, {**facts, "written": stop})
+            with disk_errors(path), open(path, "r+b") as file:
+                if written:
+                    file.seek(_opened(path, shape, written).offset + 4 * written * shape[1])
+                else:
+                    file.truncate()
+                    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(file, header)
+                for part in parts("Encoding", len(texts) - written, _AT_ONCE):
+                    start, stop = written + part.start, written + part.stop
+                    file.write(encode(texts[start:stop]).astype("<f4").tobytes())
+                    file.flush()
+                    os.fsync(file.fileno())
+                    write_json(about, {**facts, "written": stop})
     elif not texts:
         return np.zeros(shape, np.float32)
-    return _opened(path, shape)
+    return _opened(path, shape, len(texts))
 
 
 def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> int:
@@ -109,12 +113,16 @@ def _num_written(path: pathlib.Path, about: pathlib.Path, facts: ConfigDict) -> 
     return int(written)
 
 
-def _opened(path: pathlib.Path, shape: tuple[int, int]) -> np.ndarray:
+def _opened(path: pathlib.Path, shape: tuple[int, int], written: int) -> np.memmap:
+    """Return the rows that have been written, mapped into memory."""
     remedy = f"Delete it and {path.with_suffix('.json').name!r}."
     with errors_naming(path, " is damaged", remedy, DAMAGE):
-        rows = np.lib.format.open_memmap(path, "r")
-        if rows.shape != shape or rows.dtype != np.float32:
-            raise ValueError(f"it has the shape {rows.shape} and the dtype {rows.dtype}")
+        with open(path, "rb") as file:
+            np.lib.format.read_magic(file)
+            stored, _, dtype = np.lib.format.read_array_header_1_0(file)
+            if stored != shape or dtype != np.float32:
+                raise ValueError(f"it has the shape {stored} and the dtype {dtype}")
+            rows = np.memmap(file, dtype, "r", file.tell(), (written, shape[1]))
         lengths = np.linalg.norm(rows[:: len(rows) // _CHECKED + 1], axis=1)
         if (np.abs(lengths[lengths != 0] - 1) > _TOLERANCE).any():
             raise ValueError("not all of its vectors have the length 1")

@@ -32,6 +32,7 @@ from keras_bert_d2l.checkpoints.location import (
 from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,
+    disk_errors,
     make_folder,
     read_folder,
     recover,
@@ -168,7 +169,7 @@ class RunFolder:
         make_folder(self.path)
         lock = self.path / _LOCK
         busy = f"Another process is using the run {name!r}. Wait until it ends, or stop it."
-        with lock_file(lock, busy):
+        with lock_file(lock, busy), disk_errors(self.path):
             try:
                 for temporary in self.path.glob(".*.tmp"):
                     recover(self.path / temporary.name.removeprefix(".").rsplit(".", 2)[0])
