@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import jinja2
 from markupsafe import Markup
 
+from keras_bert_d2l.printing import printable
+
 _FRAME_HEIGHT = 900  # pixels, in a notebook
 _STYLE = "page/look.css"  # of every page
 
@@ -69,7 +71,7 @@ def render(
         **values: Values for the template.
     """
     values = {**values, "styles": [_STYLE, *styles], "scripts": scripts, "data": data or {}}
-    return Page(title, fill(template, title=title, **values))
+    return Page(printable(title), fill(template, title=title, **values))
 
 
 def fill(template: str, **values: object) -> str:
@@ -78,6 +80,7 @@ def fill(template: str, **values: object) -> str:
         loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
         trim_blocks=True,
         lstrip_blocks=True,
     )

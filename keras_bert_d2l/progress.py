@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
+from keras_bert_d2l.printing import one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -39,7 +41,7 @@ class Stage:
     """
 
     def __init__(self, title: str, total: float | None = None) -> None:
-        self.title, self.total, self.remark = title, total, ""
+        self.title, self.total, self.remark = one_line(title), total, ""
         self.inner: Stage | None = None
         self.display: _Display | None = None  # of the outermost stage
         self.completed, self._part = 0.0, 0.0

@@ -24,6 +24,7 @@ from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
+from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import PathLike
@@ -254,7 +255,7 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
     num_tokens = config.num_tokens or config.vocab_size
     more = config.vocab_size - num_tokens
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
-    return (
+    return one_line(
         f"{checkpoint.name}: {checkpoint.description}; {config.num_blks} blocks, "
         f"{config.num_hiddens} wide, {config.num_heads} attention heads, {num_tokens:,} "
         f"tokens, {num_weights:,} weights; "

@@ -9,6 +9,7 @@ import pathlib
 import re
 
 from keras_bert_d2l.files import read_folder, url
+from keras_bert_d2l.printing import printable_output
 from keras_bert_d2l.remote import files, is_complete, mirrored
 from keras_bert_d2l.types import PathLike
 
@@ -96,7 +97,8 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
         for weights in _WEIGHTS:
             files = _TOKENIZER if only_tokenizer else (*_FILES, *weights)
             wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
-            folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
+            with printable_output(False):  # it shows bars
+                folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
             local = pathlib.Path(folder)
             found = (local.glob(one + file) for file in weights[:2] for one in ("", _TRANSFORMER))
             if only_tokenizer or any(map(any, found)):

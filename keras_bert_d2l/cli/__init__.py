@@ -22,6 +22,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import STDIN, Flag
 from keras_bert_d2l.cli.errors import message_of
+from keras_bert_d2l.printing import printable_output
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text_arguments import TruncationWarning
 
@@ -172,6 +173,7 @@ def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) 
             )
 
 
+@printable_output()
 def main(tokens: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit.
 

@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 from rich.console import Console
 from rich.table import Column, Table
-from rich.text import Text
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_order, check_vocabulary
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.peek import cell
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.inference.asking import model_at
@@ -292,16 +292,16 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     console = console or Console()
     metrics = Table("metric", Column("value", justify="right"))
     for name, value in evaluation.metrics.items():
-        metrics.add_row(Text(_display_name(name, evaluation)), f"{value:.4f}")
+        metrics.add_row(cell(_display_name(name, evaluation)), f"{value:.4f}")
     tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", metrics)]
     if evaluation.confusion is not None:
         tables.append(_confusion_table(evaluation.confusion))
     if evaluation.errors:
         tables.append(_mistakes_table(evaluation))
     for heading, table in tables:  # a table's own title would be wrapped to the table's width
-        console.print(Text(heading, style="bold"), table, sep="\n")
+        console.print(cell(heading, "bold"), table, sep="\n")
     if evaluation.warning:
-        console.print(Text(f"Warning: {evaluation.warning} {_ADVICE}"))
+        console.print(cell(f"Warning: {evaluation.warning} {_ADVICE}"))
 
 
 def _display_name(metric: str, evaluation: Evaluation) -> str:
@@ -318,9 +318,8 @@ def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:
     table = Table(*columns, Column(last, justify="right"), show_lines=True)
     for one in evaluation.errors:
         text = textwrap.shorten(one.text, _MAX_CHARACTERS, placeholder=" ...")
-        # Use `Text`, because Rich would interpret brackets in a string as styles.
         cells = (one.id, text, one.gold or _NOTHING, one.predicted or _NOTHING, f"{one.score:.3f}")
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(cell, cells))
     return heading, table
 
 
@@ -328,10 +327,10 @@ def _confusion_table(confusion: Confusion) -> tuple[str, Table]:
     if len(confusion.labels) > _MAX_COLUMNS:
         table = Table("gold", "predicted", Column("count", justify="right"))
         for gold, predicted, count in confusion.most_frequent(_MAX_COLUMNS):
-            table.add_row(Text(gold), Text(predicted), f"{count:,}")
+            table.add_row(cell(gold), cell(predicted), f"{count:,}")
         return "Most frequent confusions", table
-    columns = [Column(Text(label), justify="right") for label in confusion.labels]
+    columns = [Column(cell(label), justify="right") for label in confusion.labels]
     table = Table("", *columns)
     for label, row in zip(confusion.labels, confusion.counts, strict=True):
-        table.add_row(Text(label), *(f"{count:,}" for count in row))
+        table.add_row(cell(label), *(f"{count:,}" for count in row))
     return "Confusion matrix: gold labels (rows), predicted labels (columns)", table

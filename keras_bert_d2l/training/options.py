@@ -28,6 +28,7 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.files import CHECKSUMS, url, write_text
+from keras_bert_d2l.printing import printable
 from keras_bert_d2l.reading import errors_naming, read_yaml
 from keras_bert_d2l.types import PathLike
 
@@ -209,7 +210,10 @@ class OptionRecord:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in {**own_first, **fields}.items()
         }
-        write_text(path, header + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        if text != printable(text):
+            text = yaml.safe_dump(plain, sort_keys=False)  # with escapes
+        write_text(path, header + text)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -131,7 +132,7 @@ def describe_task(task: ConfigDict) -> str:
     parts = []
     if "labels" in task:
         several = "; any number per text" if task.get("multi_label") else ""
-        parts.append(f"labels: {', '.join(task['labels'])}{several}")
+        parts.append(f"labels: {', '.join(map(one_line, task['labels']))}{several}")
     if "pooling" in task and (not task_kinds()[task["kind"]].has_head or task["pooling"] != "cls"):
         parts.append(f"pooling: {task['pooling']}")
     if task.get("activation", "linear") != "linear":

@@ -19,6 +19,7 @@ from keras_bert_d2l.cli.arguments import (
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import load
+from keras_bert_d2l.printing import printable_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.registry import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -138,7 +139,8 @@ def _peek(options: TaskRunOptions) -> None:
     loaded = load(options.model, heads=False)
     longest = longest_row(loaded.config.max_len, options.long_texts or "cut")
     max_len = row_len(longest, options.task, options.max_len)
-    print(kb.peek(train, tokenizer_of(loaded.model), max_len))
+    with printable_output(False):  # in color
+        print(kb.peek(train, tokenizer_of(loaded.model), max_len))
     unseen = sorted(set(dev.label_names) - set(train.label_names))
     if unseen:
         print(

@@ -103,7 +103,7 @@ def predict(
             some = examples.subset(range(part.start, part.stop))
             lines = [f"{as_json_line(record)}\n" for record in task.records(trained, some, options)]
             with without_bar():
-                file.writelines(lines)
+                print(*lines, sep="", end="", file=file)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, share
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -90,16 +91,21 @@ def grouped_table(
     source: str, groups: Iterable[tuple[str, Iterable[tuple[str | Text, str]]]]
 ) -> Table:
     """Return a table of groups of measurements: the title of each, and its names and values."""
-    table = Table(title=Text(f"{source} as the model sees it"), show_header=False)
+    table = Table(title=cell(f"{source} as the model sees it"), show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
     for title, lines in groups:
         for number, (name, value) in enumerate(lines):
-            name = name if isinstance(name, Text) else Text(name)  # brackets are not read as markup
-            table.add_row("" if number else title, name, Text(value))
+            name = name if isinstance(name, Text) else cell(name)
+            table.add_row("" if number else title, name, cell(value))
         table.add_section()
     return table
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Return a line of text for Rich, which would read brackets in a string as styles."""
+    return Text(one_line(text), style)
 
 
 def _labels(task: AnyTask, examples: TaskExamples) -> _Lines:
@@ -113,9 +119,10 @@ def _label_counts(examples: TaskExamples) -> _Lines:
     counts = examples.label_counts()
     total = len(examples) if examples.multi_label else counts.total()
     shown = counts.most_common(_SHOWN_LABELS)
-    width = max((cell_len(label) for label, _ in shown), default=0) + 2
+    names = [one_line(label) for label, _ in shown]
+    width = max(map(cell_len, names), default=0) + 2
     lines: list[tuple[str | Text, str]] = []
-    for label, count in shown:
+    for label, (_, count) in zip(names, shown, strict=True):
         bar = "█" * max(1, round(_BAR * count / shown[0][1]))
         name = Text.assemble(set_cell_size(label, width), (bar, "cyan"))
         lines.append((name, share(count, total)))
@@ -165,13 +172,13 @@ def _shown_examples(
     for number in owners[places].tolist():
         label, tokens = task.shown(examples, rows, number, tokenizer.vocab)
         more = len(tokens) - _SHOWN_TOKENS
-        rest = [Text(f"… and {how_many(more, 'more token')}", _FAINT)] if more > 0 else []
+        rest = [cell(f"… and {how_many(more, 'more token')}", _FAINT)] if more > 0 else []
         yield Text()
-        yield Text.assemble(examples.ids[number], "  ", (label, "bold"))
+        yield Text.assemble(cell(examples.ids[number]), "  ", cell(label, "bold"))
         yield Padding(Text(" ").join([*map(_token, tokens[:_SHOWN_TOKENS]), *rest]), (0, 0, 0, 2))
 
 
 def _token(token: str) -> Text:
     """Return a token, dimmed if it is special, such as `[CLS]`."""
     is_special = token.startswith("[") and token.endswith("]") and len(token) > 2
-    return Text(token, _FAINT if is_special else "")
+    return cell(token, _FAINT if is_special else "")

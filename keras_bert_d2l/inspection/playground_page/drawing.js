@@ -17,11 +17,12 @@ function svg(tag, attributes, ...children) {
 }
 
 function filled(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
+  for (let [name, value] of Object.entries(attributes)) {
+    if (name === "title" || name === "aria-label") value = printable(value);
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null) node.setAttribute(name, value);
   }
-  node.append(...children);
+  node.append(...children.map(child => typeof child === "string" ? printable(child) : child));
   return node;
 }
 
@@ -33,7 +34,13 @@ function replace(container, ...children) {
   if (focused >= 0) stops()[focused]?.focus({ preventScroll: true });
 }
 
-const quoted = token => `“${token}”`;
+/** Return a text with escapes for control characters, also of the direction of writing. */
+function printable(text) {
+  const obeyed = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+  return text.replace(obeyed, one => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+const quoted = token => `“${printable(token)}”`;
 const classes = names => Object.keys(names).filter(name => names[name]).join(" ");
 const numbers = count => Array.from({ length: count }, (_, number) => number);
 

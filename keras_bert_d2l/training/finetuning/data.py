@@ -24,6 +24,7 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.text_arguments import TruncationWarning
@@ -319,7 +320,7 @@ def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, object]:
 
 def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -> list[str]:
     counts = examples.label_counts().most_common()
-    named = ", ".join(f"{label} ({count:,})" for label, count in counts[:_MAX_LISTED_LABELS])
+    named = ", ".join(f"{one_line(x)} ({n:,})" for x, n in counts[:_MAX_LISTED_LABELS])
     unnamed = len(counts) - _MAX_LISTED_LABELS
     more = f" and {unnamed} more" if unnamed > 0 else ""
     of_rows = f" in {len(rows.examples):,} rows" if len(rows.examples) != len(examples) else ""

@@ -10,6 +10,7 @@ from typing import Literal
 import keras
 import tensorflow as tf
 
+from keras_bert_d2l.printing import printable
 from keras_bert_d2l.progress import Stage, without_bar
 from keras_bert_d2l.training.optimization.run_optimizer import mean_gradient_norm
 from keras_bert_d2l.training.run.run_folder import RunFolder
@@ -37,7 +38,7 @@ class Printer:
     def __call__(self, line: str) -> None:
         if not self.is_silent:
             with without_bar():
-                print(line, flush=True)
+                print(printable(line), flush=True)
 
 
 class Throughput(keras.callbacks.Callback):

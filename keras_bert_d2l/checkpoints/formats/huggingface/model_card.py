@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYP
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import MODULES_FILE
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import CARD_FILE
+from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.tasks.registry import tasks
 from keras_bert_d2l.types import ConfigDict
 
@@ -67,11 +68,12 @@ def write_card(folder: pathlib.Path, config: BERTConfig, fields: ConfigDict) -> 
     ending = architecture.removeprefix(MODEL_TYPES[fields["model_type"]].title)
     pipeline = "sentence-similarity" if embeds_texts else pipelines.get(ending)
     in_keras = _EMBED_IN_KERAS if embeds_texts else _IN_KERAS
-    labels = ", ".join(f"`{label}`" for label in fields.get("label2id", ()))
+    names = (one_line(label).replace("`", r"\u0060") for label in fields.get("label2id", ()))
+    labels = ", ".join(f"`{name}`" for name in names)
     text = _CARD.format(
         config=config,
         model_type=fields["model_type"],
-        title=folder.name,
+        title=one_line(folder.name),
         architecture=architecture,
         pipeline=f"pipeline_tag: {pipeline}\n" if pipeline else "",
         labels=f"\nLabels: {labels}.\n" if labels else "",
