@@ -206,7 +206,7 @@ def averaged(models: Sequence[kb.BERTModel]) -> kb.BERTModel:
             mean[:, SHORT_LEN:] = of_long[:, SHORT_LEN:]
         elif "segment_embedding" in path:
             mean[1:] = of_long[1:]
-        elif "hidden/" in path or "nsp/" in path:
+        elif "pooler/" in path or "nsp/" in path:
             mean = of_long
         weights[0].assign(mean)
     return models[0]

@@ -352,7 +352,7 @@ def pooler_of(config: BERTConfig, policy: str | keras.DTypePolicy) -> keras.laye
         use_bias=not config.bias_free,
         kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
         dtype=policy,
-        name="hidden",
+        name="pooler",
         **normalized,
     )
 

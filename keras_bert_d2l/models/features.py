@@ -207,7 +207,7 @@ class BatchModel(Composite, CheckedModel):
             lora_alpha: The LoRA term is scaled by `lora_alpha / rank`. `None`: by 1.
             lora_layers: Names of the layers, or ends of their paths. In every block: `"W_q"`,
                 `"W_k"`, `"W_v"`, `"W_o"`, `"dense1"` and `"dense2"`. A `BERTModel` also has
-                `"hidden"` (the pooler), `"mlm/mlp/dense"`, `"logits"` (unless it is tied) and
+                `"pooler"`, `"mlm/mlp/dense"`, `"logits"` (unless it is tied) and
                 `"nsp/dense"`.
 
         Raises:

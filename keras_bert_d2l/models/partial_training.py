@@ -96,4 +96,5 @@ def _check_without_lora(weights: Sequence[keras.Variable]) -> None:
 
 
 def _ends_in(layer: keras.layers.Layer, name: str) -> bool:
+    name = "pooler" if name == "hidden" else name  # the name in the book
     return f"/{layer.path}".endswith(f"/{name}")

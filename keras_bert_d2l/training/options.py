@@ -295,8 +295,8 @@ class LoraOptions(OptionRecord):
             run folder then also has `adapter/`, a few megabytes that PEFT reads too.
         lora_alpha: Scale the updates by this number divided by the rank. Defaults to the rank.
         lora_layers: Layers to update, separated by commas: W_q, W_k, W_v and W_o of the attention,
-            dense1 and dense2 of the feed-forward network. Pretraining also has hidden (the pooler)
-            and mlm/mlp/dense.
+            dense1 and dense2 of the feed-forward network. Pretraining also has pooler and
+            mlm/mlp/dense.
 
     Raises:
         ValueError: An option has an invalid value, or is given without `lora`.

@@ -30,7 +30,7 @@ BATCH = {
     "valid_lens": np.array([5, 3], "int32"),
     "pred_positions": np.array([[1, 2], [1, 0]], "int32"),
 }
-ALL = ("W_q", "W_k", "W_v", "W_o", "dense1", "dense2", "hidden", "mlm/mlp/dense", "nsp/dense")
+ALL = ("W_q", "W_k", "W_v", "W_o", "dense1", "dense2", "pooler", "mlm/mlp/dense", "nsp/dense")
 KINDS = {
     "pretraining": lambda bert: bert,
     "classifier": lambda bert: SequenceClassifier(bert, ["bad", "good"]),

@@ -50,6 +50,17 @@ def test_a_bert_in_a_model_is_used_with_its_heads():
     assert (task.encoder, task.hidden) == (bert.encoder, bert.hidden)
 
 
+def test_a_layer_of_ones_own_may_have_the_name_by_which_the_book_calls_the_pooler(tmp_path):
+    bert = kb.BERTModel(V, *SIZES)
+    pooled = bert.hidden(bert.encoder(TOKENS, 0 * TOKENS)[:, 0])
+    model = keras.Model(TOKENS, keras.layers.Dense(3, name="hidden")(pooled))
+    model.save(tmp_path / "own.keras")
+    loaded = keras.models.load_model(tmp_path / "own.keras")
+    np.testing.assert_array_equal(loaded(BATCH["tokens"]), model(BATCH["tokens"]))
+    bert.enable_lora(2, lora_layers=["hidden"])
+    assert bert.lora_layers == [bert.hidden]
+
+
 def masked(tokens):
     """Return logits of a model that hides some tokens from the encoder."""
     encoded_X = kb.BERTEncoder(V, *SIZES)(tokens, 0 * tokens, attention_mask=tokens > 5)

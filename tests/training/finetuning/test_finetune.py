@@ -388,7 +388,7 @@ def test_layer_decay_lowers_the_learning_rate_of_lower_layers(is_shared):
         "pos_embedding": 0.125,
         "blk_0/": 0.25,
         "blk_1/": 0.5,
-        "hidden/": 1.0,
+        "pooler/": 1.0,
         "head/": 1.0,
     }
     if is_shared:  # one block is one layer, whatever the number of its uses
