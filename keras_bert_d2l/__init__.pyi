@@ -18,6 +18,7 @@ from .checkpoints.loading import (
 from .checkpoints.detection import (
     WeightSummary as WeightSummary,
     inspect_checkpoint as inspect_checkpoint,
+    unread_weights as unread_weights,
 )
 from .checkpoints.saving import (
     convert_checkpoint as convert_checkpoint,

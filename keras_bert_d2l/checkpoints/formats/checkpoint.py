@@ -37,6 +37,7 @@ class Checkpoint(NamedTuple):
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
         preset: The value of `_preset` of the model.
+        unread: The weights of other layers in a file of Keras, or `None`.
     """
 
     description: str
@@ -51,6 +52,7 @@ class Checkpoint(NamedTuple):
     name: str = ""
     positions: np.ndarray | None = None
     preset: ConfigDict | None = None
+    unread: NamedArrays | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:

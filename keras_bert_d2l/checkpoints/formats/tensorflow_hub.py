@@ -104,6 +104,7 @@ def describe(
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options,
+        unread=stored.select({name: name for name in others}),
     )
 
 

@@ -222,7 +222,8 @@ def describe(
     architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
     architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
-    others = first_few(unread) or stored.metadata.get(NOT_READ)
+    of_others: NamedArrays | None = stored.metadata.get(NOT_READ)
+    others = first_few(unread or (of_others.shapes if of_others else ()))
     rows: Sequence[Row] = table(config, task, kind)
     if config.num_segments > 1 and lacks_segments(folder, vocab):
         config, rows = _without_segments(config, rows)
@@ -237,6 +238,7 @@ def describe(
         task=task,
         unsupported=unsupported,
         embedding=None if task else _embedding(path, config, fields),
+        unread=of_others,
     )
 
 

@@ -28,7 +28,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import shown
 
-# Entries of the metadata: the weights of other layers, and the class of transformers.
+# Entries of the metadata: the arrays of other layers, and the class of transformers.
 NOT_READ, CLASS = "not read", "class"
 _CLASS = re.compile(r"(?:.*/)?tf[a-z_]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
 _OPTIMIZER = ("optimizer_weights/", "optimizer/vars/")
@@ -78,7 +78,8 @@ def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
     named = {path: _named(path) for path in sorted(stored.shapes)}
     scopes, paths = _one_model(stored, named, kind)
     layers = {path for path in named if not path.startswith(_OPTIMIZER)}
-    metadata = {**stored.metadata, NOT_READ: first_few(layers.difference(*paths.values()))}
+    others = {path: path for path in layers.difference(*paths.values())}
+    metadata = {**stored.metadata, NOT_READ: stored.select(others)}
     firsts = {name: same[0] for name, same in paths.items()}
     shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
     kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
