@@ -71,6 +71,8 @@ class Finding:
         """The limits as text."""
         if math.isinf(self.low):
             return f"at most {self.high:.3g}"
+        if math.isinf(self.high):
+            return f"at least {self.low:.3g}"
         return f"{self.low:.3g} to {self.high:.3g}"
 
 
@@ -119,6 +121,11 @@ def _flat_loss(evidence: Evidence) -> float | None:
     """The fall of the training loss: both losses are means over many steps, so 2% is the least."""
     losses = evidence.training_losses
     return losses[-1] / losses[0] if len(losses) > 1 and losses[0] >= _LOW else None
+
+
+def _one_answer(evidence: Evidence) -> float | None:
+    """The number of different answers: one for everything, such as `O`, has no use."""
+    return evidence.num_answers
 
 
 def _unigram_plateau(evidence: Evidence) -> float | None:
@@ -251,6 +258,14 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         meaning="The loss does not fall.",
         remedy="Let `--lr-find` propose a learning rate, check that labels belong to their texts, "
         "and that the weights are trained.",
+    ),
+    _one_answer: Finding(
+        name="one answer",
+        measures="different answers of the best epoch for up to 100 development examples",
+        low=2,
+        meaning="The model gives one answer for everything, although the right ones differ.",
+        remedy="If the training loss still fell at the end, train for more epochs or in smaller "
+        "batches. If not, try the learning rate that `--lr-find` proposes, or class weights.",
     ),
     _unigram_plateau: Finding(
         name="unigram plateau",

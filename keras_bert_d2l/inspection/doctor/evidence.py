@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import keras
 import numpy as np
@@ -21,9 +21,11 @@ from keras_bert_d2l.data.report.measures import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.files import verify_checksums
+from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run
@@ -31,6 +33,7 @@ from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer as FinetuningTrainer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
+from keras_bert_d2l.training.report.run import spread
 from keras_bert_d2l.training.run.callbacks import Printer
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
@@ -40,6 +43,7 @@ Options: TypeAlias = PretrainingOptions | TaskRunOptions
 _SILENT = Printer(0)
 _MISSING = (OSError, ValueError)  # files that a run was made from, and that have changed since
 _COUNTED = 64  # batches whose tokens are counted
+_ASKED = 100  # development examples
 _ROWS = 12  # whole pairs and triplets; enough to find a gradient out of range
 Metrics = Mapping[str, float]
 
@@ -150,6 +154,25 @@ class Evidence:
             counts += np.bincount(np.ravel(features["tokens"]), minlength=len(vocab))
         counts[[vocab.pad_id, vocab.cls_id, vocab.sep_id, vocab.mask_id]] = 0
         return counts
+
+    @functools.cached_property
+    def num_answers(self) -> int | None:
+        """How many different answers the best model of a run gives on some development data.
+
+        `None` if all right answers are the same.
+        """
+        if self.examples is None or self.is_untrained or not self.records:
+            return None
+        dev = self.examples[1]
+        some = dev.subset(spread(dev.in_order_of_labels(), _ASKED))
+        found = evaluate(cast(TaskModel, self.model), some)
+        if found.confusion is not None:
+            right, given = (np.count_nonzero(found.confusion.counts.sum(axis)) for axis in (1, 0))
+        else:
+            show = task_named(some.task).prediction
+            pairs = [show(some.subset([n]), one) for n, one in enumerate(found.predictions)]
+            right, given = (len({getattr(x, y) for x in pairs}) for y in ("gold", "predicted"))
+        return given if right > 1 else None
 
     @functools.cached_property
     def gradients(self) -> Gradients | None:

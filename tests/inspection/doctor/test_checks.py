@@ -23,7 +23,11 @@ def test_faults_come_first():
 
 @pytest.mark.parametrize(
     ("limits", "text", "fault", "healthy"),
-    [({"high": 2}, "at most 2", 2.1, 2), ({"low": 1, "high": 2}, "1 to 2", 0, 1.5)],
+    [
+        ({"high": 2}, "at most 2", 2.1, 2),
+        ({"low": 2}, "at least 2", 1, 3),
+        ({"low": 1, "high": 2}, "1 to 2", 0, 1.5),
+    ],
 )
 def test_limits_are_inclusive(limits, text, fault, healthy):
     assert make_finding(fault, **limits).is_fault

@@ -139,10 +139,22 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     warning = result.metrics["warning"]
     assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
     assert "too short to learn anything: train for more epochs or in smaller batches" in warning
-    assert f"Warning: {warning}" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"Warning: {warning}" in printed
+    assert "Warning: The run has only 1 step, and few models learn from fewer than 100" in printed
+    assert "nothing learned yet" in printed
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
     assert list(read_checksums(tmp_path / "run")) == ["metrics.json"]
     verify_checksums(tmp_path / "run")
+
+
+def test_a_metric_of_0_is_not_called_the_best(tmp_path, capsys):
+    options = {**OPTIONS, "verbose": 2, "epochs": 2, "monitor": "val_f1"}
+    none = [{"f1": 0.0}, {"f1": 0.0}, {"f1": 0.1}]
+    finetune(make_model(), of_epoch, DEV, tmp_path, score=lambda model: none.pop(0), **options)
+    first, second, *_ = " ".join(capsys.readouterr().out.split()).split("Epoch ")[1:]
+    assert "nothing learned yet" in first
+    assert "best so far" in second
 
 
 class PressCtrlC(keras.callbacks.Callback):
