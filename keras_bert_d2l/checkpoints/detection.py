@@ -153,8 +153,9 @@ def unread_weights(path: PathLike) -> dict[str, np.ndarray]:
     ```
     """
     unread = open_checkpoint(path, tokenizer=False).unread
-    names = () if unread is None else sorted(unread.shapes)
-    return {_OF_FILE.sub("", name): unread.read(name) for name in names}
+    if unread is None:
+        return {}
+    return {_OF_FILE.sub("", name): unread.read(name) for name in sorted(unread.shapes)}
 
 
 def open_checkpoint(

@@ -167,7 +167,8 @@ class Evidence:
         some = dev.subset(spread(dev.in_order_of_labels(), _ASKED))
         found = evaluate(cast(TaskModel, self.model), some)
         if found.confusion is not None:
-            right, given = (np.count_nonzero(found.confusion.counts.sum(axis)) for axis in (1, 0))
+            sums = (found.confusion.counts.sum(axis) for axis in (1, 0))
+            right, given = (int(np.count_nonzero(one)) for one in sums)
         else:
             show = task_named(some.task).prediction
             pairs = [show(some.subset([n]), one) for n, one in enumerate(found.predictions)]
