@@ -225,7 +225,8 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     if more > 0:
         return checkpoint._replace(config=dataclasses.replace(config, num_tokens=len(vocab)))
     extra = vocab.tokens[config.vocab_size :]
-    used = checkpoint.tokenizer_options.get("special_tokens", ())
+    options = checkpoint.tokenizer_options
+    used = {*options.get("special_tokens", ()), *options.get("normalized_tokens", ())}
     if not extra or not all(_UNUSED.fullmatch(token) and token not in used for token in extra):
         return checkpoint
     return checkpoint._replace(

@@ -229,6 +229,7 @@ def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
         "strip_accents": lowercase,
         "tokenize_chinese_chars": True,
         "special_tokens": [],
+        "normalized_tokens": [],
         "truncation_side": "right",
     }
     for name, default in defaults.items():

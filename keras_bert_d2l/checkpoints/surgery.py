@@ -135,9 +135,11 @@ def drop_tokens(
     """
     check_bert(model)
     tokenizer = tokenizer_of(model, tokenizer)
-    vocab = tokenizer.vocab.without_tokens(tokens, tokenizer.options.get("special_tokens", ()))
+    options = tokenizer.options
+    whole = (*options.get("special_tokens", ()), *options.get("normalized_tokens", ()))
+    vocab = tokenizer.vocab.without_tokens(tokens, whole)
     kept = tokenizer.vocab[list(vocab.tokens)]
-    smaller = Tokenizer(vocab, **tokenizer.options)
+    smaller = Tokenizer(vocab, **options)
     return _with_vocabulary(model, smaller, lambda weight: weight[kept])
 
 

@@ -118,6 +118,7 @@ def playground(
 def _computes(config: BERTConfig, tokenizer: Tokenizer) -> bool:
     """Return whether the page can compute the answers of an architecture and a tokenizer."""
     is_known = tokenizer.vocab.kind == "wordpiece" and tokenizer.vocab.num_separators == 1
+    is_known &= not tokenizer.options.get("normalized_tokens")
     return config.unlike_bert.keys() <= _NOT_USED and is_known
 
 

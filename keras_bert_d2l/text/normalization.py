@@ -15,7 +15,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_list, shown
+from keras_bert_d2l.checks import check_bool, check_choice, check_list, check_that, shown
 from keras_bert_d2l.text.unicode_gaps import CHINESE, character_class, replacements
 
 COMPATIBLE = ("google", "huggingface")
@@ -76,6 +76,7 @@ class TokenizerOptions(TypedDict, total=False):
     strip_accents: bool | None
     tokenize_chinese_chars: bool
     special_tokens: Sequence[str]
+    normalized_tokens: Sequence[str]
     truncation_side: str
 
 
@@ -95,6 +96,7 @@ class Normalization:
         strip_accents: Whether to remove accents. `None` means the value of `lowercase`.
         tokenize_chinese_chars: Whether each Chinese character is a separate word.
         special_tokens: More special tokens, which are matched before anything else is done.
+        normalized_tokens: Tokens that stay whole in the normalized text. `WordPieces` finds them.
 
     Raises:
         ValueError: If an option has an invalid value.
@@ -107,6 +109,7 @@ class Normalization:
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
     special_tokens: Sequence[str] = ()
+    normalized_tokens: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_choice("compat", self.compat, COMPATIBLE)
@@ -120,6 +123,10 @@ class Normalization:
                 "`strip_accents` and `tokenize_chinese_chars` require compat='huggingface', "
                 "because google-research/bert does not have them. Received: compat='google'."
             )
+        check_list("normalized_tokens", self.normalized_tokens, "strings")
+        for token in self.normalized_tokens:
+            is_text = isinstance(token, str) and token.strip() == token != ""
+            check_that(is_text, "normalized_tokens", "strings without spaces at their ends", token)
         self._check_special_tokens()
 
     def _check_special_tokens(self) -> None:
@@ -151,14 +158,12 @@ class Normalization:
             raise ValueError(f"Each of `special_tokens` must {reason}. Received: {shown(token)}.")
 
     def options(self) -> TokenizerOptions:
-        """Return the arguments other than `standard_tokens`.
-
-        `special_tokens` is only included if there are some.
-        """
+        """Return the arguments other than `standard_tokens`, and without empty lists."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del options["standard_tokens"]
-        own = list(options.pop("special_tokens"))
-        return cast(TokenizerOptions, options | ({"special_tokens": own} if own else {}))
+        lists = {name: list(options.pop(name)) for name in ("special_tokens", "normalized_tokens")}
+        lists = {name: tokens for name, tokens in lists.items() if tokens}
+        return cast(TokenizerOptions, options | lists)
 
     @property
     def strips_accents(self) -> bool:
@@ -205,8 +210,10 @@ class Normalization:
         a MARK on each side. No other character is added or removed. Some are replaced by one that
         `clean` handles.
         """
-        texts = self._mark_special_tokens(self._replace(texts))
-        return self._hide_own_tokens(texts) if self.special_tokens else texts
+        texts = self._replace(texts)
+        if self.special_tokens:  # first, because they may begin or end with spaces
+            texts = self._hide_own_tokens(texts)
+        return self._mark_special_tokens(texts)
 
     def _mark_special_tokens(self, texts: tf.Tensor) -> tf.Tensor:
         if self.split_special_tokens:

@@ -205,6 +205,36 @@ def test_transformers_reads_the_tokenizer_that_we_save_alone(data_dir, own, tmp_
     assert again.tokenize(text).to_list() == ours.tokenize(text).to_list()
 
 
+def test_added_tokens_of_the_normalized_text_are_found_in_the_same_way(pair, tmp_path):
+    ours, _ = pair
+    added = ["url", "hash", "Hashtag", "New York", "中国", "Éa", "mask", "[sep]", "ß", "😀"]
+    own = ["[E1]", " [X]"]
+    new = [token for token in (*added, *own) if token not in ours.vocab]
+    options = {"special_tokens": own, "normalized_tokens": added}
+    ours = Tokenizer(ours.vocab.with_tokens(new), **ours.options, **options)
+    write_tokenizer(tmp_path, ours.vocab, ours.options)
+    assert load_tokenizer(tmp_path).options == ours.options
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    parts = [
+        *added,
+        *own,
+        "CURLs",
+        "hashtags",
+        "[MASK]",
+        "[SEP]",
+        "new\tyork",
+        "e\u0301a",
+        "中",
+        " ",
+        "x",
+    ]
+    draw = random.Random(0)
+    texts = ["".join(draw.choices(parts, k=6)) for _ in range(SAMPLE)]
+    encodings = theirs.encode_batch(texts, add_special_tokens=False)
+    assert ours.tokenize(texts).to_list() == [encoding.ids for encoding in encodings]
+    assert different_offsets(ours.with_offsets(texts), encodings) == []
+
+
 def different_offsets(offsets, encodings):
     spans = zip(offsets["starts"].to_list(), offsets["ends"].to_list(), strict=True)
     actual = [list(zip(*both, strict=True)) for both in spans]

@@ -384,7 +384,7 @@ def _write_tokenizer(folder: pathlib.Path, vocab: Vocab, options: TokenizerOptio
     """Write the files of a tokenizer and return the content of `TOKENIZER_FILE`."""
     ours, side = normalization_of(options), options.get("truncation_side", "right")
     checks.check_that(side == "right", "truncation_side", "'right', as in KerasHub", side)
-    special = [*vocab.special_tokens, *ours.special_tokens]
+    special = [*vocab.special_tokens, *ours.special_tokens, *ours.normalized_tokens]
     expected = f"those of KerasHub: {' '.join(GOOGLE_SPECIALS)}"
     checks.check_that(special == [*GOOGLE_SPECIALS], "special_tokens", expected, special)
     values = {theirs: getattr(ours, name) for theirs, name in _OPTIONS.items()}

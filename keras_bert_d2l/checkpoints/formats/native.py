@@ -160,7 +160,8 @@ def read_config(
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {x.name for x in dataclasses.fields(BERTConfig)} - _LATER - fields.keys()
         if options.keys() - {"truncation_side"}:  # of WordPiece
-            missing |= names.keys() - options.keys() - {"special_tokens", "truncation_side"}
+            optional = {"special_tokens", "normalized_tokens", "truncation_side"}
+            missing |= names.keys() - options.keys() - optional
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
         normalization_of(options)  # checks the options

@@ -3,7 +3,7 @@
 B: texts in the batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -34,8 +34,8 @@ class AddedTokens(tf.Module):
         raw = {e["content"]: e for e in entries if not e.get("normalized")}
         normalized = {normalize(e["content"]): e for e in entries if e.get("normalized")}
         # Tokens that were found before must not be cut by those of the normalized text.
-        both = [pattern for pattern in (_pattern(raw), _pattern(normalized)) if pattern]
-        self._patterns = (_pattern(raw), "|".join(both) if normalized else "")
+        both = [pattern for pattern in (pattern_of(raw), pattern_of(normalized)) if pattern]
+        self._patterns = (pattern_of(raw), "|".join(both) if normalized else "")
         self.normalized = {entry["content"]: text for text, entry in normalized.items()}
         self._tables = [
             # A table must not be empty. No token is.
@@ -85,7 +85,7 @@ def table(
     return tf.lookup.StaticHashTable(pairs, NO_TOKEN)
 
 
-def _pattern(tokens: dict[str, ConfigDict]) -> str:
+def pattern_of(tokens: Mapping[str, ConfigDict]) -> str:
     """Return a regular expression for tokens that prefers the longest."""
     longest_first = sorted(tokens, key=lambda token: len(token.encode()), reverse=True)
     return "|".join(

@@ -90,6 +90,9 @@ class Tokenizer(tf.Module):
         special_tokens: More tokens of the vocabulary that stay whole in a text. `add_tokens` adds
             new ones to a model and its tokenizer; a vocabulary of BERT has unused ones, such as
             `"[unused1]"`.
+        normalized_tokens: Tokens of the vocabulary that stay whole wherever the cleaned and
+            lowercased text has them, also inside a word. Added tokens of Hugging Face's files that
+            are not special are such tokens.
         truncation_side: Which end of a long text to truncate, `"right"` or `"left"`, which keeps
             the end of the text. All kinds of tokenizer have this option.
 
@@ -135,6 +138,7 @@ class Tokenizer(tf.Module):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
         special_tokens: Sequence[str] = (),
+        normalized_tokens: Sequence[str] = (),
         truncation_side: str = "right",
     ) -> None:
         super().__init__(name="tokenizer")
@@ -153,17 +157,19 @@ class Tokenizer(tf.Module):
             strip_accents,
             tokenize_chinese_chars,
             special_tokens,
+            normalized_tokens,
         )
         self._splitter: Splitter
         if vocab.kind != "wordpiece":
             _check_defaults(normalization.options(), vocab.kind)
             self._splitter = _SPLITTERS[vocab.kind](vocab)
             return
-        missing = [token for token in special_tokens if token not in vocab]
+        missing = [token for token in (*special_tokens, *normalized_tokens) if token not in vocab]
         if missing:
+            name = "special_tokens" if missing[0] in special_tokens else "normalized_tokens"
             raise ValueError(
-                f"`special_tokens` must be in the vocabulary. Received: {shown(missing[0])}, which "
-                "is not in it. `add_tokens(..., special=True)` adds it to a model and a tokenizer."
+                f"`{name}` must be in the vocabulary. Received: {shown(missing[0])}, which is not "
+                "in it. `add_tokens(..., special=True)` adds it to a model and a tokenizer."
             )
         self._splitter = WordPieceSplitter(vocab, normalization)
 

@@ -172,7 +172,7 @@ def test_tokenizer_json_is_read_if_there_is_no_vocab_txt(folder_with_json, token
 def test_mpnet_has_special_tokens_by_role_and_two_separators(file, tmp_path):
     words = ["the", "cat", "##s", "<", "/", "s", ">"]
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *VOCAB.special_tokens, *words, "<mask>"]
-    tokenizer = Tokenizer(Vocab(tokens), compat="huggingface", special_tokens=["<unk>"])
+    tokenizer = Tokenizer(Vocab(tokens), compat="huggingface", normalized_tokens=["<unk>"])
     write_tokenizer(tmp_path, tokenizer.vocab, tokenizer.options)
     options = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert options["tokenizer_class"] == "MPNetTokenizer"
@@ -181,10 +181,12 @@ def test_mpnet_has_special_tokens_by_role_and_two_separators(file, tmp_path):
         token |= {"normalized": token["content"] == "<unk>", "lstrip": token["content"] == "<mask>"}
     fields["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+    options["added_tokens_decoder"] = {str(t["id"]): t for t in fields["added_tokens"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
     (tmp_path / ({"vocab.txt", "tokenizer.json"} - {file}).pop()).unlink()
     vocab, options, _ = read_tokenizer(tmp_path)
     assert (vocab, options) == (tokenizer.vocab, tokenizer.options)
-    text = "The cats</s><MASK> [UNK] dog <mask><unk> [CLS]"  # the ids are those of transformers
+    text = "The cats</s><MASK> [UNK] dog <mask><UNK> [CLS]"  # the ids are those of transformers
     ids = [9, 10, 11, 2, 12, 5, 15, 5, 5, 16, 3, 5, 5, 5]
     assert Tokenizer(vocab, **options)(text, "cat")["tokens"].numpy().tolist() == [
         [0, *ids, 2, 2, 10, 2]
@@ -223,9 +225,10 @@ NEW = {"content": "new", "id": len(VOCAB), "special": True}
         ({"post_processor": None}, "post_processor.single"),
         ({"post_processor__pair": []}, "post_processor.pair"),
         ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
-        ({"added_tokens": [*ADDED, {"content": "new", "id": len(VOCAB)}]}, "added token 'new'"),
-        ({"added_tokens": [*ADDED, {**NEW, "lstrip": True}]}, "options for the token 'new'"),
-        ({"added_tokens": [*ADDED[1:], {**ADDED[0], "normalized": True}]}, "options for the token"),
+        (
+            {"added_tokens": [*ADDED, {**NEW, "single_word": True}]},
+            "single_word of the token 'new'",
+        ),
     ],
 )
 def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
@@ -281,8 +284,16 @@ def test_added_special_tokens_are_read_from_every_file(tmp_path, files):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"added_tokens.json": {"new": len(VOCAB)}}, "the added token 'new', which is not special"),
         ({"tokenizer.json": {"added_tokens": [{**NEW, "id": 99}]}}, "the id 99 of the token 'new'"),
+        (
+            {
+                "tokenizer_config.json": {"split_special_tokens": True},
+                "tokenizer.json": {
+                    "added_tokens": [{**NEW, "special": False, "normalized": False}]
+                },
+            },
+            "split_special_tokens=True beside the token 'new'",
+        ),
     ],
 )
 def test_added_tokens_that_are_not_supported_are_reported(tmp_path, fields, reason):
@@ -290,6 +301,22 @@ def test_added_tokens_that_are_not_supported_are_reported(tmp_path, fields, reas
     for name, content in fields.items():
         (tmp_path / name).write_text(json.dumps(content))
     assert read_tokenizer(tmp_path) == (None, {}, reason)
+
+
+@pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer.json", "tokenizer_config.json"])
+def test_added_tokens_that_are_normalized_stay_whole_in_the_lowercased_text(tmp_path, file):
+    VOCAB.to_file(tmp_path / "vocab.txt")
+    is_special = file == "tokenizer_config.json"
+    entry = {"content": "Url", "id": len(VOCAB), "normalized": True, "special": is_special}
+    fields = {
+        "added_tokens.json": {"Url": len(VOCAB)},
+        "tokenizer_config.json": {"added_tokens_decoder": {str(len(VOCAB)): entry}},
+    }.get(file, {"added_tokens": [entry]})
+    (tmp_path / file).write_text(json.dumps(fields))
+    vocab, options, unsupported = read_tokenizer(tmp_path)
+    assert (unsupported, options["normalized_tokens"]) == ("", ["Url"])
+    expected = [[VOCAB["a"], VOCAB["##c"], VOCAB.unk_id, len(VOCAB), VOCAB["b"], len(VOCAB)]]
+    assert Tokenizer(vocab, **options).tokenize("ac cURLb url").to_list() == expected
 
 
 @pytest.mark.parametrize("added", [3, [3], [{"content": 4}]])

@@ -53,7 +53,7 @@ def test_the_configuration_file_contains_the_fields_of_model_and_tokenizer(check
     fields = json.loads((checkpoint / "config.json").read_text())
     options = Tokenizer(VOCAB).options
     assert options["lowercase"] is True
-    optional = {"special_tokens", "truncation_side"}
+    optional = {"special_tokens", "normalized_tokens", "truncation_side"}
     assert options.keys() == TokenizerOptions.__annotations__.keys() - optional
     extra = {"format": "keras_bert_d2l", "format_version": 1}
     assert fields == extra | options | OF_FORMAT["native"].to_dict()

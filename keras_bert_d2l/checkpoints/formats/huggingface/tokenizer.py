@@ -12,6 +12,7 @@ github.com/huggingface/tokenizers.
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
@@ -76,7 +77,6 @@ _FIXED: dict[str, dict[str, object]] = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
 }
-_UNK = ("<unk>", "normalized")  # an ignored flag of MPNet: "<unk>" is found, "<UNK>" is not
 _OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_config.json`
     "lowercase": "do_lower_case",
     "strip_accents": "strip_accents",
@@ -125,7 +125,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
             return None, {}, f"a {files[0]}, {lacks}" if files else ""
     except SpecialTokensError:
         return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
-    own: list[str] = []
+    own: TokenizerOptions = {}
     if vocab is not None:
         unsupported += _unsupported_options(options, vocab.special_tokens)
         vocab, own, others = _with_own_tokens(vocab, path, fields, options)
@@ -138,40 +138,47 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         "split_special_tokens": options.get("split_special_tokens", False),
         "strip_accents": options.get("strip_accents"),
         "tokenize_chinese_chars": options.get("tokenize_chinese_chars") is not False,
+        **own,
         **sides,
     }
     if lowercases and not ours["lowercase"]:  # sentence-transformers keeps the accents
         ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
         ours["compat"] = "huggingface"
-    if own and not ours["split_special_tokens"]:
-        ours["special_tokens"] = own
     return vocab, ours, ""
 
 
 def _with_own_tokens(
     vocab: Vocab, path: pathlib.Path, fields: ConfigDict, options: ConfigDict
-) -> tuple[Vocab, list[str], list[str]]:
+) -> tuple[Vocab, TokenizerOptions, list[str]]:
     """Add the tokens that the files add to a vocabulary.
 
     Returns:
-        The vocabulary, the special tokens other than the five, and what is not supported.
+        The vocabulary; the options `special_tokens` and `normalized_tokens`; what is not supported.
     """
+    found: dict[bool, list[str]] = {False: [], True: []}  # by whether they are normalized
     with errors_naming(path, *INVALID_TOKENS):
         added = added_tokens(path, fields, options)
         own = [token for token in added if token not in vocab.special_tokens]
         unsupported = []
-        for token in own:
-            if added[token].get("special") is not True:
-                unsupported.append(f"the added token {shown(token)}, which is not special")
-            elif any(added[token].get(flag) for flag in TOKEN_FLAGS if (token, flag) != _UNK):
-                unsupported.append(f"options for the token {shown(token)}")
+        for token, flags in added.items():
+            is_special = flags.get("special", token not in own) is True
+            is_normalized = bool(flags.get("normalized", not is_special))
+            if flags.get("single_word"):  # `lstrip` and `rstrip` do not change ids
+                unsupported.append(f"single_word of the token {shown(token)}")
+            is_split = is_special and options.get("split_special_tokens", False)
+            if not is_split and (is_normalized or token in own):
+                found[is_normalized].append(token)
         new = [token for token in own if token not in vocab]
         new.sort(key=lambda token: added[token].get("id", len(vocab) + len(new)))
         vocab = vocab.with_tokens(new)
         for token in own:
             if added[token].get("id", vocab[token]) != vocab[token]:
                 unsupported.append(f"the id {added[token]['id']} of the token {shown(token)}")
-    return vocab, own, unsupported
+    if found[False] and options.get("split_special_tokens"):
+        unsupported.append(f"split_special_tokens=True beside the token {shown(found[False][0])}")
+    names = ("special_tokens", "normalized_tokens")
+    ours = {name: tokens for name, tokens in zip(names, found.values(), strict=True) if tokens}
+    return vocab, cast(TokenizerOptions, ours), unsupported
 
 
 def _read_json(
@@ -231,24 +238,34 @@ def write_tokenizer(
             **of_model,
             **specials,
         }
-        write_json(folder / JSON_FILE, _tokenizer_json(vocab, fields), ensure_ascii=False)
+        of_json = _tokenizer_json(vocab, fields, options.get("normalized_tokens", ()))
+        write_json(folder / JSON_FILE, of_json, ensure_ascii=False)
     write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
     write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
 
 
-def _tokenizer_json(vocab: Vocab, options: ConfigDict) -> ConfigDict:
-    """Return the fields of `tokenizer.json`, from those of `tokenizer_config.json`."""
+def _tokenizer_json(vocab: Vocab, options: ConfigDict, normalized: Sequence[str]) -> ConfigDict:
+    """Return the fields of `tokenizer.json`, from those of `tokenizer_config.json`.
+
+    `normalized` is the option `normalized_tokens`.
+    """
     # An added token is recognized in a text. Tokens that are not added remain in the vocabulary.
     special = [*vocab.special_tokens, *options.get("additional_special_tokens", ())]
-    added = () if options["split_special_tokens"] else sorted(vocab[special])
+    whole = [] if options["split_special_tokens"] else special
     flags = dict.fromkeys(TOKEN_FLAGS, False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": number, "content": vocab.tokens[number], **flags, "special": True}
-            for number in added
+            {
+                "id": vocab[token],
+                "content": token,
+                **flags,
+                "normalized": token in normalized,
+                "special": token in special,
+            }
+            for token in sorted({*whole, *normalized}, key=vocab.__getitem__)
         ],
         "normalizer": {
             **_FIXED["normalizer"],
@@ -326,8 +343,6 @@ def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     for token in vocab.special_tokens:
         if token not in added:
             yield f"no special token {shown(token)}"
-        elif added[token].get("single_word") or added[token].get("normalized"):
-            yield f"options for the token {shown(token)}"
     if fields["model"]["unk_token"] != vocab.special_tokens[1]:
         yield f"unk_token={shown(fields['model']['unk_token'])}"
     processor = fields["post_processor"] or {}
