@@ -81,7 +81,7 @@ def replacing_file(path: PathLike) -> Iterator[pathlib.Path]:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A file cannot replace the folder", os.fspath(path))
     if path.exists() and not path.is_file():  # before links are followed: a pipe has no real path
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, disk_errors(path):
             temporary = pathlib.Path(folder, "content")
             yield temporary
             with open(temporary, "rb") as content, open(path, "wb") as device:

@@ -22,6 +22,7 @@ from keras_bert_d2l.files import (
     CARD_FILE,
     CHECKSUMS,
     check_not_working_directory,
+    disk_errors,
     replacing_folder,
     url,
     user_cache,
@@ -266,7 +267,7 @@ def writing_folder(path: PathLike) -> Iterator[pathlib.Path]:
         with replacing_folder(pathlib.Path(path).resolve()) as folder:
             yield folder
         return
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, disk_errors(name):
         folder = pathlib.Path(name, pathlib.PurePath(path).name)  # a model card contains its name
         folder.mkdir()
         yield folder

@@ -16,6 +16,7 @@ from google.protobuf import json_format
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.printing import printable
 from keras_bert_d2l.serving.protocol import (
     Arrays,
     Interface,
@@ -148,7 +149,7 @@ class Rest:
             return document
         # The way TensorFlow Serving escapes its messages is not always valid JSON.
         message = document.get("error") if isinstance(document, dict) else None
-        reason = message or reply.data[:500].decode("utf-8", "replace")
+        reason = printable(str(message or reply.data[:500].decode("utf-8", "replace")))
         raise failure(reply.status, self._url + ending, reason)
 
     def _send(
