@@ -23,7 +23,7 @@ from keras_bert_d2l.serving.client.readers import (
     Row,
     ServedAnswer,
 )
-from keras_bert_d2l.serving.client.transport import Metadata, Rest, Transport
+from keras_bert_d2l.serving.client.transport import Metadata, Rest
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     Arrays,
@@ -48,16 +48,14 @@ class ServingClient:
     before sending it. A client is thread-safe.
 
     Args:
-        url: Server address: `"http://127.0.0.1:8501"` for REST, `"127.0.0.1:8500"` for gRPC.
+        url: Server address, such as `"http://127.0.0.1:8501"`.
         model: Name of the model on the server.
         version: Version to query. Defaults to the newest version on the server.
-        transport: `"rest"` or `"grpc"`. gRPC requires tensorflow-serving-api.
         timeout: Timeout per request in seconds.
         batch_size: Maximum number of rows per request. Larger inputs are split.
 
     Raises:
         ValueError: An argument is out of range.
-        ImportError: tensorflow-serving-api is not installed.
 
     All methods that call the server raise `ConnectionError` if no server responds, `TimeoutError`
     if it responds too late, `LookupError` if the server has no such model or version,
@@ -90,22 +88,14 @@ class ServingClient:
         model: str,
         version: int | None = None,
         *,
-        transport: Literal["rest", "grpc"] = "rest",
         timeout: float = DEFAULT_TIMEOUT,
         batch_size: int = DEFAULT_BATCH_SIZE,
     ) -> None:
-        check_choice("transport", transport, ("rest", "grpc"))
         if not model:
             raise ValueError("`model` must be the name of the model on the server. Received: ''.")
         check_that(timeout > 0, "timeout", "above 0", timeout)
         check_integer("batch_size", batch_size, 1)
-        self._transport: Transport
-        if transport == "rest":
-            self._transport = Rest(url, model, version, timeout)
-        else:
-            from keras_bert_d2l.serving.client.grpc import GRPC  # its packages are optional
-
-            self._transport = GRPC(url, model, version, timeout)
+        self._transport = Rest(url, model, version, timeout)
         self._batch_size = batch_size
         self._known: Metadata | None = None
 

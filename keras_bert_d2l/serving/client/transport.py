@@ -1,14 +1,14 @@
-"""Transport between a client and a model server: the interface of REST and gRPC, and REST.
+"""The connection between a client and a model server: REST.
 
-Both raise the same exceptions: `ConnectionError` (no server), `TimeoutError`, `LookupError` (no
-such model or version), `ValueError` (the server rejects the request), otherwise `RuntimeError`.
+It raises `ConnectionError` (no server), `TimeoutError`, `LookupError` (no such model or version),
+`ValueError` (the server rejects the request), and otherwise `RuntimeError`.
 """
 
 import contextlib
 import json
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import urllib3
@@ -27,7 +27,7 @@ from keras_bert_d2l.serving.protocol import (
     to_json,
 )
 
-REFUSED, NOT_FOUND, UNAVAILABLE, TIMED_OUT = 400, 404, 503, 504
+_UNAVAILABLE, _TIMED_OUT = 503, 504
 
 
 class Metadata(NamedTuple):
@@ -42,49 +42,35 @@ class Metadata(NamedTuple):
     signatures: dict[str, Interface]
 
 
-class Transport(Protocol):
-    """A connection to a model server."""
-
-    def metadata(self) -> Metadata:
-        """Return the served version and its signatures."""
-
-    def predict(self, signature: str, inputs: Arrays, outputs: Specs) -> dict[str, np.ndarray]:
-        """Call a signature and return its `outputs`."""
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
-def failure(status: int, url: str, reason: object, code: str | None = None) -> Exception:
+def _failure(status: int, url: str, reason: object) -> Exception:
     """Return the exception for an HTTP status.
 
     Args:
         status: The HTTP status.
         url: URL of the server.
         reason: The server's message, or the error that occurred.
-        code: Name of the gRPC status.
     """
-    if status == UNAVAILABLE:
+    if status == _UNAVAILABLE:
         return ConnectionError(
             f"The model server at {url} is not running or is too busy ({reason}). Start a server, "
             "for example with `keras-bert-d2l serve saved_models/NAME`, or check the address and "
             "port."
         )
-    if status in (408, TIMED_OUT):
+    if status in (408, _TIMED_OUT):
         return TimeoutError(
             f"The server at {url} did not respond in time ({reason}). Increase `timeout` (and any "
             "time limit set on the server), or send fewer texts per request (`batch_size`)."
         )
-    what = f"{url} returned {code or status}: {reason}"
-    if status in (REFUSED, 413):
+    what = f"{url} returned {status}: {reason}"
+    if status in (400, 413):
         return ValueError(f"The server rejected the request. {what}")
-    if status == NOT_FOUND:
+    if status == 404:
         return LookupError(f"The server does not have this model or version. {what}")
     return RuntimeError(f"The server failed, or is not a model server. {what}")
 
 
 class Rest:
-    """JSON over HTTP, usually on port 8501. Implements `Transport`.
+    """JSON over HTTP, usually on port 8501.
 
     Args:
         url: URL of the server, such as `"http://127.0.0.1:8501"`.
@@ -102,6 +88,7 @@ class Rest:
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout, maxsize=16)
 
     def metadata(self) -> Metadata:
+        """Return the served version and its signatures."""
         document = self._ask("GET", "/metadata")
         with self._reading():
             definitions = document["metadata"]["signature_def"]["signature_def"]
@@ -114,6 +101,7 @@ class Rest:
             return Metadata(int(document["model_spec"]["version"]), interfaces(found))
 
     def predict(self, signature: str, inputs: Arrays, outputs: Specs) -> dict[str, np.ndarray]:
+        """Call a signature and return its `outputs`."""
         columns = {name: to_json(array) for name, array in inputs.items()}
         body = {"signature_name": signature, "inputs": columns}
         document = self._ask("POST", ":predict", body)
@@ -124,6 +112,7 @@ class Rest:
             return {name: to_array(answer[name], spec, encode) for name, spec in outputs.items()}
 
     def close(self) -> None:
+        """Close the connections."""
         self._pool.clear()
 
     @contextlib.contextmanager
@@ -150,7 +139,7 @@ class Rest:
         # The way TensorFlow Serving escapes its messages is not always valid JSON.
         message = document.get("error") if isinstance(document, dict) else None
         reason = printable(str(message or reply.data[:500].decode("utf-8", "replace")))
-        raise failure(reply.status, self._url + ending, reason)
+        raise _failure(reply.status, self._url + ending, reason)
 
     def _send(
         self, method: str, url: str, body: Mapping[str, object] | None, retry: bool = True
@@ -158,12 +147,12 @@ class Rest:
         try:
             return self._pool.request(method, url, json=body)
         except urllib3.exceptions.NewConnectionError as error:  # a subclass of TimeoutError
-            raise failure(UNAVAILABLE, self._server, error) from error
+            raise _failure(_UNAVAILABLE, self._server, error) from error
         except urllib3.exceptions.TimeoutError as error:
             reason = f"timeout of {self._timeout:g} s"
-            raise failure(TIMED_OUT, self._server, reason) from error
+            raise _failure(_TIMED_OUT, self._server, reason) from error
         except urllib3.exceptions.HTTPError as error:
             # A server may close an idle connection just as it is reused.
             if retry and isinstance(error, urllib3.exceptions.ProtocolError):
                 return self._send(method, url, body, retry=False)
-            raise failure(UNAVAILABLE, self._server, error) from error
+            raise _failure(_UNAVAILABLE, self._server, error) from error

@@ -1,24 +1,15 @@
-"""Tests of the client over real HTTP (development server) and gRPC (a small service)."""
+"""Tests of the client over real HTTP, with the development server."""
 
-import concurrent.futures
-import contextlib
 import dataclasses
 
-import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.protobuf import json_format
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
 
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.client.transport import Metadata
-from keras_bert_d2l.serving.protocol import Interface, Spec, definitions
+from keras_bert_d2l.serving.protocol import Interface, Spec
 from keras_bert_d2l.serving.signatures.signature import TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.predictions import answer
@@ -46,60 +37,12 @@ REQUESTS = {
 }
 
 
-class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """The part of TensorFlow Serving's gRPC service that the client needs."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def Predict(self, request, context):
-        self.check(request.model_spec, context)
-        inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
-        try:
-            outputs = self.model.ask(request.model_spec.signature_name, inputs)
-        except ValueError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        protos = {name: tf.make_tensor_proto(array) for name, array in outputs.items()}
-        return predict_pb2.PredictResponse(outputs=protos)
-
-    def GetModelMetadata(self, request, context):
-        self.check(request.model_spec, context)
-        response = get_model_metadata_pb2.GetModelMetadataResponse()
-        response.model_spec.version.value = self.model.version
-        found = get_model_metadata_pb2.SignatureDefMap()
-        json_format.ParseDict({"signature_def": definitions(self.model.interfaces)}, found)
-        response.metadata["signature_def"].Pack(found)
-        return response
-
-    def check(self, spec, context):
-        number = spec.version.value if spec.HasField("version") else self.model.version
-        if (spec.name, number) != ("demo", self.model.version):
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: {spec.name} {number}")
-
-
-@contextlib.contextmanager
-def running_grpc(model):
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Prediction(model), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
-
-
 @pytest.fixture(scope="module")
-def urls(load, demo_url):
-    with running_grpc(load("demo")) as grpc_url:
-        yield {"rest": demo_url, "grpc": grpc_url}
-
-
-@pytest.fixture(scope="module", params=["rest", "grpc"])
-def connect(request, urls):
+def connect(demo_url):
     """A function that creates a client."""
 
     def connect(model="demo", version=None, **options):
-        options = {"transport": request.param, "timeout": SECONDS, **options}
-        return ServingClient(urls[request.param], model, version, **options)
+        return ServingClient(demo_url, model, version, **{"timeout": SECONDS, **options})
 
     return connect
 
@@ -354,12 +297,10 @@ def test_server_errors_are_raised(connect, client):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"transport": "smoke"}, "`transport`"),
         ({"timeout": 0}, "`timeout`"),
         ({"batch_size": 0}, "`batch_size`"),
         ({"model": ""}, "`model`"),
         ({"url": "localhost:8501"}, "must start with http"),
-        ({"url": "http://localhost:8500", "transport": "grpc"}, "must be HOST:PORT"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments, message):

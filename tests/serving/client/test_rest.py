@@ -11,20 +11,18 @@ import pytest
 from keras_bert_d2l.serving.client.client import ServingClient
 
 
-@pytest.mark.parametrize("transport", ["rest", "grpc"])
-def test_a_missing_or_unresponsive_server_is_reported(transport):
-    scheme = "" if transport == "grpc" else "http://"
+def test_a_missing_or_unresponsive_server_is_reported():
     with socket.socket() as absent, socket.socket() as silent:
         for listener in (absent, silent):
             listener.bind(("127.0.0.1", 0))
         silent.listen()
         absent_url, silent_url = (
-            f"{scheme}127.0.0.1:{listener.getsockname()[1]}" for listener in (absent, silent)
+            f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in (absent, silent)
         )
-        nobody = ServingClient(absent_url, "demo", transport=transport)
+        nobody = ServingClient(absent_url, "demo")
         with nobody, pytest.raises(ConnectionError, match="keras-bert-d2l serve"):
             nobody.metadata()
-        late = ServingClient(silent_url, "demo", transport=transport, timeout=0.2)
+        late = ServingClient(silent_url, "demo", timeout=0.2)
         with late, pytest.raises(TimeoutError, match="timeout of 0.2 s"):
             late.embed("red")
 
@@ -68,7 +66,6 @@ def answering(status, document):
     ],
 )
 def test_error_responses_raise_exceptions(status, document, kind, message):
-    """The exceptions are the same as for gRPC, where a full queue is UNAVAILABLE instead of 503."""
     with (
         answering(status, document) as url,
         ServingClient(url, "demo") as client,
