@@ -26,11 +26,11 @@ _OF_RELATIVES = re.compile(
     |feed_forward_type|fusion|glu(?!e)|^num_.*group|^[kqv]_groups|inner_group|head_(dim|ratio)
     |hidden_activation|key_value|layer_types|local_att|logits_scal|lora|moe|multiplier|norm_before
     |normalize_(before|embed)|(embed|hidden|qk|final)_norm|norm_(bias|eps|first|type)
-    |normalization|per_layer|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
+    |normalization|pooler_hidden_act|pos_att|pre_attn|pre_?norm|prun|quant|relative|rel_pos|rms
     |^size_per_head|(query|key|value)_act
     |(^|_)rope_|rotary|scale_(att|emb)|sliding|softcap|spars|token_dropout
     |_2d_|position|projection_dim|qkv|share_|task_(id|type_)|trigram|true_hidden|use_bias
-    |(?<!re)vision_|visual
+    |(?<!re)vision_|visual|per_layer|output_range
     """,
     re.VERBOSE,
 )
@@ -148,25 +148,27 @@ def read_config(
 
 def _check_others(fields: ConfigDict, known: Collection[str], name: str) -> None:
     """Warn about fields that are not known, or reject one that changes outputs."""
-    # An option of BERT's relatives that is false or zero asks for BERT.
-    others = sorted(
-        field
-        for field, x in fields.items()
-        if field not in known
-        and x not in (None, "", [], {})
-        and (x or not _OF_RELATIVES.search(field))
-    )
-    for field in others:
-        if _OF_RELATIVES.search(field):
+    of_relatives = sorted(field for field in fields if _OF_RELATIVES.search(field))
+    for field in of_relatives:
+        if fields[field] and field not in known:
             raise ValueError(
                 f"`{field:.80}` is not supported and may change the outputs of the model. "
                 f"Received: {shown(fields[field])}. If it does not affect the outputs, remove it "
                 "from the file."
             )
+    # An option of BERT's relatives that is false or zero asks for BERT.
+    warn_of_unknown(name, fields, {*known, *of_relatives})
+
+
+def warn_of_unknown(name: str, fields: ConfigDict, known: Collection[str]) -> None:
+    """Warn about the fields of a file that are not known, unless they are null or empty."""
+    nothing: Collection[object] = (None, "", [], {})
+    others = sorted(field for field in fields.keys() - known if fields[field] not in nothing)
     if others:
         ignored = first_few(shown(field) for field in others)
         warnings.warn(
-            f"{name!r}: fields that BERT does not have are ignored: {ignored}.", stacklevel=5
+            f"{name!r}: fields that this package does not know are ignored: {ignored}.",
+            stacklevel=6,
         )
 
 

@@ -40,6 +40,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.types import ConfigDict
 
 _POOLER, _MLM = "pooler_transform", "cls/predictions/"
+_PROJECTION = "mlm_output_weights_use_proj"
 _HEAD = rf"(?:{PRETRAINING}|{SENTENCE}|{TOKENS})/(?:pooler_dense|logits)/\w+"
 _NESTED = re.compile(r"(.*/)?layer_with_weights-\d+/layer_with_weights-\d+/kernel")
 _YAML_FILES = ("params.yaml", "bert_config.yaml")
@@ -174,6 +175,8 @@ def _with_heads(
         for head in heads
     )
     check_that(is_usual, "cls_heads", "a list of heads that apply tanh to the first token", heads)
+    projects, expected = _inner(params, "model").get(_PROJECTION), "False or omitted"
+    check_that(not projects, _PROJECTION, expected, projects)
     if "model" in params and any(name.startswith(_MLM) for name in names):
         activation = foreign_config.activation_of(_inner(params, "model"), "mlm_activation")
         if activation != config.activation:

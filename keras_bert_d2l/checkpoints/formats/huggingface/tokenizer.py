@@ -14,7 +14,9 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from keras_bert_d2l.checkpoints.formats.foreign_config import warn_of_unknown
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
+from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     OPTIONS_FILE,
     fields_of,
@@ -23,12 +25,13 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import (
     INVALID_TOKENS,
+    OWN_TOKENS,
     SENTENCEPIECE_FILES,
     SPECIAL_TOKENS,
     SPECIALS_FILE,
     added_tokens,
-    content,
     read_definition,
+    unsupported_names,
 )
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
@@ -53,6 +56,7 @@ _SUPPORTED: dict[str, Sequence[object]] = {
     "do_lower_case": (True, False),
     "split_special_tokens": (True, False),
     "do_basic_tokenize": (True, None),
+    "never_split": (None, []),
     "tokenize_chinese_chars": (True, False, None),
     "strip_accents": (True, False, None),
     "word_tokenizer_type": (None,),  # of Japanese BERT
@@ -67,6 +71,21 @@ _OF_ANY_KIND = ("PreTrained", "TokenizersBackend")
 _WITHOUT_JSON = "Albert Bart Camembert LED Longformer Roberta XLMRoberta".split()
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
+# The other fields of `tokenizer_config.json` that are read, or have no effect on tokens.
+_OTHERS = frozenset(
+    """
+    add_prefix_space added_tokens_decoder auto_map backend chat_control_tokens chat_template
+    clean_up_tokenization_spaces
+    clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output compat device_map
+    do_subword_tokenize do_word_tokenize errors files_loaded from_slow init_inputs is_local
+    jumanpp_kwargs keep_accents legacy local_files_only max_len max_length mecab_kwargs
+    merges_file model_input_names model_max_length name_or_path pad_to_multiple_of
+    pad_token_type_id padding padding_side processor_class remove_space response_schema
+    response_template slow_tokenizer_class sp_model_kwargs special_tokens_map_file spm_file
+    stride sudachi_kwargs tokenizer_class tokenizer_file transformers_version trim_offsets
+    truncation truncation_side truncation_strategy use_fast verbose vocab_file
+    """.split()
+)
 # The parts of `tokenizer.json` that our tokenizer cannot vary.
 _FIXED: dict[str, dict[str, object]] = {
     "model": {
@@ -106,6 +125,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     sides: TokenizerOptions = {} if side == SIDES[0] else {"truncation_side": side}
     if unsupported:
         return None, {}, ", ".join([*unsupported, *_unsupported_options(options, ())])
+    _check_known(path / OPTIONS_FILE, options)
     if (defined := read_definition(path, fields, options)) is not None:
         vocab, unsupported = defined
         unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases)
@@ -127,7 +147,9 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         return None, {}, f"other special tokens than {' '.join(GOOGLE_SPECIALS)}"
     own: TokenizerOptions = {}
     if vocab is not None:
-        unsupported += _unsupported_options(options, vocab.special_tokens)
+        listed = {**fields_of(path / SPECIALS_FILE), **options}
+        unsupported += _unsupported_options(listed, vocab.special_tokens)
+        unsupported += _unsupported_inputs(path, options)
         vocab, own, others = _with_own_tokens(vocab, path, fields, options)
         unsupported += others
     if unsupported or vocab is None:
@@ -147,6 +169,13 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     return vocab, ours, ""
 
 
+def _check_known(file: pathlib.Path, options: ConfigDict) -> None:
+    """Warn about fields of `tokenizer_config.json` that are not known."""
+    known = {*_SUPPORTED, *OWN_TOKENS, *_OTHERS}
+    known |= {name for name in options if name.endswith("_token")}
+    warn_of_unknown(os.fspath(file), options, known)
+
+
 def _with_own_tokens(
     vocab: Vocab, path: pathlib.Path, fields: ConfigDict, options: ConfigDict
 ) -> tuple[Vocab, TokenizerOptions, list[str]]:
@@ -157,7 +186,7 @@ def _with_own_tokens(
     """
     found: dict[bool, list[str]] = {False: [], True: []}  # by whether they are normalized
     with errors_naming(path, *INVALID_TOKENS):
-        added = added_tokens(path, fields, options)
+        added = added_tokens(path, fields, options, vocab.tokens)
         own = [token for token in added if token not in vocab.special_tokens]
         unsupported = []
         for token, flags in added.items():
@@ -300,6 +329,8 @@ def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) ->
         is_known = name not in _IN_PYTHON if fields else name in known
     if not is_known and name not in _OF_ANY_KIND:
         yield f"tokenizer_class={shown(named)}"
+    if code := options.get("auto_map"):
+        yield f"auto_map={shown(code)}"
 
 
 def _unsupported_options(options: ConfigDict, special_tokens: Sequence[str]) -> Iterator[str]:
@@ -307,10 +338,17 @@ def _unsupported_options(options: ConfigDict, special_tokens: Sequence[str]) -> 
     for name, values in _SUPPORTED.items():
         if name in options and options[name] not in values:
             yield f"{name}={shown(options[name])}"
-    for name, token in zip(SPECIAL_TOKENS, special_tokens, strict=bool(special_tokens)):
-        value = content(options.get(name, token))
-        if value != token:
-            yield f"{name}={shown(value)}"
+    yield from unsupported_names(options, special_tokens)
+
+
+def _unsupported_inputs(path: pathlib.Path, options: ConfigDict) -> Iterator[str]:
+    """Yield the inputs of the model, if they lack the segments that it has."""
+    config = fields_of(path / CONFIG_FILE)
+    kind = MODEL_TYPES.get(str(config.get("model_type", "bert")))
+    default = kind.fields.get("type_vocab_size", ("", 1))[1] if kind and config else 1
+    names = options.get("model_input_names") or ["token_type_ids"]
+    if config.get("type_vocab_size", default) != 1 and "token_type_ids" not in names:
+        yield f"model_input_names={shown(names)}"
 
 
 def _normalizer_options(fields: ConfigDict) -> ConfigDict:

@@ -9,7 +9,7 @@ Source: github.com/huggingface/transformers, `models/roberta/tokenization_robert
 
 import contextlib
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
@@ -30,6 +30,7 @@ from keras_bert_d2l.text.definition import (
     TOKEN_FLAGS,
     from_json,
     model_type,
+    steps,
 )
 from keras_bert_d2l.text.definition_checks import UnsupportedError
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
@@ -54,7 +55,8 @@ _SENTENCEPIECE = {
     "AlbertTokenizer": "albert",
 }
 _WITHOUT_SEGMENTS = ("XLMRobertaTokenizer", "CamembertTokenizer", "RobertaTokenizer")
-_OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens")  # transformers 4 and 5
+# In transformers 4 and 5. Other fields of one token, such as `bos_token`, end in "_token".
+OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 
 
 def read_definition(
@@ -80,7 +82,9 @@ def read_definition(
         return None
     file, fields = defined
     with errors_naming(path, *INVALID_TOKENS):
-        fields = _with_added_tokens(fields, added_tokens(path, fields, options), names)
+        known = [t if isinstance(t, str) else t[0] for t in fields["model"]["vocab"]]
+        added = added_tokens(path, fields, options, known)
+        fields = _with_added_tokens(fields, added, names)
     with errors_naming(file):
         try:
             vocab = Vocab(*from_json(fields, names))
@@ -88,12 +92,30 @@ def read_definition(
             return None, [str(error)]
         except UnsupportedError as error:
             return None, [error.parts]
-    unsupported = []
-    step = fields.get("pre_tokenizer") or {}
-    adds_space = options.get("add_prefix_space", step.get("add_prefix_space"))
-    if adds_space != step.get("add_prefix_space") and step.get("type") == "ByteLevel":
-        unsupported.append(f"add_prefix_space={shown(adds_space)} beside {JSON_FILE}")
-    return vocab, unsupported
+    unsupported, definition = [], vocab.definition or {}
+    adds_space = options.get("add_prefix_space")
+    for step in steps(definition["pre_tokenizer"], "pretokenizers"):
+        adds = {"ByteLevel": step.get("add_prefix_space")}
+        adds["Metaspace"] = step.get("prepend_scheme") != "never"
+        if adds_space not in (None, adds.get(step["type"], adds_space)):
+            unsupported.append(f"add_prefix_space={shown(adds_space)} beside {JSON_FILE}")
+    if options.get("split_special_tokens"):
+        unsupported.append(f"split_special_tokens={shown(options['split_special_tokens'])}")
+    flags = TOKEN_FLAGS[: None if definition["normalizer"] else -1]
+    for entry in definition["added_tokens"]:
+        other = {**entry, **added.get(entry["content"], {})}
+        if any(bool(entry.get(flag)) != bool(other.get(flag)) for flag in flags):
+            token = shown(entry["content"])
+            unsupported.append(f"other options for the token {token} than {JSON_FILE}")
+    return vocab, [*unsupported, *unsupported_names(listed, vocab.special_tokens)]
+
+
+def unsupported_names(options: ConfigDict, special_tokens: Sequence[str]) -> Iterator[str]:
+    """Yield the special tokens of a tokenizer's files that are not those of the vocabulary."""
+    for name, token in zip(SPECIAL_TOKENS, special_tokens, strict=bool(special_tokens)):
+        # Of equal tokens of Unigram, all but the last have their id in the name.
+        if content(options.get(name)) not in (None, token, token.partition(" (id ")[0]):
+            yield f"{name}={shown(options[name])}"
 
 
 def lacks_segments(path: pathlib.Path, vocab: Vocab | None) -> bool:
@@ -168,7 +190,8 @@ def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -
     )
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
     adds_space = bool(options.get("add_prefix_space", False))
-    spaces = {"add_prefix_space": adds_space, "trim_offsets": True}
+    trims = bool(options.get("trim_offsets", True))
+    spaces = {"add_prefix_space": adds_space, "trim_offsets": trims}
     return {
         "added_tokens": [
             {"id": vocab[token], "content": token, **flags, "lstrip": token == mask}
@@ -188,18 +211,16 @@ def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -
 
 
 def added_tokens(
-    path: pathlib.Path, fields: ConfigDict, options: ConfigDict
+    path: pathlib.Path, fields: ConfigDict, options: ConfigDict, known: Collection[str]
 ) -> dict[str, ConfigDict]:
     """Return the fields of each added token, from all files of a tokenizer.
 
-    Arguments as for `read_definition`.
+    Arguments as for `read_definition`; `known` are the tokens of the vocabulary.
     """
     listed = [
         token if isinstance(token, dict) else {"content": token}
-        for source in (fields_of(path / SPECIALS_FILE), options)
-        for name in _OWN_TOKENS
-        for own in (source.get(name) or (),)
-        for token in (own.values() if isinstance(own, dict) else own)
+        for name, value in (*fields_of(path / SPECIALS_FILE).items(), *options.items())
+        for token in _own_tokens(name, value, known)
     ]
     decoder = options.get("added_tokens_decoder", {})
     added: dict[str, ConfigDict] = {}
@@ -211,6 +232,14 @@ def added_tokens(
     ):
         added[token["content"]] = {**added.get(token["content"], {}), **token}
     return added
+
+
+def _own_tokens(name: str, value: object, known: Collection[str]) -> Iterable[object]:
+    """Return the tokens that a field of a tokenizer names, other than the five special tokens."""
+    if name in OWN_TOKENS:
+        return (value.values() if isinstance(value, dict) else value) or ()  # type: ignore[return-value]
+    is_own = name.endswith("_token") and name not in SPECIAL_TOKENS
+    return [value] if is_own and content(value) in known else ()
 
 
 def content(token: object) -> str | None:
