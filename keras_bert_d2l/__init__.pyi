@@ -119,10 +119,6 @@ from .inspection.doctor.doctor import (
     DoctorCallback as DoctorCallback,
     doctor as doctor,
 )
-from .inspection.learning_rate import (
-    RangeTest as RangeTest,
-    find_learning_rate as find_learning_rate,
-)
 from .pages import Page as Page
 from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report

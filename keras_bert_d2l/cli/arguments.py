@@ -145,15 +145,6 @@ Config = Annotated[
         group=panel("Run"),
     ),
 ]
-LrFind = Annotated[
-    bool,
-    Parameter(
-        help="Test learning rates instead of training: up to 100 steps with rising rates. Print "
-        "the proposed rate.",
-        negative="",
-        group=panel("Run"),
-    ),
-]
 
 
 def takes_options(
@@ -266,18 +257,8 @@ def integers(option: str, value: str, example: str) -> list[int]:
         ) from error
 
 
-def run_folder(
-    run_dir: Path | None, resume: Path | None, *, lr_find: bool, peek: bool = False
-) -> Path:
+def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
     """Return the folder of the run, which need not exist yet."""
-    for option, value in (("--peek", peek), ("--lr-find", lr_find)):
-        if resume is not None and value:
-            raise ValueError(
-                f"{option} does not train, so it has no run to resume. Received: --resume "
-                f"{resume}; remove one of them."
-            )
-    if peek or lr_find:
-        return Path()
     if run_dir is not None and resume is not None:
         raise ValueError(
             "--run-dir is for a new run and --resume continues one, in its own folder. Received: "

@@ -27,8 +27,8 @@ from keras_bert_d2l.types import PathLike
 
 NUM_MISTAKES = 20
 _ADVICE = (  # the warning of `finetune` depends on the curve instead
-    "If its training loss still fell at the end, train for more epochs. If not, try the learning "
-    "rate that `--lr-find` proposes, or class weights that balance the labels."
+    "If its training loss still fell at the end, train for more epochs. If not, try a learning "
+    "rate three times higher or lower, or class weights that balance the labels."
 )
 
 

@@ -243,8 +243,6 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("vocab a --vocab-size 3.5", '"3.5" is not an integer.'),
         ("pretrain a", "--run-dir FOLDER is missing, or --resume FOLDER"),
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
-        ("pretrain a --resume b --lr-find", "--lr-find does not train, so it has no run to "),
-        ("finetune --resume b --lr-find", "Received: --resume b; remove one of them."),
         ("finetune --resume b --peek", "--peek does not train, so it has no run to resume. "),
         ("pretrain a --run-dir b --steps 0", "--steps must be an integer of at least 1. "),
         ("pretrain a --run-dir b --short-len 9", "--short-len 9, --short-steps 0; set both"),
@@ -350,13 +348,6 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         assert ("Reusing the vocabulary" in out) == (version == 2)
         assert f"  {quickstart.QUESTION_FOR_NOVELS}\n     74.3%  door\n" in out
         assert f"--model {quickstart.RUNS / str(version)}\n" in out
-
-
-@pytest.mark.long
-def test_lr_find_of_pretrain_proposes_a_rate_and_creates_no_run(run, folder):
-    out = run("pretrain", "text.txt", "--config", "small.yaml", "--lr-find").stdout
-    assert re.search(r"(?m)^Proposed learning rate: [\d.e-]+\. The loss fell", out)
-    assert not (folder / "run.yaml").exists()
 
 
 @pytest.mark.parametrize(

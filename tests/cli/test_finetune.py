@@ -283,11 +283,3 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
     wrong = ("distill", "--model", "films", "--file", "lines.txt", *out, "--blocks")
     assert "--blocks must be numbers separated by commas" in error(*wrong, "two")
     assert "--blocks must be numbers from 1 to 2" in error(*wrong, 3)
-
-
-@pytest.mark.long
-def test_lr_find_proposes_a_rate_and_creates_no_run(run, files):
-    data = ("finetune", "classify", "--train", "reviews.tsv", "--model", "bert")
-    out = run(*data, *SMALL[:4], "--lr-find").stdout
-    assert "Proposed learning rate: " in out
-    assert not (files / "run.yaml").exists()

@@ -1,4 +1,4 @@
-"""The command `finetune`, with `--peek` and `--lr-find`."""
+"""The command `finetune`, with `--peek`."""
 
 import dataclasses
 import sys
@@ -11,7 +11,6 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import (
     Config,
     Flag,
-    LrFind,
     Resume,
     RunDir,
     panel,
@@ -20,7 +19,6 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.printing import printable_output
-from keras_bert_d2l.progress import stage
 from keras_bert_d2l.tasks.registry import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option
@@ -57,7 +55,6 @@ def finetune(
     resume: Resume = None,
     config: Config = None,
     peek: Flag = False,
-    lr_find: LrFind = False,
     class_weight: Annotated[
         tuple[str, ...],
         Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
@@ -81,7 +78,6 @@ def finetune(
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
     - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
-    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --lr-find`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:
@@ -94,22 +90,15 @@ def finetune(
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
     given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
-    folder = run_folder(run_dir, resume, peek=peek, lr_find=lr_find)
-    if peek:
-        _peek(TaskRunOptions.from_dict(given))
+    if not peek:
+        kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)
         return
-    if not lr_find:
-        kb.finetune_files(folder, resume=resume is not None, **given)
-        return
-    from keras_bert_d2l.training.finetuning.data import batches_of
-    from keras_bert_d2l.training.finetuning.finetune_files import make_trainer
-    from keras_bert_d2l.training.run.callbacks import Printer
-    from keras_bert_d2l.training.run.run_folder import RunFolder
-
-    trainer = make_trainer(RunFolder(folder), TaskRunOptions.from_dict(given), Printer("auto"))
-    with stage("Testing learning rates"):
-        found = kb.find_learning_rate(trainer.model, batches_of(trainer.data.train, 0))
-    print(found)
+    if resume is not None:
+        raise ValueError(
+            "--peek does not train, so it has no run to resume. Received: --resume "
+            f"{resume}; remove one of them."
+        )
+    _peek(TaskRunOptions.from_dict(given))
 
 
 def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Commands that pretrain a model: `quickstart` and `pretrain`, with `--lr-find`."""
+"""Commands that pretrain a model: `quickstart` and `pretrain`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,6 @@ import keras_bert_d2l as kb
 from keras_bert_d2l import quickstart as demo
 from keras_bert_d2l.cli.arguments import (
     Config,
-    LrFind,
     Out,
     PositiveInt,
     Resume,
@@ -18,7 +17,6 @@ from keras_bert_d2l.cli.arguments import (
     run_folder,
     takes_options,
 )
-from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import EXCLUSIVE, RECIPES, PretrainingOptions
 from keras_bert_d2l.types import Option
 
@@ -64,7 +62,6 @@ def pretrain(
     run_dir: RunDir = None,
     resume: Resume = None,
     config: Config = None,
-    lr_find: LrFind = False,
     **options: Option,
 ) -> None:
     """Pretrain a BERT on masked-token and next-sentence prediction.
@@ -77,7 +74,6 @@ def pretrain(
     For example:
 
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/mine --steps 20000`
-    - `keras-bert-d2l pretrain my_text/ --lr-find`
     - `keras-bert-d2l pretrain my_text/ --run-dir runs/hour --minutes 60 --short-steps 0.5`
     - `keras-bert-d2l pretrain my_store/ --run-dir runs/mine --masking whole_word`
     - `keras-bert-d2l pretrain "news/*.txt.gz" --run-dir runs/news --init runs/mine`
@@ -100,16 +96,4 @@ def pretrain(
     if texts:
         given["corpus"] = one_or_many(list(texts))
     given |= options
-    folder = run_folder(run_dir, resume, lr_find=lr_find)
-    if not lr_find:
-        kb.pretrain(run_dir=folder, resume=resume is not None, **given)
-        return
-    from keras_bert_d2l.training.pretraining.pretrain import make_trainer, with_store_options
-    from keras_bert_d2l.training.run.callbacks import Printer
-    from keras_bert_d2l.training.run.run_folder import RunFolder
-
-    settings = PretrainingOptions.from_dict(with_store_options(given))
-    trainer = make_trainer(settings.corpus, RunFolder(folder), settings, Printer("auto"))
-    with stage("Testing learning rates"):
-        found = kb.find_learning_rate(trainer.model, trainer.batches(causal=True))
-    print(found)
+    kb.pretrain(run_dir=run_folder(run_dir, resume), resume=resume is not None, **given)

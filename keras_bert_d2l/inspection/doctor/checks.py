@@ -248,16 +248,16 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         measures="last training loss / lowest training loss",
         high=1.1,
         meaning="The training diverges: the learning rate is too high.",
-        remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up; "
-        "`--lr-find` proposes a rate. With mixed_float16, use mixed_bfloat16 or float32.",
+        remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up. "
+        "With mixed_float16, use mixed_bfloat16 or float32.",
     ),
     _flat_loss: Finding(
         name="flat loss",
         measures="last training loss / first training loss",
         high=0.98,
         meaning="The loss does not fall.",
-        remedy="Let `--lr-find` propose a learning rate, check that labels belong to their texts, "
-        "and that the weights are trained.",
+        remedy="Try a learning rate three times higher or lower, check that labels belong to their "
+        "texts, and that the weights are trained.",
     ),
     _one_answer: Finding(
         name="one answer",
@@ -265,15 +265,15 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         low=2,
         meaning="The model gives one answer for everything, although the right ones differ.",
         remedy="If the training loss still fell at the end, train for more epochs or in smaller "
-        "batches. If not, try the learning rate that `--lr-find` proposes, or class weights.",
+        "batches. If not, try a learning rate three times higher or lower, or class weights.",
     ),
     _unigram_plateau: Finding(
         name="unigram plateau",
         measures="steps with a held-out MLM loss at the unigram entropy of the text",
         high=1000,
         meaning="The model knows how frequent tokens are, but does not use their context.",
-        remedy="Train on short rows first (`--short-steps 0.5`), check the learning rate with "
-        "`--lr-find`, and check that attention masks do not hide the context.",
+        remedy="Train on short rows first (`--short-steps 0.5`), try a learning rate "
+        "three times higher or lower, and check that attention masks do not hide the context.",
     ),
     _visible_answers: Finding(
         name="visible answers",

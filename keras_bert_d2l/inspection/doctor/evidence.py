@@ -246,7 +246,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         trainer = make_trainer(options.corpus, unused, options, _SILENT, checkpoint=checkpoint)
         return Evidence(
             store=trainer.store,
-            batches=trainer.batches(causal=False),
+            batches=trainer.batches(),
             model=trainer.model,
             is_untrained=True,
         )

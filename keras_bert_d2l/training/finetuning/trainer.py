@@ -372,9 +372,8 @@ def advice(losses: Sequence[float], chance: float) -> str:
     if last < 0.98 * middle:
         return f"The training loss still falls, to {last:.3f}: {_MORE_STEPS}."
     return (
-        f"The training loss stays at {last:.3f}, and equal guesses have {chance:.3f}: try the "
-        "learning rate that `--lr-find` (`find_learning_rate` in Python) proposes, higher or lower "
-        "than this one, or class weights that balance the labels."
+        f"The training loss stays at {last:.3f}, and equal guesses have {chance:.3f}: try a "
+        "learning rate three times higher or lower, or class weights that balance the labels."
     )
 
 

@@ -285,14 +285,9 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
         return f"step {step:,}", round(left)
 
-    def batches(self, *, causal: bool) -> tf.data.Dataset:
-        """Return the training batches of the first phase, without an end.
-
-        Args:
-            causal: Whether this may be a phase that predicts next tokens.
-        """
-        phases = (phase for phase in self._phases if causal or not phase.causal)
-        return self._batches.training(next(phases))
+    def batches(self) -> tf.data.Dataset:
+        """Return the training batches of the first phase that predicts masked tokens."""
+        return self._batches.training(next(phase for phase in self._phases if not phase.causal))
 
     def _phase(self) -> Phase:
         """Return the phase of the next step."""

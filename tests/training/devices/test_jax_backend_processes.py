@@ -297,7 +297,6 @@ def test_a_process_without_the_others_ends_with_an_error(index):
     [
         (("evaluate",), "Received: 'evaluate'"),
         (("finetune", "tag", "--peek"), "--peek does not train; omit `launch`"),
-        (("pretrain", "a.txt", "--lr-find"), "--lr-find does not train"),
         (("pretrain", "a.txt"), "`--processes` on this machine.*JAX_COORDINATOR_ADDRESS"),
     ],
 )

@@ -114,7 +114,7 @@ FALLING = np.linspace(0.69, 0.6, 94)
         ([0.7, 0.69], "too short.*more epochs"),
         (FALLING, r"still falls, to 0.61\d: train for more epochs or in smaller batches"),
         (FALLING + 0.02 * np.resize([1, -1], 94), "still falls"),
-        (np.full(94, 0.693), "stays at 0.693, and equal guesses have 0.693.*`--lr-find`"),
+        (np.full(94, 0.693), "stays at 0.693, and equal guesses have 0.693.*three times"),
         (np.r_[np.linspace(0.69, 0.3, 20), np.full(74, 0.3)], "stays at 0.300.*class weights"),
         (np.linspace(0.5, 0.9, 94), "rises: lower the learning rate"),
         (np.r_[FALLING, np.full(40, 5.0)], "rises: lower"),
