@@ -1,6 +1,7 @@
 """Read files that may be damaged, missing or much too large."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -79,6 +80,18 @@ def has_file(path: PathLike) -> bool:
         ValueError: It is a folder, a named pipe or a device.
     """
     return os.path.lexists(path) and bool(check_file(path))
+
+
+def check_folder(folder: PathLike) -> None:
+    """Raise a `ValueError` if a folder, or a folder in it, has a named pipe or a device.
+
+    Libraries that read the files of the folder themselves would wait for them forever.
+    """
+    for pattern in ("*", "*/*"):  # no deeper, because links can form loops
+        for name in glob.iglob(pattern, root_dir=folder):
+            path = pathlib.Path(folder, name)
+            if path.exists() and not path.is_dir():
+                check_file(path)
 
 
 def visible_files(folder: pathlib.Path) -> list[pathlib.Path]:

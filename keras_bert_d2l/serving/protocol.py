@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_known, shown
+from keras_bert_d2l.reading import without_duplicates
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf import meta_graph_pb2
@@ -35,7 +36,7 @@ CARD_FILE, ONNX_FILE = "model_card.json", "model.onnx"  # in the folder of a mod
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
 _BINARY = "_bytes"  # suffix of the names of outputs that are always base64
-_ROWS, _COLUMNS = "instances", "inputs"
+_ROWS, _COLUMNS, SIGNATURE_NAME = "instances", "inputs", "signature_name"
 
 JSONObject = dict[str, object]
 Arrays = Mapping[str, np.ndarray]
@@ -243,7 +244,7 @@ def read_object(body: bytes) -> JSONObject:
     """
     try:
         # Given bytes, json.loads would accept other encodings and lone surrogates.
-        document = json.loads(body.decode("utf-8"))
+        document = json.loads(body.decode("utf-8"), object_pairs_hook=without_duplicates)
     except RecursionError as error:
         raise ValueError("The body is nested too deeply.") from error
     except ValueError as error:
@@ -265,6 +266,7 @@ def request_columns(document: Mapping[str, object], specs: Specs) -> tuple[dict[
     Raises:
         ValueError: The request does not match the signature.
     """
+    check_known("field", document, (_ROWS, _COLUMNS, SIGNATURE_NAME))
     by_rows = _ROWS in document
     if by_rows == (_COLUMNS in document):
         raise ValueError(f"The body must contain either `{_ROWS}` or `{_COLUMNS}`.")

@@ -170,6 +170,27 @@ def test_a_hostile_checkpoint_is_rejected_or_its_weights_are_listed(name, origin
     assert_rejected(lambda: [*kb.inspect_checkpoint(folder)[1]], folder, (ERROR, OTHER))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in KINDS if not KINDS[name].suffix])
+def test_a_named_pipe_in_place_of_any_file_is_rejected_or_not_opened(name, tmp_path):
+    kind, original = KINDS[name], tmp_path / "original"
+    kind.write(original)
+    if name != "token store":  # which is not read without its checksums
+        for sums in original.rglob(CHECKSUMS):
+            sums.unlink()
+    load = kind.load
+    if name == "ONNX":  # which other programs load
+        pytest.importorskip("onnxruntime")
+        from keras_bert_d2l.serving.server.local_server import load
+    for file in [path for path in original.rglob("*") if path.is_file()]:
+        content = file.read_bytes()
+        fifo(file.name)(file.parent)
+        outcome, detail = judge(lambda: str(load(original)), original, kind.errors)
+        assert outcome in (ERROR, OTHER), (file, detail)
+        file.unlink()
+        file.write_bytes(content)
+
+
 STORES = {
     "deep JSON": with_text("manifest.json", DEEP),
     "a trillion documents": with_manifest(num_documents=10**12),

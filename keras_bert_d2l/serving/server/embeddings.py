@@ -4,18 +4,22 @@ Source: platform.openai.com/docs/api-reference/embeddings and /models.
 """
 
 import base64
+import contextlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.serving.protocol import JSONObject, read_object
-from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.served import Served, TokenCounter, ask
 
 ROUTE = "/v1/embeddings"
 _EMBED, _TOKENS = "embed", "tokens"  # signatures
 _FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
+_BEYOND_IDS = 2**31  # of int32
 _FORMATS = (None, "float", "base64")
 
 
@@ -60,10 +64,12 @@ def embeddings(model: Served, name: str, body: bytes, limits: Limits) -> JSONObj
         raise RequestError(message, "model")
     rows = _rows(request.get("input"))
     of_rows = _of_texts if _is_text(rows[0]) else _of_ids
-    vectors, num_tokens = of_rows(model, counter, rows, limits)
+    with _naming_input():
+        vectors, num_tokens = of_rows(model, counter, rows, limits)
     width, given = vectors.shape[1], request.get("dimensions")
     expected = f"must be {width} or omitted, because the vectors cannot be shortened"
-    _check(given is None or given == width, "dimensions", expected, given)
+    is_right = given is None or (is_integer(given) and given == width)
+    _check(is_right, "dimensions", expected, given)
     data = [
         {"object": "embedding", "index": index, "embedding": _encoded(vector, form == "base64")}
         for index, vector in enumerate(vectors)
@@ -96,6 +102,18 @@ def _check(
         raise RequestError(f"`{param}` {expected}. Received: {shown(given)}.", param, code)
 
 
+@contextlib.contextmanager
+def _naming_input() -> Iterator[None]:
+    """Name the field `input` in the errors of a signature, which name its own inputs."""
+    try:
+        yield
+    except TooLargeError:
+        raise
+    except ValueError as error:
+        message = re.sub(f"`(text|{_TOKENS})`", "`input`", str(error))
+        raise RequestError(message, "input") from error
+
+
 def _rows(value: object) -> list[Any]:
     """Return the texts or the token ids of an `input`."""
     rows: Any = [value] if _is_text(value) or _is_ids(value) else value
@@ -111,7 +129,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and {*map(type, value)} == {int}
+    if not isinstance(value, list) or {*map(type, value)} != {int}:
+        return False
+    return max(abs(number) for number in value) < _BEYOND_IDS
 
 
 def _of_texts(

@@ -24,9 +24,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_bert_d2l.checks import check_that
+from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
     ONNX_FILE,
+    SIGNATURE_NAME,
     JSONObject,
     definitions,
     find_interface,
@@ -189,7 +191,7 @@ def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
     """
     limits.check_body(body)
     document = read_object(body)
-    name: Any = document.get("signature_name", "")
+    name: Any = document.get(SIGNATURE_NAME, "")
     signature = DEFAULT_SIGNATURE if name == "" else name
     specs = find_interface(model.interfaces, signature).inputs
     columns, by_rows = request_columns(document, specs)
@@ -201,7 +203,7 @@ def load(path: PathLike, *, verify: bool = True, allow_files: bool = False) -> S
 
     The arguments and errors are those of `ServedModel` and `ServedONNX`.
     """
-    if (pathlib.Path(path) / ONNX_FILE).is_file():
+    if has_file(pathlib.Path(path) / ONNX_FILE):
         from keras_bert_d2l.serving.server.served_onnx import ServedONNX
 
         return ServedONNX(path, verify=verify)

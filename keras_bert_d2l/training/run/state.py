@@ -20,6 +20,7 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
+from keras_bert_d2l.reading import check_file
 from keras_bert_d2l.training.devices.distribution import is_first
 from keras_bert_d2l.training.optimization.run_optimizer import GRADIENT_NORMS
 from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
@@ -162,7 +163,7 @@ def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) ->
 
 def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
     try:
-        stored: dict[str, Any] = safetensors.numpy.load_file(file)
+        stored: dict[str, Any] = safetensors.numpy.load_file(check_file(file))
         if len(stored) == len(variables) - 1 and variables[-1].name == GRADIENT_NORMS:
             variables = variables[:-1]  # a run of a version that did not record them
         if len(stored) != len(variables):
