@@ -8,8 +8,6 @@ Source: github.com/huggingface/peft, `utils/save_and_load.py` and `tuners/lora`.
 
 import hashlib
 import json
-import os
-import pathlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -29,35 +27,46 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
     ModelType,
     model_type_of,
 )
-from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import current_names, table
+from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
+    current_names,
+    split_joined,
+    table,
+)
+from keras_bert_d2l.checkpoints.peft_config import (
+    CONFIG_FILE,
+    REMEDY,
+    adapts_all_blocks,
+    alpha_of,
+    read_config,
+)
+from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
+    TRANSPOSED,
+    Layout,
     Row,
     first_few,
     named_weights,
     their_shape,
 )
-from keras_bert_d2l.checks import check_integer, check_path, check_positive, check_that, shown
+from keras_bert_d2l.checks import check_path, shown
 from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.partial_training import lora_variables
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.reading import errors_naming, read_json_object
+from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_TORCH_FILE = "adapter_model.bin"  # of PEFT before version 0.7
 Model: TypeAlias = BERTModel | TaskModel
 
-_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+_PREFIX = "base_model.model."
+# Embeddings, but no layers of Keras.
+_NOT_IN_LAYERS = ("encoder/pos_embedding", "encoder/relative_bias/embeddings")
+# The matrices `(in, r)` and `(r, out)` of a layer, and its `lora_alpha`.
+_Update: TypeAlias = tuple[np.ndarray, np.ndarray, float]
 _METADATA = "keras_bert_d2l"  # entry of the safetensors file that describes the base model
-# Entries of PEFT's configuration that do not change the outputs, or that the weights repeat.
-_DESCRIPTIVE = frozenset(
-    """
-    auto_mapping base_model_name_or_path ensure_weight_tying exclude_modules inference_mode
-    layers_pattern layers_to_transform lora_alpha lora_dropout megatron_core modules_to_save
-    peft_type peft_version qalora_group_size r revision target_modules task_type
-    """.split()
-)
-_NEUTRAL = [("bias", "none"), ("init_lora_weights", True), ("init_lora_weights", "gaussian")]
 
 
 def save_adapter(model: Model, path: PathLike) -> None:
@@ -90,30 +99,41 @@ def save_adapter(model: Model, path: PathLike) -> None:
     ```
     """
     check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
-    layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    layers = {id(lora_variables(layer)[0]): layer for layer in model.lora_layers}
     if not layers:
         raise ValueError("`model` must have LoRA. Received: a model without it; see `enable_lora`.")
     check_replaceable(path, "adapter", {CONFIG_FILE, WEIGHTS_FILE, CHECKSUMS})
     arrays: dict[str, np.ndarray] = {}
-    kernels, modules, others = [], [], []
-    for row, weight in _rows(model):
-        name, layer = _name(model, row), layers.get(id(weight))
-        module = _module(name)
+    kernels, others, bias = [], [], "none"
+    adapted: dict[str, keras.layers.Layer] = {}
+    rows = [(row, weight, _name(model, row)) for row, weight in _rows(model)]
+    # Only the bias is trained of a layer that is not trained as a whole.
+    partly = {f"{_module(name)}." for _, weight, name in rows if not weight.trainable}
+    for row, weight, name in rows:
+        layer, module = layers.get(id(weight)), _module(name)
         if layer is not None:
-            a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
-            arrays |= {module + _A: a.T, module + _B: row.layout.to_theirs(b)}
+            a, b = map(keras.ops.convert_to_numpy, lora_variables(layer)[1:])
+            name_of_a, name_of_b, layout = _matrices(module, row)
+            arrays |= {name_of_a: a.T, name_of_b: layout.to_theirs(b)}
             kernels.append(weight)
-            modules.append(module)
+            adapted[module] = layer
         elif weight.trainable:
+            if not any(one.startswith(f"{module}.") for one in partly):
+                others.append(module)
+            else:
+                bias = "all"
+                name = f"{module}.base_layer.bias" if module in adapted else name
             arrays[name] = row.layout.to_theirs(keras.ops.convert_to_numpy(weight))
-            others.append(module)
-    layer = model.lora_layers[0]
+    r, alpha = model.lora_layers[0].lora_rank, model.lora_layers[0].lora_alpha
     fields = {
         "peft_type": "LORA",
-        "r": layer.lora_rank,
-        "lora_alpha": layer.lora_alpha,
-        "target_modules": modules,
+        "r": r,
+        "lora_alpha": alpha,
+        "rank_pattern": {k: x.lora_rank for k, x in adapted.items() if x.lora_rank != r},
+        "alpha_pattern": {k: x.lora_alpha for k, x in adapted.items() if x.lora_alpha != alpha},
+        "target_modules": [*adapted],
         "modules_to_save": sorted(set(others)) or None,
+        "bias": bias,
         "inference_mode": True,
     }
     with writing_folder(path) as folder:
@@ -129,6 +149,12 @@ def load_adapter(model: Model, path: PathLike) -> None:
     The model then has LoRA, as after `enable_lora`: train it further, or add the updates to its
     kernels with `model.merge_lora()`. The head and the pooler of a task model are loaded as well,
     if the adapter has them.
+
+    An adapter of PEFT may adapt dense layers and embeddings, in all blocks or in some, with a rank
+    and a scale for each, and may train biases. It may be an `adapter_model.bin`, which is read
+    without unpickling. DoRA and other options that change the computation are rejected by name.
+    The outputs equal PEFT's. LoRA of ModernBERT's `Wqkv` becomes LoRA of three layers, which
+    further training changes independently.
 
     Args:
         model: The model, without LoRA, with the weights that the adapter was trained on.
@@ -161,41 +187,45 @@ def load_adapter(model: Model, path: PathLike) -> None:
             "`model` must not have LoRA. Received: a model with LoRA; call `merge_lora` first."
         )
     folder = mirrored(path)
-    fields, stored = _read_config(folder / CONFIG_FILE), open_safetensors([folder / WEIGHTS_FILE])
+    fields = read_config(folder / CONFIG_FILE)
+    is_old = has_file(folder / _TORCH_FILE) and not has_file(folder / WEIGHTS_FILE)
+    file, open_file = (_TORCH_FILE, open_torch) if is_old else (WEIGHTS_FILE, open_safetensors)
+    stored = open_file([folder / file])
     verify_checksums(folder)
     weights = {row.ours: weight for row, weight in _rows(model)}
-    updates, others = _values(model, stored, fields["r"])
+    updates, others = _values(model, stored, fields)
     _check_origin(model, stored, [weights[name] for name in updates])
-    model.enable_lora(
-        fields["r"], fields["lora_alpha"], [name.rpartition("/")[0] for name in updates]
-    )
-    layers = {id(layer._kernel): layer for layer in model.lora_layers}
-    for name, (a, b) in updates.items():
-        layers[id(weights[name])].lora_kernel_a.assign(a)
-        layers[id(weights[name])].lora_kernel_b.assign(b)
+    layers = _layers(model)
+    adapted = [(layers[id(weights[name])], *update) for name, update in updates.items()]
+    model.add_lora_to({layer: (a.shape[1], alpha) for layer, a, _, alpha in adapted})
+    for layer, *matrices, _ in adapted:
+        for variable, matrix in zip(lora_variables(layer)[1:], matrices, strict=True):
+            variable.assign(matrix)
     for name, value in others.items():
         weights[name].assign(value)
+        weights[name].trainable = name not in updates  # `save_adapter` saves it again
 
 
 def _values(
-    model: Model, stored: NamedArrays, rank: int
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, np.ndarray]]:
+    model: Model, stored: NamedArrays, fields: ConfigDict
+) -> tuple[dict[str, _Update], dict[str, np.ndarray]]:
     """Return the arrays of an adapter in our layout; raise `ValueError` if the model does not fit.
 
-    Returns: the two LoRA matrices of each kernel, and the other weights, by our names.
+    Returns: the update of each adapted weight, and the other weights, by our names.
     """
     alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
-    arrays = stored.select({name.removeprefix(_PREFIX): name for name in stored.shapes})
-    arrays = arrays.select(current_names(arrays, _type_of(model)))
+    arrays, layers = _named(model, stored), _layers(model)
+    _check_targets(model, arrays)
     adapted, plain = {}, {}
     expected: dict[str, tuple[int, ...]] = {}
     for row, weight in _rows(model):
         name, shape = row.theirs, tuple(weight.shape)
-        module = _module(name)
-        if row.ours.endswith("/kernel") and module + _A in arrays.shapes:
-            adapted[row] = module
-            expected |= {module + _A: (rank, shape[0]), module + _B: (shape[1], rank)}
-        elif name in arrays.shapes:
+        a, b, layout = _matrices(_module(name), row)
+        if id(weight) in layers and a in arrays.shapes:
+            adapted[row] = a, b, layout
+            ranks = arrays.shapes[a][:1] if fields.get("rank_pattern") else (fields["r"],)
+            expected |= {a: (*ranks, shape[0]), b: (shape[1], *ranks)}
+        if name in arrays.shapes:
             plain[row] = name
             expected[name] = their_shape(row, shape)
     wrong = [
@@ -204,7 +234,8 @@ def _values(
         if arrays.shapes.get(name) != expected.get(name)
     ]
     wrong += [f"{name} is unknown" for name in alien]
-    wrong += [f"{row.theirs} has no LoRA weights" for row in _without_update(model, adapted)]
+    if adapts_all_blocks(fields):
+        wrong += [f"{row.theirs} has no LoRA weights" for row in _without_update(model, adapted)]
     if wrong or not adapted:
         raise ValueError(
             f"{stored.source!r} is an adapter for a different model: "
@@ -212,10 +243,10 @@ def _values(
             "was trained on, with the same task."
         )
     read = arrays.read_finite
-    updates = {
-        row.ours: (read(name + _A).T, row.layout.to_ours(read(name + _B)))
-        for row, name in adapted.items()
-    }
+    updates = {}
+    for row, (a, b, layout) in adapted.items():
+        alpha = alpha_of(fields, _module(row.theirs), arrays.shapes[a][0])
+        updates[row.ours] = read(a).T, layout.to_ours(read(b)), alpha
     return updates, {row.ours: row.layout.to_ours(read(name)) for row, name in plain.items()}
 
 
@@ -227,6 +258,59 @@ def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:
 
     names, kinds = {row.ours for row in adapted}, set(map(kind, adapted))
     return [row for row, _ in _rows(model) if row.ours not in names and kind(row) in kinds]
+
+
+def _matrices(module: str, row: Row) -> tuple[str, str, Layout]:
+    """Return PEFT's names of the two matrices that adapt a weight, and the layout of the second."""
+    if row.ours.endswith("/embeddings"):
+        return f"{module}.lora_embedding_A", f"{module}.lora_embedding_B", TRANSPOSED
+    return f"{module}.lora_A.weight", f"{module}.lora_B.weight", row.layout
+
+
+def _named(model: Model, stored: NamedArrays) -> NamedArrays:
+    """Return the arrays of an adapter with the names that transformers writes today.
+
+    A pooler that the model does not have is omitted: in transformers, the class without a head has
+    one. So are copies that PEFT saves with bias="all" of the biases of saved layers.
+    """
+    kind = _type_of(model)
+    names = {
+        name.removeprefix(_PREFIX).replace(".base_layer.", "."): name
+        for name in stored.shapes
+        if not re.search(r"\.(original_module|modules_to_save)\.", name)
+    }
+    arrays = stored.select(names)
+    names = current_names(arrays, kind)
+    if names.get(kind.token_embedding) == kind.decoder:
+        names[kind.decoder] = names.pop(kind.token_embedding)
+    if kind.has_pooler and not any(row.ours.startswith("hidden/") for row, _ in _rows(model)):
+        pooler = f"{kind.names['hidden']}."
+        names = {new: old for new, old in names.items() if not new.startswith(pooler)}
+    return split_joined(arrays.select(names))
+
+
+def _check_targets(model: Model, arrays: NamedArrays) -> None:
+    """Raise `ValueError` if an adapter changes weights for which this package has no LoRA."""
+    kind, tied = _type_of(model), set()
+    if isinstance(model, BERTModel) and model.bert_config.tie_embeddings:
+        # In PEFT, either the embedding or the MLM head changes. Here, they are one weight.
+        tied = {kind.token_embedding, kind.decoder}
+    modules = {_module(row.theirs) for row, _ in _rows(model) if row.ours in _NOT_IN_LAYERS}
+    modules |= set(map(_module, tied))
+    refused = tied & arrays.shapes.keys()
+    refused |= {name for name in arrays.shapes if name.partition(".lora_")[0] in modules}
+    if refused:
+        raise ValueError(
+            f"{arrays.source!r} has weights from `target_modules` or `modules_to_save` that are "
+            f"not supported: {first_few(refused)}. {REMEDY}"
+        )
+
+
+def _layers(model: Model) -> dict[int, keras.layers.Layer]:
+    """Return the layers that can have LoRA, by the ids of the weights that it updates."""
+    kinds = (keras.layers.Dense, keras.layers.Embedding)
+    found = [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
+    return {id(lora_variables(layer)[0]): layer for layer in found}
 
 
 def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:
@@ -252,40 +336,21 @@ def _module(name: str) -> str:
     return re.sub(r"\.\w+(?=(\[\d\])?$)", "", name)
 
 
-def _read_config(file: pathlib.Path) -> ConfigDict:
-    """Read PEFT's configuration, with the keys `r` and `lora_alpha`."""
-    fields = read_json_object(file)
-    with errors_naming(file):
-        kind = fields.get("peft_type")
-        check_that(kind == "LORA", "peft_type", "'LORA'", kind)
-        check_integer("r", fields.get("r"), 1)
-        check_positive("lora_alpha", fields.get("lora_alpha"))
-    further = [
-        f"{name}={shown(value)}"
-        for name, value in fields.items()
-        if name not in _DESCRIPTIVE and value and (name, value) not in _NEUTRAL
-    ]
-    if further:
-        raise ValueError(
-            f"{os.fspath(file)!r} uses options of PEFT that are not supported: "
-            f"{first_few(further)}. Merge the adapter with PEFT, and load the merged model."
-        )
-    return fields
-
-
 def _origin(model: Model, kernels: Sequence[keras.Variable]) -> ConfigDict:
     """Describe the task and the weights that the updates of these kernels belong to."""
     digest = hashlib.sha256()
     for kernel in kernels:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(kernel), np.float32).data)
     task = {k: v for k, v in (task_fields(model) or {}).items() if k != "dropout"}
-    return {"kernels_sha256": digest.hexdigest(), "task": task}
+    num_blks = model.bert_config.num_blks
+    return {"kernels_sha256": digest.hexdigest(), "num_blks": num_blks, "task": task}
 
 
 def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Variable]) -> None:
     """Raise `ValueError` if an adapter records another task or other weights than the model's."""
     if _METADATA not in stored.metadata:  # written by PEFT, whose BERT reads the pooler
-        if isinstance(model, TaskModel) and model.pools and model.pooling == "mean":
+        pools = isinstance(model, TaskModel) and model.pools and not _type_of(model).has_pooling
+        if pools and model.pooling == "mean":
             raise ValueError(
                 f"{stored.source!r} is an adapter of PEFT, for a head that reads the pooler. "
                 'Received: a model with pooling="mean". Use `pooling="cls"`.'
@@ -299,6 +364,7 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
             "Save the adapter again."
         ) from error
     expected = _flat(_origin(model, kernels))
+    found.setdefault("num_blks", expected["num_blks"])  # older versions did not record it
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise ValueError(
@@ -310,4 +376,4 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
 
 def _flat(origin: ConfigDict) -> ConfigDict:
     """Return an origin with the fields of its task in place of the dictionary `task`."""
-    return {"kernels_sha256": origin["kernels_sha256"], **dict(origin["task"])}
+    return {"kernels_sha256": origin.pop("kernels_sha256"), **dict(origin.pop("task")), **origin}

@@ -18,7 +18,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.variants import initialize
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.partial_training import lora_update
+from keras_bert_d2l.models.partial_training import LORA_WEIGHTS, lora_update, lora_variables
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 # The first component of a weight's name. A task model has "head" instead of "mlm" and "nsp".
@@ -315,7 +315,7 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
         part + weight.path.removeprefix(path): weight
         for weight in model.weights
         for part, path in paths.items()
-        if weight.path.startswith(f"{path}/") and not weight.name.startswith("lora_kernel")
+        if weight.path.startswith(f"{path}/") and not weight.name.startswith(LORA_WEIGHTS)
     }
 
 
@@ -344,7 +344,8 @@ def load_weights(model: BERTModel | TaskModel, table: Sequence[Row], arrays: Nam
     for row in sorted(present, key=lambda row: -math.prod(shapes[row.ours])):
         weights[row.ours].assign(row.layout.to_ours(arrays.read_finite(row.theirs)))
     for layer in model.lora_layers:  # stored kernels include the LoRA update
-        layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
+        matrix = lora_variables(layer)[-1]
+        matrix.assign(np.zeros(matrix.shape))
     for part in missing:
         initialize(getattr(model, part))
     has_same_layers = {"hidden/ln/gamma", "mlm/mlp/ln/gamma"} <= weights.keys()
@@ -367,7 +368,7 @@ def stored_weights(model: BERTModel | TaskModel, table: Sequence[Row]) -> dict[s
     """
     weights = named_weights(model)
     _check_names(weights, table)
-    lora_layers = {id(layer._kernel): layer for layer in model.lora_layers}
+    lora_layers = {id(lora_variables(layer)[0]): layer for layer in model.lora_layers}
     stored = {}
     for row in table:
         if HEAD_NAMES.get(part_of(row.ours)) in model.missing_heads:

@@ -27,7 +27,7 @@ from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
 from keras_bert_d2l.models.losses import Loss, Optimizer
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
-from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, merge_lora
+from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
 _HUGGING_FACE = (
@@ -219,7 +219,12 @@ class BatchModel(Composite, CheckedModel):
         if lora_alpha is not None:
             check_positive("lora_alpha", lora_alpha)
         check_list("lora_layers", lora_layers, "layer names")
-        add_lora(self._parts_for_lora(), rank, lora_alpha, lora_layers)
+        layers = dense_layers(self._parts_for_lora(), lora_layers)
+        self.add_lora_to(dict.fromkeys(layers, (rank, lora_alpha)))
+
+    def add_lora_to(self, layers: Mapping[keras.layers.Layer, tuple[int, float | None]]) -> None:
+        """Do what `enable_lora` does, with a rank and a `lora_alpha` for each layer."""
+        add_lora(self._parts_for_lora(), layers)
         self._discard_graphs()
 
     def merge_lora(self) -> None:
@@ -242,10 +247,9 @@ class BatchModel(Composite, CheckedModel):
         return [self.encoder]
 
     @property
-    def lora_layers(self) -> list[keras.layers.Dense]:
-        """The dense layers that have LoRA."""
-        dense = [layer for layer in self._flatten_layers() if isinstance(layer, keras.layers.Dense)]
-        return [layer for layer in dense if layer.lora_enabled]
+    def lora_layers(self) -> list[keras.layers.Layer]:
+        """The dense and embedding layers that have LoRA."""
+        return [x for x in self._flatten_layers() if getattr(x, "lora_enabled", False)]
 
     @property
     def has_lora(self) -> bool:

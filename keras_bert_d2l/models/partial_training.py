@@ -1,6 +1,6 @@
 """Partial training: only the upper blocks of an encoder, or only LoRA weights."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.layers.encoder import BERTEncoder
 
 LORA_LAYERS = ("W_q", "W_v")  # Hu et al. 2021, section 7.1
-_LORA_WEIGHTS = "lora_kernel"  # prefix of the names that Keras gives to LoRA weights
+LORA_WEIGHTS = ("lora_kernel", "lora_embeddings")  # how Keras names them, without an ending
 
 
 def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
@@ -33,23 +33,37 @@ def freeze_lower_part(encoder: BERTEncoder, num_blks: int) -> None:
 
 def add_lora(
     parts: Sequence[keras.layers.Layer],
-    rank: int,
-    lora_alpha: float | None,
-    names: Sequence[str],
+    layers: Mapping[keras.layers.Layer, tuple[int, float | None]],
 ) -> None:
-    """Freeze parts of a model and add trainable LoRA weights to some of their dense layers.
+    """Freeze parts of a model and add trainable LoRA weights to some of their layers.
 
     Args:
         parts: The layers to freeze.
-        rank: Rank of the LoRA weights.
-        lora_alpha: As for `enable_lora`.
-        names: Last components of the paths of the dense layers.
+        layers: The rank and `lora_alpha` of each dense or embedding layer that gets LoRA weights.
+            Its own weights are frozen, too.
 
     Raises:
-        ValueError: A part already has LoRA, or a name does not belong to a dense layer.
+        ValueError: A part already has LoRA.
     """
-    weights = [weight for part in parts for weight in part.weights]
+    frozen = [*parts, *layers]
+    weights = [weight for part in frozen for weight in part.weights]
     _check_without_lora(weights)
+    for part in frozen:
+        part.trainable = True  # so that each weight decides for itself
+    for weight in weights:
+        weight.trainable = False
+    for layer, (rank, lora_alpha) in layers.items():
+        layer.enable_lora(rank, lora_alpha)
+
+
+def dense_layers(
+    parts: Sequence[keras.layers.Layer], names: Sequence[str]
+) -> list[keras.layers.Layer]:
+    """Return the dense layers in parts of a model whose paths end in one of the names.
+
+    Raises:
+        ValueError: A name does not belong to a dense layer.
+    """
     dense = [
         layer
         for part in parts
@@ -63,32 +77,33 @@ def add_lora(
                 f"`lora_layers` must name dense layers: {', '.join(known)}, or a longer end of a "
                 f"path, such as 'blk_0/attention/W_q'. Received: {shown(name)}."
             )
-    for part in parts:
-        part.trainable = True  # so that each weight decides for itself
-    for weight in weights:
-        weight.trainable = False
-    for layer in dense:
-        if any(_ends_in(layer, name) for name in names):
-            layer.enable_lora(rank, lora_alpha)
+    return [layer for layer in dense if any(_ends_in(layer, name) for name in names)]
 
 
-def lora_update(layer: keras.layers.Dense) -> np.ndarray:
-    """Return the LoRA update of a kernel in float32 (`layer.kernel` has the policy's dtype)."""
-    a, b = map(keras.ops.convert_to_numpy, (layer.lora_kernel_a, layer.lora_kernel_b))
+def lora_variables(layer: keras.layers.Layer) -> tuple[keras.Variable, ...]:
+    """Return the weight that LoRA adapts, and its matrices: input to rank, and rank to output."""
+    name = LORA_WEIGHTS[isinstance(layer, keras.layers.Embedding)]
+    names = name.replace("lora", ""), f"{name}_a", f"{name}_b"
+    return tuple(getattr(layer, name, None) for name in names)
+
+
+def lora_update(layer: keras.layers.Layer) -> np.ndarray:
+    """Return the LoRA update of a weight in float32 (`layer.kernel` has the policy's dtype)."""
+    a, b = map(keras.ops.convert_to_numpy, lora_variables(layer)[1:])
     return (layer.lora_alpha / layer.lora_rank) * (a @ b)
 
 
-def merge_lora(layer: keras.layers.Dense) -> None:
-    """Add the LoRA update to the kernel and remove the LoRA weights."""
-    layer._kernel.assign(layer._kernel + lora_update(layer))
-    for weight in (layer.lora_kernel_a, layer.lora_kernel_b):
-        layer._untrack_variable(weight)  # private, but Keras's quantization uses it the same way
-    layer.lora_kernel_a = layer.lora_kernel_b = None
+def merge_lora(layer: keras.layers.Layer) -> None:
+    """Add the LoRA update to the weight and remove the LoRA weights."""
+    weight, *matrices = lora_variables(layer)
+    weight.assign(weight + lora_update(layer))
+    for matrix in matrices:
+        layer._untrack_variable(matrix)  # private, but Keras's quantization uses it the same way
     layer.lora_enabled = False
 
 
 def _check_without_lora(weights: Sequence[keras.Variable]) -> None:
-    if any(weight.name.startswith(_LORA_WEIGHTS) for weight in weights):
+    if any(weight.name.startswith(LORA_WEIGHTS) for weight in weights):
         raise ValueError(
             "An encoder with LoRA must stay completely frozen. Call `enable_lora` only once and do "
             "not call `freeze_encoder` afterwards, or call `merge_lora` first."

@@ -162,7 +162,7 @@ def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
 WRONG_MODELS = {
     "width": ({"num_hiddens": 16}, r"shape \(2, 8\) instead of \(2, 16\)"),
     "fewer blocks": ({"num_blks": 1}, r"layer.1.* instead of None"),
-    "more blocks": ({"num_blks": 3}, "layer.2.attention.self.query.weight has no LoRA weights"),
+    "more blocks": ({"num_blks": 3}, "its num_blks is 2 instead of 3"),
 }
 
 
@@ -173,6 +173,56 @@ def test_an_adapter_for_a_model_of_other_sizes_is_rejected(name, adapter):
     with pytest.raises(ValueError, match=f"adapter for a different model: .*{message}"):
         load_adapter(model, adapter)
     assert not model.has_lora
+
+
+def edited(adapter, arrays, **fields):
+    """Write other arrays and fields, as PEFT would, without metadata."""
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+    safetensors.numpy.save_file(arrays, adapter / "adapter_model.safetensors")
+    (adapter / "SHA256SUMS").unlink(missing_ok=True)
+
+
+CHOICES = {  # fields, and whether an adapter of block 1 alone has all layers that they name
+    "all blocks": ({"target_modules": ["query", "self.value"]}, False),
+    "one block": ({"target_modules": ["query", "value"], "layers_to_transform": 1}, True),
+    "names": ({"target_modules": ["layer.1.attention.self.query"]}, True),
+    "expression": ({"target_modules": r".*\.1\..*(query|value)"}, True),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_adapter_of_some_blocks_says_so(name, adapter):
+    fields, is_complete = CHOICES[name]
+    arrays = safetensors.numpy.load_file(adapter / "adapter_model.safetensors")
+    edited(adapter, {name: x for name, x in arrays.items() if "layer.1." in name}, **fields)
+    model = make()
+    if not is_complete:
+        with pytest.raises(ValueError, match=r"layer\.0\.attention\.self\.query.*no LoRA weights"):
+            load_adapter(model, adapter)
+        return
+    load_adapter(model, adapter)
+    assert {layer.path.split("/")[-3] for layer in model.lora_layers} == {"blk_1"}
+
+
+def test_patterns_set_the_rank_and_the_scale_of_each_layer(adapter, tmp_path):
+    arrays = safetensors.numpy.load_file(adapter / "adapter_model.safetensors")
+    of_value = {k: x[:1] if "lora_A" in k else x[:, :1] for k, x in arrays.items() if "value" in k}
+    patterns = {"rank_pattern": {"value": 1}, "alpha_pattern": {"0.attention.self.query": 8}}
+    edited(adapter, {**arrays, **of_value}, **patterns, use_rslora=True)
+    model = make()
+    load_adapter(model, adapter)
+    save_adapter(model, tmp_path / "again")
+    again = make()
+    load_adapter(again, tmp_path / "again")
+    for one in (model, again):  # lora_alpha / sqrt(r), as alpha / r
+        layers = sorted(one.lora_layers, key=lambda layer: layer.path)
+        found = [(layer.lora_rank, layer.lora_alpha) for layer in layers]
+        np.testing.assert_allclose(found, [(2, 8 * 2**0.5), (1, 6), (2, 6 * 2**0.5), (1, 6)])
+    np.testing.assert_array_equal(outputs(again), outputs(model))
+    edited(adapter, {**arrays, **of_value}, alpha_pattern={"^bert.*": 8})
+    with pytest.raises(ValueError, match="`alpha_pattern` must be .*regular.*bert"):
+        load_adapter(make(), adapter)
 
 
 @pytest.mark.slow
@@ -196,12 +246,18 @@ DAMAGES = {
     "rank": (lambda fields, _: fields.update(r=10**9), "instead of (1000000000, 8)"),
     "no rank": (lambda fields, _: fields.update(r=True), "`r` must be an integer"),
     "dora": (lambda fields, _: fields.update(use_dora=True), "not supported: use_dora=True"),
+    "PiSSA": (lambda fields, _: fields.update(init_lora_weights="pissa"), "weights='pissa'"),
+    "tied": (
+        lambda _, arrays: arrays.update({EMBEDDING: np.zeros((2, 20), "f4")}),
+        "`target_modules` or `modules_to_save` that are not supported: bert.embeddings.word",
+    ),
     "alien": (lambda _, arrays: arrays.update(x=np.zeros(2, "f4")), "x is unknown"),
     "half": (lambda _, arrays: arrays.pop(next(iter(arrays))), "instead of None"),
     "empty": (lambda _, arrays: arrays.clear(), "it has no LoRA weights"),
     "NaN": (lambda _, arrays: [x.fill(np.nan) for x in arrays.values()], "not finite"),
     "axes": (lambda _, arrays: arrays.update({A: np.zeros((), "f4")}), "has the shape ()"),
 }
+EMBEDDING = "base_model.model.bert.embeddings.word_embeddings.lora_embedding_A"
 A = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
 
 

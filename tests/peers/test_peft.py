@@ -129,3 +129,53 @@ def test_peft_reads_our_adapter(models, tmp_path):
         loaded = TextEmbedder(loaded)
     for x, y in zip(logits_here(loaded), logits_here(model), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+OPTIONS = {
+    "every layer": {"target_modules": "all-linear"},
+    "an embedding": {"target_modules": ["query", "Wqkv", "word_embeddings", "tok_embeddings"]},
+    "saved embedding": {"modules_to_save": ["word_embeddings", "tok_embeddings", "classifier"]},
+    "biases": {"bias": "all"},
+    "one block": {"target_modules": r".*layers?\.1\..*(query|Wqkv)"},
+    "scales": {
+        "rank_pattern": {r"1\..*(value|Wqkv)": 1},
+        "alpha_pattern": {"query": 9, "0.attn.Wqkv": 9},
+        "use_rslora": True,
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:The following alpha_pattern keys")  # of the other kind
+@pytest.mark.parametrize("kind", ["Bert", "ModernBert"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_peft_have_its_logits_here(name, kind, tmp_path):
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "num_attention_heads": 2}
+    fields = {"vocab_size": 30, "num_hidden_layers": 2, "num_labels": 3, "pad_token_id": 0, **sizes}
+    if kind == "ModernBert":
+        fields |= dict.fromkeys(("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id"), 2)
+    make = getattr(transformers, f"{kind}ForSequenceClassification")
+    torch.manual_seed(0)
+    make(make.config_class(**fields)).save_pretrained(tmp_path / "base")
+    theirs = peft.get_peft_model(
+        make.from_pretrained(tmp_path / "base"),
+        peft.LoraConfig(
+            task_type="SEQ_CLS",
+            r=2,
+            lora_alpha=6,
+            **{"target_modules": ["query", "value", "Wqkv"], **OPTIONS[name]},
+        ),
+    ).eval()
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            if weight.requires_grad:
+                weight.normal_(0, 0.3)
+    theirs.save_pretrained(tmp_path / "adapter", safe_serialization=name != "biases")
+    model = load_pretrained(tmp_path / "base", verbose=False).model
+    load_adapter(model, tmp_path / "adapter")
+    expected = theirs(torch.tensor(TOKENS)).logits.detach()
+    np.testing.assert_allclose(model({"tokens": TOKENS}), expected, atol=2e-5)
+    save_adapter(model, tmp_path / "again")
+    if kind == "Bert":
+        base = make.from_pretrained(tmp_path / "base")
+        again = peft.PeftModel.from_pretrained(base, tmp_path / "again").eval()
+        np.testing.assert_allclose(again(torch.tensor(TOKENS)).logits.detach(), expected, atol=1e-5)

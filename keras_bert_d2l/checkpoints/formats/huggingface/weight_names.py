@@ -22,7 +22,8 @@ from keras_bert_d2l.types import ConfigDict
 
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("position_ids", "token_type_ids")
-_JOINED, _PARTS = ".Wqkv.weight", "012"  # ModernBERT stacks query, key and value
+# ModernBERT stacks query, key and value.
+_JOINED, _PARTS = re.compile(r"(.+\.Wqkv)(\.lora_[AB])?\.weight"), 3
 
 
 def table(config: BERTConfig, task: ConfigDict | None, kind: ModelType | None = None) -> list[Row]:
@@ -81,28 +82,33 @@ def current_names(stored: NamedArrays, kind: ModelType, prefix: str = "") -> dic
 
 
 def split_joined(stored: NamedArrays) -> NamedArrays:
-    """Return arrays in which the parts of joined weights replace these weights."""
-    parts = {
-        f"{name}[{part}]": (name, int(part))
-        for name, shape in stored.shapes.items()
-        if name.endswith(_JOINED) and shape and shape[0] % len(_PARTS) == 0
-        for part in _PARTS
-    }
+    """Return arrays in which the parts of joined weights replace these weights.
+
+    Of LoRA, the first matrix belongs to all parts; the second one is split.
+    """
+    parts: dict[str, tuple[str, int, int]] = {}
+    for name, shape in stored.shapes.items():
+        found = _JOINED.fullmatch(name)
+        number = 1 if found and found[2] == ".lora_A" else _PARTS
+        if found and shape and shape[0] % number == 0:
+            for part in range(_PARTS):
+                new = f"{found[1]}[{part}]{found[2]}.weight" if found[2] else f"{name}[{part}]"
+                parts[new] = name, part % number, number
     if not parts or not parts.keys().isdisjoint(stored.shapes):
         return stored
-    joined = {name for name, _ in parts.values()}
+    joined = {name for name, _, _ in parts.values()}
     names = {name: name for name in stored.shapes if name not in joined}
-    names |= {new: name for new, (name, _) in parts.items()}
+    names |= {new: name for new, (name, _, _) in parts.items()}
 
     def read(new: str) -> np.ndarray:
         if new not in parts:
             return stored.read(new)
-        name, part = parts[new]
-        return np.split(stored.read(name), len(_PARTS))[part]
+        name, part, number = parts[new]
+        return np.split(stored.read(name), number)[part]
 
     arrays = stored.select(names)
     shapes = {
-        new: (shape[0] // len(_PARTS), *shape[1:]) if new in parts else shape
+        new: (shape[0] // parts[new][2], *shape[1:]) if new in parts else shape
         for new, shape in arrays.shapes.items()
     }
     return dataclasses.replace(arrays, shapes=shapes, read=read)
@@ -110,7 +116,7 @@ def split_joined(stored: NamedArrays) -> NamedArrays:
 
 def join_parts(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the weights of a model with the joined ones in place of their parts."""
-    for name in [name for name in weights if name.endswith(f"{_JOINED}[0]")]:
-        whole = name.partition("[")[0]
-        weights[whole] = np.concatenate([weights.pop(f"{whole}[{part}]") for part in _PARTS])
+    for whole in [name.removesuffix("[0]") for name in weights if name.endswith("[0]")]:
+        parts = [weights.pop(f"{whole}[{part}]") for part in range(_PARTS)]
+        weights[whole] = np.concatenate(parts)
     return weights
