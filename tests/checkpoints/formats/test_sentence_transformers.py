@@ -43,7 +43,7 @@ BERT = "sentence_bert_config.json"
     [
         (POOLING, {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
         (POOLING, {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
-        (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x'"),
+        (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x' as 'x'"),
         (BERT, {"tokenizer_args": {"a": 1}}, "Transformer with tokenizer_args"),
         (BERT, {"do_lower_case": "yes"}, "`do_lower_case` must be True or False"),
         (BERT, {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),

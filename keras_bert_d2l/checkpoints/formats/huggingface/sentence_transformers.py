@@ -23,7 +23,9 @@ TRANSFORMER_FILE = "sentence_bert_config.json"
 POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
 
 _MODEL_FILE = "config_sentence_transformers.json"
-_PREFIX = "pooling_mode_"
+_PREFIX, _VECTOR = "pooling_mode_", "sentence_embedding"
+# Of `config_sentence_transformers.json`: fields that change vectors, with the usual value.
+_OF_MODEL = {"model_type": "SentenceTransformer", "truncate_dim": None}
 _MODULES = "sentence_transformers.models"
 _NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
@@ -88,8 +90,10 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
     steps = [step for number, module in enumerate(modules) for step in _steps(path, module, number)]
     if not steps:
         return None
-    normalize = steps[1:] == ["Normalize"]
     fields = fields_of(path / _MODEL_FILE)
+    found = {name: fields.get(name) or usual for name, usual in _OF_MODEL.items()}
+    steps += [f"{name}={shown(value)}" for name, value in found.items() if value != _OF_MODEL[name]]
+    normalize = steps[1:] == ["Normalize"]
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
     with errors_naming(path / _MODEL_FILE):
         check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
@@ -152,8 +156,12 @@ def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
     if kind == "Pooling":
         return _modes(folder / "config.json", path / MODULES_FILE)
     if kind == "Normalize":
-        name = fields_of(folder / "config.json").get("module_input_name", "sentence_embedding")
-        return [kind if name == "sentence_embedding" else f"{kind} of {shown(name)}"]
+        names = fields_of(folder / "config.json")
+        name = names.get("module_input_name", _VECTOR)
+        result = names.get("module_output_name") or name
+        return [
+            kind if name == result == _VECTOR else f"{kind} of {shown(name)} as {shown(result)}"
+        ]
     return [] if kind in _NO_EFFECT else [kind]
 
 
