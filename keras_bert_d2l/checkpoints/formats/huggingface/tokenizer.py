@@ -78,8 +78,8 @@ _OTHERS = frozenset(
     clean_up_tokenization_spaces
     clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output compat device_map
     do_subword_tokenize do_word_tokenize errors files_loaded fix_mistral_regex from_slow
-    init_inputs is_local jumanpp_kwargs keep_accents legacy local_files_only max_len max_length mecab_kwargs
-    merges_file model_input_names model_max_length name_or_path pad_to_multiple_of
+    init_inputs is_local jumanpp_kwargs keep_accents legacy local_files_only max_len max_length
+    mecab_kwargs merges_file model_input_names model_max_length name_or_path pad_to_multiple_of
     pad_token_type_id padding padding_side processor_class remove_space response_schema
     response_template slow_tokenizer_class sp_model_kwargs special_tokens_map_file spm_file
     stride sudachi_kwargs tokenizer_class tokenizer_file transformers_version trim_offsets
