@@ -73,7 +73,7 @@ COMMANDS = {  # each writes below `trial`, the small disk
 }
 RESUMED = ("finetune", "pretrain", "prepare", "similar")  # a repeated call resumes these
 DIFFERENT = ("export",)  # TensorFlow writes other bytes each time
-SHARES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95)  # of the room that a whole run needs
+SHARES = (0.0, 0.2, 0.5, 0.8, 0.95)  # of the room that a whole run needs
 ROOM, BLOCK = 64 << 20, 4096  # bytes
 CAUSES = "No space left on device|Read-only file system|is not writable"
 
@@ -187,8 +187,9 @@ class Drill:
         self.disk.clear()
         operation = self.choose.randint(1, self.whole.operations)
         ended = self._run(Moment(operation=operation), number)
-        if ended.code == 0:
-            return
+        has_written = self.disk.content().keys() == self.expected.keys()
+        if ended.code == 0 or (has_written and self.name.startswith(DIFFERENT)):
+            return  # a repeated export would write another version
         if ended.code != {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143}[number]:
             self._report(ended, "the exit code is wrong")
         if number == signal.SIGTERM:
