@@ -164,6 +164,7 @@ def open_checkpoint(
     *,
     verify: bool = True,
     tokenizer: bool = True,
+    asked: str = "",
 ) -> Checkpoint:
     """Detect the format of a checkpoint and read everything except its weights.
 
@@ -172,6 +173,7 @@ def open_checkpoint(
         num_heads: Number of attention heads, as for `load_pretrained`.
         verify: Whether to compare the files with `SHA256SUMS`, as for `load_pretrained`.
         tokenizer: Whether to read the files of the tokenizer.
+        asked: The class of a task. It is that of a head whose class the files do not name.
 
     Raises:
         FileNotFoundError: There is no checkpoint, or one of its files is missing.
@@ -181,7 +183,8 @@ def open_checkpoint(
     name = os.fspath(path if path.is_relative_to(given) else given)
     # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
     checkpoint = read_folder(
-        path.parent, lambda: read_folder(path, lambda: _opened(path, num_heads, verify, tokenizer))
+        path.parent,
+        lambda: read_folder(path, lambda: _opened(path, num_heads, verify, tokenizer, asked)),
     )
     if checkpoint.vocab is not None and not native.recognizes(path):
         checkpoint = _with_rows_of_tokens(checkpoint, checkpoint.vocab)
@@ -236,7 +239,9 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     )
 
 
-def _opened(path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: bool) -> Checkpoint:
+def _opened(
+    path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: bool, asked: str
+) -> Checkpoint:
     if verify and path.is_dir():
         verify_checksums(path)
     elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
@@ -246,6 +251,8 @@ def _opened(path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: 
         if has_file(path / native.CONFIG_FILE):
             read_json_object(path / native.CONFIG_FILE)  # raises an error if it is damaged
         raise _unknown(path)
+    if format is huggingface:
+        return huggingface.describe(path, tokenizer=tokenizer, asked=asked)
     return format.describe(path, num_heads, tokenizer=tokenizer)
 
 

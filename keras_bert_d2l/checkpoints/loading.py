@@ -197,7 +197,8 @@ def load_task(
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
             checkpoint of the same task, they may be omitted; otherwise they must match it, except
             that other `labels` create a new head. Labels that the checkpoint calls `LABEL_0`,
-            `LABEL_1` and so on get the given names.
+            `LABEL_1` and so on, or whose names are not valid, get the given names. The head of files
+            that do not name its class is that of `kind`.
 
     Returns:
         The model with the tokenizer attached, the tokenizer and the configuration.
@@ -226,7 +227,7 @@ def load_task(
     check_known("option", options, (*kind.fields, *known))
     if "labels" in options:  # an array, too
         options["labels"] = list(check_labels(cast(Sequence[str], options["labels"]), 1))
-    checkpoint = open_checkpoint(path, verify=verify)
+    checkpoint = open_checkpoint(path, verify=verify, asked=kind.__name__)
     heads = heads_of(kind, options.get("pooling"))
     checkpoint = _with_names(checkpoint, options.get("labels"))
     model, tokenizer, config = _load(checkpoint, heads, tokenizer=True, verbose=verbose)
@@ -297,6 +298,7 @@ def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:
     task = checkpoint.task or {}
     if not isinstance(labels, list | tuple) or "labels" not in task:
         return checkpoint
+    checkpoint = checkpoint._replace(unnamed="")
     if task["labels"] != unnamed_labels(len(labels)):
         return checkpoint
     return checkpoint._replace(task={**task, "labels": list(labels)})
@@ -338,6 +340,8 @@ def heads_of(kind: type[TaskModel], pooling: object) -> tuple[str, ...]:
 def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     """Build the model of a checkpoint and load its weights."""
     config, table, arrays = checkpoint.config, checkpoint.table, checkpoint.arrays
+    if checkpoint.unnamed:
+        raise ValueError(f"{checkpoint.unnamed} Correct it, or pass `labels` to `load_task`.")
     may_lack = HEAD_NAMES if checkpoint.task is None else ()
     check_contents(table, arrays, main_shapes(config), may_lack)
     with stage("Loading the checkpoint"):

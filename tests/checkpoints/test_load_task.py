@@ -256,12 +256,13 @@ def test_the_default_problem_type_depends_on_the_number_of_labels(name, number, 
         ({"architectures": ["BertForRanking"]}, r"classifier.*BertForRanking"),
         ({"architectures": ["BertForMultipleChoice"]}, r"classifier.weight"),
         ({"architectures": float("nan")}, "classifier.*architectures=nan"),
-        ({"id2label": None, "num_labels": 10**10}, r"`num_labels` must be.*\(2,\).*10000000000"),
+        ({"id2label": None, "num_labels": 10**10}, r"`num_labels` must be 2,.*10000000000"),
         ({"problem_type": "ranking"}, "`problem_type`"),
         ({"id2label": {"1": "a", "2": "b"}}, "`id2label`"),
-        ({"id2label": {"0": "a", "1": 5}}, "`id2label`"),
+        ({"id2label": {"0": "a", "1": None}}, "`id2label`"),
+        ({"id2label": {"0": "a", "1": ""}}, "`id2label`.*pass `labels` to `load_task`"),
         ({"id2label": {"0": "a", "1": "a"}}, "different names"),
-        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, r"classifier.weight is \(2, 4\)"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "`id2label`.*ids 0 to 1.*'2': 'c'"),
     ],
 )
 def test_a_damaged_hugging_face_task_is_rejected(change, message, editable_task):
@@ -269,6 +270,38 @@ def test_a_damaged_hugging_face_task_is_rejected(change, message, editable_task)
     edit_config(folder, **change)
     with pytest.raises(ValueError, match=message):
         load_pretrained(folder)
+
+
+NAMES = {"duplicate": {"0": "a", "1": "a"}, "empty": {"0": "", "1": "b"}, "list": ["a", "b"]}
+NAMES |= {"from 1": {"1": "a", "2": "b"}, "too few": {"0": "a"}, "too many": dict(enumerate("abc"))}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_given_labels_replace_names_that_are_not_valid(names, editable_task):
+    folder = editable_task("one label", "huggingface")
+    expected = load_pretrained(folder).model
+    edit_config(folder, id2label=names)
+    model = load_task(SequenceClassifier, folder, labels=["bad", "good"]).model
+    assert model.labels == ("bad", "good")
+    np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)
+
+
+def test_numbers_as_label_names_are_text(editable_task):
+    folder = editable_task("one label", "huggingface")
+    edit_config(folder, id2label={"0": -1, "1": 0.5})
+    assert load_pretrained(folder).model.labels == ("-1", "0.5")
+
+
+def test_the_asked_task_is_the_class_of_a_head_without_one(editable_task):
+    folder = editable_task("one label", "huggingface")
+    expected = load_pretrained(folder).model
+    edit_config(folder, architectures=..., id2label=..., label2id=...)
+    with pytest.raises(ValueError, match="of an unknown class"):
+        load_pretrained(folder)
+    model = load_task(SequenceClassifier, folder, labels=["bad", "good"]).model
+    np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)
+    with pytest.raises(ValueError, match=r"classifier.weight|lacks|contains"):
+        load_task(MultipleChoice, folder)
 
 
 @pytest.mark.parametrize(

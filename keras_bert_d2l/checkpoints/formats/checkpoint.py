@@ -37,6 +37,7 @@ class Checkpoint(NamedTuple):
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
         preset: The value of `_preset` of the model.
+        unnamed: Why the names of the task's labels are not known, or an empty string.
         unread: The weights of other layers in a file of Keras, or `None`.
     """
 
@@ -52,6 +53,7 @@ class Checkpoint(NamedTuple):
     name: str = ""
     positions: np.ndarray | None = None
     preset: ConfigDict | None = None
+    unnamed: str = ""
     unread: NamedArrays | None = None
 
     @property

@@ -179,7 +179,7 @@ def recognizes(path: pathlib.Path) -> bool:
 
 
 def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
+    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True, asked: str = ""
 ) -> Checkpoint:
     """Read everything in a folder except its weights.
 
@@ -193,6 +193,7 @@ def describe(
             or from the files that `tf_model.h5.index.json` names.
         num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
+        asked: As for `task_of`.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -211,7 +212,8 @@ def describe(
     check_extent(config, arrays)
     with errors_naming(file):
         fields = read_json_object(file) | read_cross_encoder(path)
-        task = task_of(fields, kind, arrays.shapes, arrays.source, stored.metadata.get(CLASS))
+        stored_class = stored.metadata.get(CLASS)
+        task, unnamed = task_of(fields, kind, arrays.shapes, arrays.source, stored_class, asked)
     config, heads = _with_stored_heads(config, kind, names, task)
     pooler = _unused_pooler(config, kind, task)
     names = {name: old for name, old in names.items() if name not in pooler}
@@ -237,6 +239,7 @@ def describe(
         tokenizer_options=options,
         task=task,
         unsupported=unsupported,
+        unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
         embedding=None if task else _embedding(path, config, fields),
         unread=of_others,
     )

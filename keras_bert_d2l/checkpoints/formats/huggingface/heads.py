@@ -5,12 +5,12 @@ github.com/huggingface/sentence-transformers, `cross_encoder/`.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
+from keras_bert_d2l.checks import check_choice, shown, wrong
 from keras_bert_d2l.tasks.registry import task_of_kind, tasks
 from keras_bert_d2l.tasks.task import AnyTask, HuggingFace
 from keras_bert_d2l.types import ConfigDict
@@ -56,8 +56,12 @@ def task_of(
     shapes: Mapping[str, tuple[int, ...]],
     source: str,
     stored_class: str | None = None,
-) -> ConfigDict | None:
+    asked: str = "",
+) -> tuple[ConfigDict | None, str]:
     """Return the task of a checkpoint, or `None` for a BERT without a task.
+
+    The second result is empty, or the reason why the file does not name the labels. They then have
+    the names of `unnamed_labels`.
 
     Args:
         fields: The fields of `config.json`.
@@ -66,6 +70,8 @@ def task_of(
         source: The file of the weights, for messages.
         stored_class: The class that the file of the weights names. `fields` may have that of the
             model that it was fine-tuned from.
+        asked: The class of the task that the caller names. It is that of a head whose class the
+            files do not name.
 
     Raises:
         ValueError: The task of the head is not supported, or a field is damaged.
@@ -74,15 +80,20 @@ def task_of(
     layers = {one.architecture: one for one in (_layers_of(task, kind) for task in known)}
     if stored_class in layers or (stored_class and fields.get("architectures") is None):
         fields = {**fields, "architectures": [stored_class]}
+    if not fields.get("architectures"):
+        names = [
+            _layers_of(task, kind).architecture for task in known if asked == task.model.__name__
+        ]
+        fields = {**fields, "architectures": names}
     own = _layers_in(fields, kind, layers, shapes, source)
     if own is None:
-        return None
+        return None, ""
     shape = shapes.get(f"{own.head}.bias", ())
     fitting = [task for task in known if _layers_of(task, kind) == own]
-    problem = ""
+    problem, labels = "", _labels(fields, shape)
     if len(fitting) > 1:  # such as classification and regression
         problems = tuple(one for task in fitting for one in _names(task).problems)
-        problem = _problem_type(fields, len(_labels(fields, shape)), problems)
+        problem = _problem_type(fields, len(labels[0]), problems)
         fitting = [task for task in fitting if problem in _names(task).problems]
     model = fitting[0].model
     values = {
@@ -92,10 +103,9 @@ def task_of(
         "pooling": _pooling(fields, kind),
         "activation": _activation(fields, is_applied="activation" in model.fields),
     }
-    if "labels" in model.fields:
-        values["labels"] = _labels(fields, shape)
+    values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
     named = {name: values[name] for name in model.fields}
-    return {"kind": model.__name__, **named}
+    return {"kind": model.__name__, **named}, unnamed
 
 
 def _layers_in(
@@ -231,17 +241,20 @@ def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -
     return str(check_choice("problem_type", problem, known))
 
 
-def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> list[str]:
-    """Return the label names in the order of their ids. `shape` is that of the head's bias."""
-    id2label = fields.get("id2label")
+def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> tuple[list[str], str]:
+    """Return the label names in the order of their ids, and why they are missing, if they are.
+
+    `shape` is that of the head's bias.
+    """
+    id2label, number = fields.get("id2label"), sum(shape[:1])
     if id2label is None:
-        number = fields.get("num_labels", _DEFAULT_NUM_LABELS)
-        expected = f"the number of outputs of the head, whose bias has the shape {shape}"
-        check_that((number,) == shape, "num_labels", expected, number)
-        return unnamed_labels(number)
+        found = fields.get("num_labels", _DEFAULT_NUM_LABELS)
+        problem = wrong("num_labels", f"{number}, the number of outputs of the head", found)
+        return unnamed_labels(number), "" if found == number else str(problem)
     names = id2label if isinstance(id2label, dict) else {}
-    labels = [names.get(str(number)) for number in range(len(names))]
-    are_strings = bool(labels) and all(isinstance(label, str) for label in labels)
-    expected = "an object with a string for each of the ids 0, 1, 2 and so on"
-    check_that(are_strings, "id2label", expected, id2label)
-    return cast(list[str], labels)
+    values = [names.get(str(id), "") for id in range(number)]
+    labels = [str(name) for name in values if isinstance(name, str | int | float) and name != ""]
+    expected = f"an object with different names for the ids 0 to {number - 1} of the head's outputs"
+    if len(set(labels)) == len(names) == number:
+        return labels, ""
+    return unnamed_labels(number), str(wrong("id2label", expected, id2label))
