@@ -187,7 +187,8 @@ def load_task(
     A checkpoint of the same task is loaded with its head. For a BERT without a task, and for a
     checkpoint of the same task with other labels, the encoder is loaded (and the pooler, if the
     task uses it); the head is initialized at random, and this is reported. A `TextEmbedder` has the
-    pooling that a folder of sentence-transformers defines.
+    pooling that a folder of sentence-transformers defines. A head whose class the files do not name
+    is that of `kind`.
 
     Args:
         kind: The class of the task, for example `SequenceClassifier`.
@@ -197,8 +198,7 @@ def load_task(
         **options: The arguments of the task class other than `bert`, for example `labels`. For a
             checkpoint of the same task, they may be omitted; otherwise they must match it, except
             that other `labels` create a new head. Labels that the checkpoint calls `LABEL_0`,
-            `LABEL_1` and so on, or whose names are not valid, get the given names. The head of files
-            that do not name its class is that of `kind`.
+            `LABEL_1` and so on, or whose names are not valid, get the given names.
 
     Returns:
         The model with the tokenizer attached, the tokenizer and the configuration.
