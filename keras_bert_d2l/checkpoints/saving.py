@@ -223,16 +223,9 @@ def _save(
 
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
     """Raise a `ValueError` if a tokenizer has options that the format cannot store."""
-    lowercase = options.get("lowercase", True)
-    defaults: TokenizerOptions = {
-        "split_special_tokens": False,
-        "strip_accents": lowercase,
-        "tokenize_chinese_chars": True,
-        "special_tokens": [],
-        "normalized_tokens": [],
-        "truncation_side": "right",
-    }
-    for name, default in defaults.items():
-        value = options.get(name)
+    kept = {"split_special_tokens": False, "tokenize_chinese_chars": True}
+    kept |= dict.fromkeys(("lowercase", "strip_accents"), options.get("lowercase", True))
+    for name, value in options.items():
         expected = f"one of {_FOR_TASKS} for a tokenizer with {name}={shown(value)}"
-        check_that(value in (None, default), "format", expected, format)
+        is_kept = name == "compat" or value in (None, kept.get(name))
+        check_that(is_kept, "format", expected, format)

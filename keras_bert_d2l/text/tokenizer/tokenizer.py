@@ -3,6 +3,7 @@
 B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 """
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self
@@ -96,6 +97,11 @@ class Tokenizer(tf.Module):
         truncation_side: Which end of a long text to truncate, `"right"` or `"left"`, which keeps
             the end of the text. All kinds of tokenizer have this option.
 
+    Attributes:
+        vocab: As given.
+        truncation_side: As given.
+        frame: `frame_tokens` with both of them, which builds the rows of a call from token ids.
+
     Call arguments:
         texts: A string, a list of strings, or a string tensor `(B,)`. For a single string, B = 1.
         texts_b: The second text of each pair, like `texts`; None for single texts.
@@ -149,16 +155,9 @@ class Tokenizer(tf.Module):
             )
         self.vocab = vocab
         self.truncation_side = check_choice("truncation_side", truncation_side, SIDES)
-        normalization = Normalization(
-            vocab.special_tokens,
-            lowercase,
-            compat,
-            split_special_tokens,
-            strip_accents,
-            tokenize_chinese_chars,
-            special_tokens,
-            normalized_tokens,
-        )
+        self.frame = functools.partial(frame_tokens, vocab=vocab, truncation_side=truncation_side)
+        own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)
+        normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
         self._splitter: Splitter
         if vocab.kind != "wordpiece":
             _check_defaults(normalization.options(), vocab.kind)
@@ -166,10 +165,10 @@ class Tokenizer(tf.Module):
             return
         missing = [token for token in (*special_tokens, *normalized_tokens) if token not in vocab]
         if missing:
-            name = "special_tokens" if missing[0] in special_tokens else "normalized_tokens"
             raise ValueError(
-                f"`{name}` must be in the vocabulary. Received: {shown(missing[0])}, which is not "
-                "in it. `add_tokens(..., special=True)` adds it to a model and a tokenizer."
+                "`special_tokens` and `normalized_tokens` must be in the vocabulary. Received: "
+                f"{shown(missing[0])}, which is not in it. `add_tokens(..., special=True)` adds it "
+                "to a model and a tokenizer."
             )
         self._splitter = WordPieceSplitter(vocab, normalization)
 
@@ -218,19 +217,6 @@ class Tokenizer(tf.Module):
         tokens_a = self.tokenize(texts)
         tokens_b = None if texts_b is None else self.tokenize(texts_b)
         return self.frame(tokens_a, tokens_b, max_len=max_len, truncation=truncation)
-
-    @not_converted
-    def frame(
-        self, *tokens: Tensor | None, max_len: int | None = None, truncation: str = "longest_first"
-    ) -> dict[str, tf.Tensor]:
-        """Build the rows of a call from token ids; see `keras_bert_d2l.frame_tokens`."""
-        return frame_tokens(
-            *tokens,
-            vocab=self.vocab,
-            max_len=max_len,
-            truncation=truncation,
-            truncation_side=self.truncation_side,
-        )
 
     @not_converted
     def tokenize(self, texts: Texts) -> tf.RaggedTensor:

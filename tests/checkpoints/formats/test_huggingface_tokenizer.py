@@ -243,7 +243,9 @@ def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
     "changes",
     [
         None,
-        {"model__vocab": {"a": 7}},
+        {"model__vocab": {"a": 70}},
+        {"model__vocab": {"a": 0}},
+        {"model__vocab": {"a": -1}},
         {"model__vocab": {"a": "b"}},
         {"model": [1]},
         {"added_tokens": 3},

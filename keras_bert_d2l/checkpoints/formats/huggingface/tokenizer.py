@@ -38,7 +38,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file
 from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, template
-from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions
+from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import (
     GOOGLE_SPECIALS,
     JSON_FILE,
@@ -68,7 +68,7 @@ _WITH_WORDPIECE = (
     "Lxmert MobileBert MPNet Realm RetriBert SqueezeBert"
 ).split()
 _OF_ANY_KIND = ("PreTrained", "TokenizersBackend")
-_WITHOUT_JSON = "Albert Bart Camembert LED Longformer Roberta XLMRoberta".split()
+_WITHOUT_JSON = [*_WITH_WORDPIECE, *"Albert Bart Camembert Longformer Roberta XLMRoberta".split()]
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
 # The other fields of `tokenizer_config.json` that are read, or have no effect on tokens.
@@ -124,7 +124,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     unsupported += _other_class(path, fields, options)
     sides: TokenizerOptions = {} if side == SIDES[0] else {"truncation_side": side}
     if unsupported:
-        return None, {}, ", ".join([*unsupported, *_unsupported_options(options, ())])
+        return None, {}, ", ".join(unsupported)
     _check_known(path / OPTIONS_FILE, options)
     if (defined := read_definition(path, fields, options)) is not None:
         vocab, unsupported = defined
@@ -255,19 +255,14 @@ def write_tokenizer(
     if vocab.kind != "wordpiece":
         fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
     else:
-        if own := options.get("special_tokens"):
-            specials["additional_special_tokens"] = own
-        fields = {
-            "tokenizer_class": "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer",
-            "do_lower_case": options.get("lowercase", True),
-            "split_special_tokens": options.get("split_special_tokens", False),
-            "strip_accents": options.get("strip_accents"),
-            "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
-            "compat": options.get("compat", "google"),
-            **of_model,
-            **specials,
-        }
-        of_json = _tokenizer_json(vocab, fields, options.get("normalized_tokens", ()))
+        ours: ConfigDict = {**normalization_of(options).options()}
+        normalized = ours.pop("normalized_tokens", ())
+        if "special_tokens" in ours:
+            specials["additional_special_tokens"] = ours.pop("special_tokens")
+        name = "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer"
+        fields = {"tokenizer_class": name, "do_lower_case": ours.pop("lowercase"), **ours}
+        fields |= {**of_model, **specials}
+        of_json = _tokenizer_json(vocab, fields, normalized)
         write_json(folder / JSON_FILE, of_json, ensure_ascii=False)
     write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
     write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
@@ -325,8 +320,7 @@ def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) ->
     if has_file(path / VOCAB_FILE) or (fields and model_type(fields) not in KINDS):
         is_known = name in _WITH_WORDPIECE
     else:
-        known = [*_WITH_WORDPIECE, *_WITHOUT_JSON]
-        is_known = name not in _IN_PYTHON if fields else name in known
+        is_known = name not in _IN_PYTHON if fields else name in _WITHOUT_JSON
     if not is_known and name not in _OF_ANY_KIND:
         yield f"tokenizer_class={shown(named)}"
     if code := options.get("auto_map"):
@@ -369,9 +363,12 @@ def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
 
 def _vocab_of(fields: ConfigDict, name: str) -> Vocab:
     ids = {**fields["model"]["vocab"], **{t["content"]: t["id"] for t in fields["added_tokens"]}}
-    tokens = sorted(ids, key=ids.__getitem__)
-    if [ids[token] for token in tokens] != [*range(len(ids))]:
-        raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
+    numbers = sorted(ids.values())
+    if len({*numbers}) < len(ids) or numbers[0] < 0 or numbers[-1] >= 2 * len(ids):
+        raise ValueError("the ids of its tokens must be 0, 1, 2 and so on, with few gaps")
+    tokens = [""] * (numbers[-1] + 1)  # equal lines of a `vocab.txt` leave gaps
+    for token, number in ids.items():
+        tokens[number] = token
     return Vocab(without_odd_tokens(tokens, name))
 
 

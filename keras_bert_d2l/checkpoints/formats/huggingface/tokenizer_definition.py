@@ -112,7 +112,7 @@ def read_definition(
 
 def unsupported_names(options: ConfigDict, special_tokens: Sequence[str]) -> Iterator[str]:
     """Yield the special tokens of a tokenizer's files that are not those of the vocabulary."""
-    for name, token in zip(SPECIAL_TOKENS, special_tokens, strict=bool(special_tokens)):
+    for name, token in zip(SPECIAL_TOKENS, special_tokens, strict=True):
         # Of equal tokens of Unigram, all but the last have their id in the name.
         if content(options.get(name)) not in (None, token, token.partition(" (id ")[0]):
             yield f"{name}={shown(options[name])}"
