@@ -1,34 +1,19 @@
 """Checks of definitions of tokenizers: which are damaged, and which are not supported."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.text.definition import (
-    BYTES,
-    FORMS,
-    KINDS,
-    ROLES,
-    added_tokens,
-    frame,
-    steps,
-)
-from keras_bert_d2l.text.word_patterns import PUNCTUATION, splits
+from keras_bert_d2l.text.definition import BYTES, FORMS, KINDS, ROLES, added_tokens, frame, steps
+from keras_bert_d2l.text.word_patterns import word_steps
 from keras_bert_d2l.types import ConfigDict
 
 _NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", *FORMS)  # and Replace
-SPACES = r"\s"
-REPLACED_RUNS = {  # the regular expressions of Replace: two or more of a set, and one of another
-    " {2,}": (" ", ""),
-    " +": (" ", " "),
-    r"\s{2,}": (SPACES, ""),
-    r"\s+": (SPACES, SPACES),
-    r"\s{2,}|[\n\r\t]": (SPACES, "\n\r\t"),
-}
+REPLACED_RUNS = (" {2,}", r"\s{2,}", r"\s{2,}|[\n\r\t]")  # the regular expressions of Replace
 # Limits for files that are made to fill the memory; real tokenizers stay far below them.
-_MOST_CHARACTERS = {"BPE": 2**12, "Unigram": 2**8}  # of a token
+_MOST_CHARACTERS = {"BPE": (2**12, 2**22), "Unigram": (2**8, 2**23)}  # of a token, of all
 _MOST_REPLACED = 256  # characters of a text of a Replace
-_MOST_OF_ALL = 2**22  # characters of all tokens
 _MOST_STEPS = 32  # of a normalizer or pre-tokenizer
 _MOST_ADDED_BYTES = 2**15  # of all added tokens, which are one regular expression
 _SPACES_BYTES = 32  # of a regular expression that finds spaces
@@ -36,14 +21,11 @@ _NOT_IN_UTF8 = {192, 193, *range(245, 256)}  # bytes that no text has
 
 
 class UnsupportedError(ValueError):
-    """A tokenizer is valid, but ours would give different ids."""
+    """A tokenizer is valid, but ours would give different ids; the argument names the reasons."""
 
-    def __init__(self, parts: str) -> None:
-        super().__init__(
-            f"The tokenizer of this vocabulary is not supported: {parts}. Use the tokenizer it "
-            "comes from, and pass token ids."
-        )
-        self.parts = parts
+    def __str__(self) -> str:
+        reasons, advice = self.args[0], "Use the tokenizer it comes from, and pass token ids."
+        return f"The tokenizer of this vocabulary is not supported: {reasons}. {advice}"
 
 
 def check(tokens: Sequence[str], definition: ConfigDict) -> None:
@@ -51,6 +33,7 @@ def check(tokens: Sequence[str], definition: ConfigDict) -> None:
     try:
         model, special, ids = definition["model"], definition["special_tokens"], {*tokens}
         own = {*tokens[: model["num_tokens"]]}
+        most = _MOST_CHARACTERS.get(model["type"], (0, 0))
         if model["type"] not in KINDS:
             problem = f"model.type is one of {[*KINDS]}, not {shown(model['type'])}"
         elif len(special) != len({*special}) or len(special) != len(ROLES):
@@ -66,10 +49,8 @@ def check(tokens: Sequence[str], definition: ConfigDict) -> None:
             and all(map(math.isfinite, model["scores"]))
         ):
             problem = "it has a finite score for each token and an `unk_id`"
-        elif max(map(len, own)) > (most := _MOST_CHARACTERS[model["type"]]) or (
-            sum(map(len, own)) > _MOST_OF_ALL
-        ):
-            problem = f"tokens have at most {most:,} characters, all {_MOST_OF_ALL:,}"
+        elif max(map(len, own)) > most[0] or sum(map(len, own)) > most[1]:
+            problem = f"tokens have at most {most[0]:,} characters, all {most[1]:,}"
         else:
             problem, parts = "", ", ".join(unsupported_parts(tokens, definition))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -133,28 +114,15 @@ def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterato
     lost = [n for n, token in enumerate(BYTES) if token not in tokens and n not in _NOT_IN_UTF8]
     if lost and model.get("unk_token") not in tokens:  # tokenizers drops them
         yield f"model.vocab without tokens for the bytes {shown(lost)}"
-    allowed: dict[str, tuple[object, ...]] = {
-        "dropout": (None, 0),
-        "continuing_subword_prefix": (None, ""),
-        "end_of_word_suffix": (None, ""),
-        "byte_fallback": (False,),
-        "fuse_unk": (False,),
-    }
-    for name, values in allowed.items():
-        if model.get(name, values[0]) not in values:
-            yield f"model.{name}={shown(model[name])}"
+    of_unknown = () if set(BYTES) <= tokens else ("byte_fallback", "fuse_unk")
+    names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *of_unknown)
+    yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
     if [step["type"] for step in steps(definition["decoder"], "decoders")] != ["ByteLevel"]:
         yield f"decoder={shown(definition['decoder'])}"
-    found = steps(definition["pre_tokenizer"], "pretokenizers")
-    kinds = [step["type"] for step in found]
-    last = kinds.index("ByteLevel") + 1 if kinds.count("ByteLevel") == 1 else 0
-    if not last or any(step != {**step, **PUNCTUATION} for step in found[last:]):
-        yield f"pre_tokenizer={shown(definition['pre_tokenizer'])}"
-    for step in found[: last - 1] if last else ():
-        try:
-            splits(step)
-        except ValueError as error:
-            yield f"{error} in the pre_tokenizer"
+    try:
+        word_steps(definition["pre_tokenizer"])
+    except (ValueError, re.error) as error:
+        yield f"pre_tokenizer={shown(definition['pre_tokenizer'])} ({error})"
 
 
 def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:

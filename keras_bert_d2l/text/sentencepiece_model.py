@@ -24,7 +24,7 @@ _UNIGRAM, _BPE = 1, 2  # types of models
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
-_MOST_PIECES = 2**19  # a limit for files that are made to fill the memory
+_MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-V has 902,000
 _PAD, _UNK = "<pad>", "<unk>"
 _SHIFTED = ("xlm-roberta", "camembert")  # ids as in fairseq
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}

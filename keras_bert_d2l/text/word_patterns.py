@@ -13,16 +13,13 @@ import re
 from typing import NamedTuple
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.text.unicode_gaps import (
-    character_class,
-    letters_and_numbers,
-    white_space,
-    word_classes,
-)
+from keras_bert_d2l.text import unicode_gaps as gaps
+from keras_bert_d2l.text.definition import steps
+from keras_bert_d2l.text.unicode_gaps import character_class
 from keras_bert_d2l.types import ConfigDict
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}  # the only step after the bytes
+_PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}  # the only step after the bytes
 _LOOK_AHEAD = r"|\s+(?!\S)|\s+"
 # What may stand before it: patterns that the first pass cannot interrupt.
 _BEFORE = (
@@ -35,13 +32,6 @@ _PART = re.compile(
     r"\((?:\?:|\?i:|(?!\?))|\)|\[\^?|]|\\(?:[srnt/.\-'\"\\]|p\{[LN]})|\{\d+(?:,\d*)?}|[^\\(\[.^${}]"
 )
 _DIFFERENT = re.compile(r"[?*+]\+|\d}\+|&&|\[\^?[^]]*\[|\[\^?]")  # what programs read differently
-_BEHAVIORS = {  # whether matches are words, and the text between them
-    ("Isolated", False): (True, True),
-    ("Isolated", True): (True, True),
-    ("Contiguous", False): (True, True),
-    ("Removed", False): (False, True),
-    ("Removed", True): (True, False),
-}
 
 
 class Split(NamedTuple):
@@ -66,15 +56,17 @@ def pattern_of(pattern: str) -> Split:
 
     Raises:
         ValueError: The pattern is not supported.
+        re.error: The pattern is damaged.
     """
-    letters, numbers, spaces = map(character_class, (*letters_and_numbers(), white_space()))
-    classes, last_space = {r"\p{L}": letters, r"\p{N}": numbers, r"\s": spaces}, ""
+    sets = (gaps.white_space(), *gaps.letters_and_numbers())
+    classes = dict(zip((r"\s", r"\p{L}", r"\p{N}"), map(character_class, sets), strict=True))
+    spaces, last_space = classes[r"\s"], ""
     if pattern.endswith(_LOOK_AHEAD):
         pattern = pattern.removesuffix(_LOOK_AHEAD)
         if not _BEFORE_LOOK_AHEAD.fullmatch(pattern):
             raise ValueError(f"the pattern {shown(pattern)} before a look-ahead")
         ends = "\r\n" if r"\s*[\r\n]" in pattern else ""
-        last = character_class(white_space().difference(map(ord, ends)))
+        last = character_class(gaps.white_space().difference(map(ord, ends)))
         last_space = f"([{spaces}])([{last}][^{spaces}])"
         pattern += r"|\s+"
     parts, found, in_class = _PART.findall(pattern), [], False
@@ -82,24 +74,21 @@ def pattern_of(pattern: str) -> Split:
         in_class = part[0] == "[" or (in_class and part != "]")
         text = classes.get(part, part)
         found.append(text if in_class or text == part else f"[{text}]")
-    try:
-        may_be_empty = bool(re.match(re.sub(r"\\p\{[LN]}", "x", pattern), ""))
-    except re.error:
-        may_be_empty = True
-    if "".join(parts) != pattern or _DIFFERENT.search(pattern) or may_be_empty:
+    is_supported = "".join(parts) == pattern and not _DIFFERENT.search(pattern)
+    if not is_supported or re.match(re.sub(r"\\p\{[LN]}", "x", pattern), ""):  # may be empty
         raise ValueError(f"the pattern {shown(pattern)}")
     return Split("".join(found), last_space)
 
 
-def splits(step: ConfigDict) -> list[Split]:
+def _splits(step: ConfigDict) -> list[Split]:
     """Return how a step other than `ByteLevel` splits texts.
 
     Raises:
         ValueError: The step is not supported.
     """
-    kind, behavior = step["type"], (step.get("behavior", "Isolated"), bool(step.get("invert")))
-    words, numbers, marks = map(character_class, word_classes())
-    spaces = Split(f"[{character_class(white_space())}]+", keeps_matches=False)
+    kind, behavior, invert = step["type"], step.get("behavior", "Isolated"), step.get("invert")
+    words, numbers, marks = map(character_class, gaps.word_classes())
+    spaces = Split(f"[{character_class(gaps.white_space())}]+", keeps_matches=False)
     if kind == "WhitespaceSplit":
         return [spaces]
     if kind == "Whitespace":
@@ -114,9 +103,25 @@ def splits(step: ConfigDict) -> list[Split]:
         found = pattern_of(step["pattern"]["Regex"])
     else:
         raise ValueError(f"the step {shown(kind)}")
-    if behavior not in _BEHAVIORS or (found.last_space and behavior[0] != "Isolated"):
-        raise ValueError(f"the behavior {shown(behavior[0])}")
-    if behavior[0] == "Contiguous":
+    if behavior not in ("Isolated", "Contiguous", "Removed")[: 1 if found.last_space else 3]:
+        raise ValueError(f"the behavior {shown(behavior)}")
+    if behavior == "Contiguous":
         found = Split(f"(?:{found.pattern})+")
-    keeps_matches, keeps_others = _BEHAVIORS[behavior]
-    return [found._replace(keeps_matches=keeps_matches, keeps_others=keeps_others)]
+    if behavior == "Removed":
+        found = Split(found.pattern, "", bool(invert), not invert)
+    return [found]
+
+
+def word_steps(pre_tokenizer: ConfigDict | None) -> tuple[list[Split], ConfigDict, bool]:
+    """Return the steps before `ByteLevel`, its fields, and whether bytes are split at punctuation.
+
+    Raises:
+        ValueError: A step is not supported.
+        re.error: A pattern is damaged.
+    """
+    found = steps(pre_tokenizer, "pretokenizers")
+    place = [step["type"] for step in found].index("ByteLevel")
+    after = found[place + 1 :]
+    if any(step != {**step, **_PUNCTUATION} for step in after):
+        raise ValueError(f"after the bytes, only {_PUNCTUATION}")
+    return [split for step in found[:place] for split in _splits(step)], found[place], bool(after)

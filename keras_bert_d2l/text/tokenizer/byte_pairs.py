@@ -33,12 +33,12 @@ from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_forms import STABLE
 from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, splits
+from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, word_steps
 from keras_bert_d2l.types import ConfigDict
 
 LATIN = "ISO-8859-1"
 WORD_END = b"\xfe"  # does not occur in UTF-8, and no pattern matches it
-_END = WORD_END.decode(LATIN)
+_END, _BETWEEN = WORD_END.decode(LATIN), rb"\1" + WORD_END + rb"\2"
 _MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
 _SPACE = "Ġ"  # stands for a space in the tokens
 
@@ -78,16 +78,11 @@ class BytePairSplitter(tf.Module):
         self._normalizers = [normalizer(step) for step in steps]
         patterns = {STABLE.get(step["type"]) for step in steps}
         self._unchanged = patterns.pop() if len(patterns) == 1 else None
-        steps = definitions.steps(definition["pre_tokenizer"], "pretokenizers")
-        place = [step["type"] for step in steps].index("ByteLevel")
-        self._splits = [split for step in steps[:place] for split in splits(step)]
-        self._adds_space = steps[place].get("add_prefix_space", True)
-        self._words = pattern_of(GPT2) if steps[place].get("use_regex", True) else None
-        self._byte_punctuation = ""
-        if len(steps) > place + 1:
-            marks = word_classes()[2]
-            codes = (byte for byte, character in enumerate(BYTES) if ord(character) in marks)
-            self._byte_punctuation = f"[{character_class(codes)}]"
+        self._splits, options, splits_bytes = word_steps(definition["pre_tokenizer"])
+        self._adds_space = options.get("add_prefix_space", True)
+        self._words = pattern_of(GPT2) if options.get("use_regex", True) else None
+        marks = word_classes()[2] if splits_bytes else ()
+        self._byte_marks = character_class(n for n, c in enumerate(BYTES) if ord(c) in marks)
         self._added = AddedTokens(vocab, self._normalized_token)
         self._byte_pairs = BytePairs(vocab.tokens, definition)
         texts = (self._added.normalized.get(token, token) for token in vocab.tokens)
@@ -164,12 +159,12 @@ class BytePairSplitter(tf.Module):
 
     def _tokens(self, parts: _Parts) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return the ids of texts, ragged int32 `(B, None)`, and the part of each, int64 `(T,)`."""
-        texts = parts.values if self._words is None else mark_words(parts.values, self._words)
+        texts = mark_words(parts.values, self._words) if self._words else parts.values
         is_text = parts.added == NO_TOKEN
         marks = tf.strings.join([_MARK, tf.strings.as_string(parts.added)])
         latin = tf.strings.unicode_transcode(tf.where(is_text, texts, marks), LATIN, "UTF-8")
-        if self._byte_punctuation:
-            latin = tf.strings.regex_replace(latin, self._byte_punctuation, rf"{_END}\0{_END}")
+        if self._byte_marks:
+            latin = tf.strings.regex_replace(latin, f"[{self._byte_marks}]", rf"{_END}\0{_END}")
         words = split_at_byte(latin, _END.encode())
         ids = self._byte_pairs(words.flat_values)
         splits = tf.gather(ids.row_splits, tf.gather(words.row_splits, parts.row_splits))
@@ -187,16 +182,16 @@ class BytePairSplitter(tf.Module):
             parts = self._added.cut(values, normalized=True)
             values, splits = parts.flat_values, tf.gather(parts.row_splits, splits)
         added = self._added.ids(values)
-        if self._splits and with_origins and origins is None:
-            origins = tf.range(decode(values).row_splits[-1])
+        found = _Parts(values, added, splits, tf.zeros_like(added, tf.bool), origins)
         for split in self._splits:
-            values, added, splits, origins = _split(split, values, added, splits, origins)
-        needs_space = tf.zeros_like(added, tf.bool)
+            found = _split(split, found)
         if self._adds_space:
+            values = found.values
             needs_space = (tf.strings.substr(values, 0, 1) != " ") & (values != "")
-            needs_space &= added == NO_TOKEN
+            needs_space &= found.added == NO_TOKEN
             values = tf.where(needs_space, tf.strings.join([" ", values]), values)
-        return _Parts(values, added, splits, needs_space, origins)
+            found = found._replace(values=values, has_new_space=needs_space)
+        return found
 
     def _normalized(
         self, values: tf.Tensor, is_text: tf.Tensor, with_origins: bool
@@ -342,34 +337,30 @@ def _ranks(
 
 def mark_words(texts: tf.Tensor, words: Split) -> tf.Tensor:
     """Put `WORD_END` after each word of texts, strings `(B,)`, perhaps several times."""
-    texts = tf.strings.regex_replace(texts, words.last_space, rb"\1" + WORD_END + rb"\2")
+    texts = tf.strings.regex_replace(texts, words.last_space, _BETWEEN)
     return tf.strings.regex_replace(texts, words.pattern, rb"\0" + WORD_END)
 
 
-def _split(
-    split: Split,
-    values: tf.Tensor,
-    added: tf.Tensor,
-    row_splits: tf.Tensor,
-    origins: tf.Tensor | None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
-    """Split the parts of texts, apart from added tokens. Arguments as for `_Parts`."""
-    texts = tf.where(added == NO_TOKEN, values, "")
+def _split(split: Split, parts: _Parts) -> _Parts:
+    """Split the parts of texts between the added tokens."""
+    texts = tf.where(parts.added == NO_TOKEN, parts.values, "")
     if split.last_space:
-        texts = tf.strings.regex_replace(texts, split.last_space, rb"\1" + WORD_END + rb"\2")
+        texts = tf.strings.regex_replace(texts, split.last_space, _BETWEEN)
     pieces = split_at(texts, split.pattern)
     owners = rows_of_values(pieces)
-    added = tf.gather(added, owners)
-    values = tf.where(added == NO_TOKEN, pieces.flat_values, tf.gather(values, owners))
+    added = tf.gather(parts.added, owners)
+    values = tf.where(added == NO_TOKEN, pieces.flat_values, tf.gather(parts.values, owners))
     place = tf.range(tf.size(owners, tf.int64)) - tf.gather(pieces.row_splits, owners)
-    is_kept = tf.where(place % 2 == 1, split.keeps_matches, split.keeps_others)
-    is_kept = (added != NO_TOKEN) | is_kept & (values != "")
-    if origins is not None:
-        lengths = tf.strings.length(values, unit="UTF8_CHAR")
-        origins = tf.boolean_mask(origins, tf.repeat(is_kept, lengths))
+    is_kept = tf.where(place % 2 == 1, split.keeps_matches, split.keeps_others) & (values != "")
+    is_kept |= added != NO_TOKEN
+    origins = parts.origins
+    origins = tf.range(decode(parts.values).row_splits[-1]) if origins is None else origins
+    is_kept_character = tf.repeat(is_kept, tf.strings.length(values, unit="UTF8_CHAR"))
     before = tf.concat([[0], tf.cumsum(tf.cast(is_kept, tf.int64))], 0)
-    row_splits = tf.gather(before, tf.gather(pieces.row_splits, row_splits))
-    return tf.boolean_mask(values, is_kept), tf.boolean_mask(added, is_kept), row_splits, origins
+    row_splits = tf.gather(before, tf.gather(pieces.row_splits, parts.row_splits))
+    origins = tf.boolean_mask(origins, is_kept_character)
+    values, added = tf.boolean_mask(values, is_kept), tf.boolean_mask(added, is_kept)
+    return _Parts(values, added, row_splits, tf.zeros_like(added, tf.bool), origins)
 
 
 def _origins(parts: _Parts, codes: tf.RaggedTensor, texts: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,6 @@ Source: github.com/huggingface/tokenizers, `normalizers`.
 """
 
 from keras_bert_d2l.reading import DAMAGE, errors_naming
-from keras_bert_d2l.text.definition_checks import REPLACED_RUNS, SPACES
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.charsmap import Charsmap
 from keras_bert_d2l.text.unicode_gaps import accents, lowercase_of, white_space
@@ -31,10 +30,9 @@ def _step(fields: ConfigDict) -> characters.Step:
     if kind == "Replace" and "String" in fields["pattern"]:
         return characters.replace_text(fields["pattern"]["String"], fields["content"])
     if kind == "Replace":
-        codes, singles = (
-            white_space() if found == SPACES else map(ord, found)
-            for found in REPLACED_RUNS[fields["pattern"]["Regex"]]
-        )
+        pattern = fields["pattern"]["Regex"]
+        codes = white_space() if pattern.startswith(r"\s") else {ord(" ")}
+        singles = map(ord, "\n\r\t" if "|" in pattern else "")
         return characters.replace_runs(codes, singles, fields["content"])
     if kind == "Lowercase":
         return characters.map_characters(lowercase_of())

@@ -91,7 +91,7 @@ def read_definition(
         except SpecialTokensError as error:
             return None, [str(error)]
         except UnsupportedError as error:
-            return None, [error.parts]
+            return None, [*error.args]
     unsupported, definition = [], vocab.definition or {}
     adds_space = options.get("add_prefix_space")
     for step in steps(definition["pre_tokenizer"], "pretokenizers"):
