@@ -35,7 +35,7 @@ def test_the_vectors_are_those_of_the_library_also_after_saving(name, tmp_path):
 
 
 POOLING, NORMALIZE = "1_Pooling/config.json", "2_Normalize/config.json"
-BERT = "sentence_bert_config.json"
+BERT, MODEL = "sentence_bert_config.json", "config_sentence_transformers.json"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,12 @@ BERT = "sentence_bert_config.json"
         (POOLING, {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
         (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x' as 'x'"),
         (BERT, {"tokenizer_args": {"a": 1}}, "Transformer with tokenizer_args"),
+        (BERT, {"modality_config": {"text": {"method": "f"}}}, "Transformer with modality_config"),
+        (
+            MODEL,
+            {"similarity_fn_name": "euclidean"},
+            "Normalize and similarity_fn_name='euclidean'",
+        ),
         (BERT, {"do_lower_case": "yes"}, "`do_lower_case` must be True or False"),
         (BERT, {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),
     ],
@@ -69,6 +75,30 @@ def test_another_computation_is_an_error_that_describes_it(message, options, tmp
     assert kb.load_task(kb.TextEmbedder, folder, pooling="cls").model.pooling == "cls"
     with pytest.raises(ValueError, match=f"'kerashub' cannot store.*{message}.*BERT alone"):
         kb.convert_checkpoint(folder, tmp_path / "preset", format="kerashub")
+
+
+def test_fields_that_change_no_result_here_are_no_obstacle(plain, tmp_path):
+    folder = shutil.copytree(plain, tmp_path / "edited")
+    edit_json(folder / POOLING, {"include_prompt": False})
+    edit_json(folder / MODEL, {"similarity_fn_name": "dot", "prompts": {"query": ""}})
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    edit_json(folder / BERT, {"modality_config": {"text": text, "message": {"method": "x"}}})
+    assert kb.load_task(kb.TextEmbedder, folder).model.normalize
+    edit_json(folder / MODEL, {"prompts": {"query": "query: "}})
+    with pytest.raises(ValueError, match="mean and include_prompt=False and Normalize"):
+        kb.load_task(kb.TextEmbedder, folder)
+    shutil.rmtree(folder / "2_Normalize")
+    modules = json.loads((folder / "modules.json").read_text())[:-1]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="include_prompt=False and similarity_fn_name='dot'"):
+        kb.load_task(kb.TextEmbedder, folder)
+
+
+def test_a_folder_without_a_bert_is_named_by_its_module(tmp_path):
+    static = {"type": "sentence_transformers.models.StaticEmbedding", "path": ""}
+    (tmp_path / "modules.json").write_text(json.dumps([static]))
+    with pytest.raises(ValueError, match=r"modules\.json.*`type`.*Transformer.*StaticEmbedding"):
+        kb.load_task(kb.TextEmbedder, tmp_path)
 
 
 def test_a_default_prompt_is_reported(plain, tmp_path):

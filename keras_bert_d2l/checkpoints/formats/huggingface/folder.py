@@ -41,6 +41,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES, ModelType
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
+    check_modules,
     read_cross_encoder,
     read_pooling,
     transformer_folder,
@@ -199,6 +200,7 @@ def describe(
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, the model is not a BERT, or its task head is unknown.
     """
+    check_modules(path)
     folder = transformer_folder(path)
     if not has_file(file := folder / CONFIG_FILE):
         raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {_COPY_CONFIG}")

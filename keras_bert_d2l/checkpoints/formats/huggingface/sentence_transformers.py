@@ -24,13 +24,18 @@ POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # o
 
 _MODEL_FILE = "config_sentence_transformers.json"
 _PREFIX, _VECTOR = "pooling_mode_", "sentence_embedding"
-# Of `config_sentence_transformers.json`: fields that change vectors, with the usual value.
-_OF_MODEL = {"model_type": "SentenceTransformer", "truncate_dim": None}
+# Of `config_sentence_transformers.json`: fields that change results, with the usual value.
+_OF_MODEL = {
+    "model_type": "SentenceTransformer",
+    "truncate_dim": None,
+    "similarity_fn_name": "cosine",
+}
 _MODULES = "sentence_transformers.models"
 _NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
-_READ = ("do_lower_case", "max_seq_length", "modality_config", "unpad_inputs")
+_READ = ("do_lower_case", "max_seq_length", "unpad_inputs")
 _SUPPORTED = {
+    "modality_config": {"method": "forward", "method_output_name": "last_hidden_state"},
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
 }
@@ -40,6 +45,17 @@ def transformer_folder(path: pathlib.Path) -> pathlib.Path:
     """Return the folder of the BERT in the folder of a checkpoint; usually the same."""
     kinds = {str(module.get("type")).rpartition(".")[2]: module for module in _modules(path)}
     return path / kinds.get("Transformer", {"path": ""})["path"]
+
+
+def check_modules(path: pathlib.Path) -> None:
+    """Raise a `ValueError` if a folder of sentence-transformers has no BERT.
+
+    Examples are a `StaticEmbedding`, a table of vectors, and a `Router` with several models.
+    """
+    types = [str(module.get("type")) for module in _modules(path)]
+    is_right = not types or any(name.endswith(".Transformer") for name in types)
+    with errors_naming(path / MODULES_FILE):
+        check_that(is_right, "type", "that of a Transformer in the first module", types[:1])
 
 
 def transformer_fields(path: pathlib.Path) -> ConfigDict:
@@ -68,7 +84,9 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     if longest is not None:
         with errors_naming(file):
             check_integer(name, longest, 3)
-    return {**fields, "max_seq_length": longest}
+    kinds = fields.get("modality_config")
+    texts = {"modality_config": kinds.get("text")} if isinstance(kinds, dict) else {}
+    return {**fields, **texts, "max_seq_length": longest}
 
 
 def read_pooling(path: pathlib.Path) -> ConfigDict | None:
@@ -92,13 +110,12 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
         return None
     fields = fields_of(path / _MODEL_FILE)
     found = {name: fields.get(name) or usual for name, usual in _OF_MODEL.items()}
+    if steps[1:] == ["Normalize"] and found["similarity_fn_name"] == "dot":
+        found["similarity_fn_name"] = "cosine"  # of vectors of length 1
     steps += [f"{name}={shown(value)}" for name, value in found.items() if value != _OF_MODEL[name]]
     normalize = steps[1:] == ["Normalize"]
-    prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
-    with errors_naming(path / _MODEL_FILE):
-        check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
-        check_that(name is None or isinstance(name, str), "default_prompt_name", "a name", name)
-    if prompt := prompts.get(name):
+    prompt = _prompts(path)[1]
+    if prompt and "include_prompt=False" not in steps:
         warnings.warn(
             f"The model in {os.fspath(path)!r} puts {shown(prompt)} before each text by default. "
             "This package does not: put it there yourself to get the same vectors.",
@@ -114,7 +131,21 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
 def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
     """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
     fields = fields_of(path / _MODEL_FILE)
-    return {"sentence_transformers": fields} if fields.get("model_type") == "CrossEncoder" else {}
+    if fields.get("model_type") != "CrossEncoder":
+        return {}
+    prompt = _prompts(path)[1]
+    check_that(not prompt, "default_prompt_name", "null for a CrossEncoder", prompt)
+    return {"sentence_transformers": fields}
+
+
+def _prompts(path: pathlib.Path) -> tuple[ConfigDict, str]:
+    """Return the prompts of a folder by their names, and the default one."""
+    fields = fields_of(path / _MODEL_FILE)
+    prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
+    with errors_naming(path / _MODEL_FILE):
+        check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
+        check_that(name is None or isinstance(name, str), "default_prompt_name", "a name", name)
+    return prompts, prompts.get(name, "")
 
 
 def fields_of(file: pathlib.Path, *most_bytes: int) -> ConfigDict:
@@ -154,7 +185,11 @@ def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
             if value and name not in _READ and value != _SUPPORTED.get(name)
         ]
     if kind == "Pooling":
-        return _modes(folder / "config.json", path / MODULES_FILE)
+        modes = _modes(folder / "config.json", path / MODULES_FILE)
+        leaves_out = fields_of(folder / "config.json").get("include_prompt") is False
+        if leaves_out and any(_prompts(path)[0].values()):
+            modes.append("include_prompt=False")
+        return modes
     if kind == "Normalize":
         names = fields_of(folder / "config.json")
         name = names.get("module_input_name", _VECTOR)
