@@ -14,7 +14,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -167,11 +167,11 @@ def hidden_beside(address: str, ending: str) -> str:
     return f"{parent}{slash}.{name}.{ending}"
 
 
-def mirror_of(path: PathLike, kind: str = "remote") -> pathlib.Path:
-    """Return the folder in the local cache for a copy of a remote folder, one for each kind."""
+def mirror_of(path: PathLike) -> pathlib.Path:
+    """Return the folder in the local cache for a copy of a remote folder."""
     address = cast(str, url(path)).rstrip("/")
     digest = hashlib.sha256(address.encode()).hexdigest()[:24]
-    return user_cache() / kind / digest / address.rpartition("/")[2]
+    return user_cache() / "remote" / digest / address.rpartition("/")[2]
 
 
 def mirrored(path: PathLike) -> pathlib.Path:
@@ -203,7 +203,7 @@ def fetch(address: str, local: pathlib.Path) -> str:
         source, tags = _current(address)
         try:
             with replacing_folder(local) as folder:
-                get_files(source, folder)
+                _get_files(source, folder)
                 verify_checksums(folder)
         except (FileNotFoundError, ValueError):  # perhaps replaced while it was read
             if attempt == _ATTEMPTS or _current(address)[1] == tags:
@@ -242,12 +242,6 @@ def publish(folder: pathlib.Path, path: PathLike) -> None:
     delete(hidden_beside(address, "new"))
     if folder == mirror_of(path):
         write_text(_record(folder), _current(address)[1])
-
-
-def put_file(file: pathlib.Path, address: str) -> None:
-    """Copy a local file to an object store, which replaces the remote file in one step."""
-    fs, name = file_system(address)
-    fs.put_file(os.fspath(file), name)
 
 
 def delete(address: str) -> None:
@@ -335,12 +329,10 @@ def _version_of(info: dict[str, Any]) -> str:
     return f"{info['size']}"
 
 
-def get_files(
-    address: str, folder: pathlib.Path, is_wanted: Callable[[str], bool] = lambda name: True
-) -> None:
-    """Copy the files below a remote folder, those with wanted names, to a local folder."""
+def _get_files(address: str, folder: pathlib.Path) -> None:
+    """Copy the files below a remote folder to a local folder."""
     fs, root = file_system(address)
-    for name in filter(is_wanted, listing(address)):
+    for name in listing(address):
         target = folder / name
         if not target.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{address!r} contains a file with the name {name!r}. Rename it.")

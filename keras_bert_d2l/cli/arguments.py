@@ -122,8 +122,7 @@ OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.", convert
 RunDir = Annotated[
     Path | None,
     Parameter(
-        help="Folder for the new run: an empty folder, a new path, or a URL such as "
-        "s3://bucket/runs/mine.",
+        help="Folder for the new run: an empty folder or a new path.",
         converter=nonempty_path,
         group=panel("Run"),
     ),
@@ -131,7 +130,7 @@ RunDir = Annotated[
 Resume = Annotated[
     Path | None,
     Parameter(
-        help="Folder or URL of the run to resume. Its own options apply. If it contains no run "
+        help="Folder of the run to resume. Its own options apply. If it contains no run "
         "yet, start one with the given options.",
         converter=nonempty_path,
         group=panel("Run"),

@@ -1,6 +1,5 @@
 """`Evidence`: what the doctor examines, of a run or of data and a model."""
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -200,15 +199,12 @@ def of_run(path: PathLike) -> Evidence:
         FileNotFoundError: There is no run.
         ValueError: A file of the run is damaged.
     """
-    run = RunFolder(path)
     if not is_run(path):
         raise FileNotFoundError(
-            f"{run.name!r} is not a run of `pretrain` or `finetune`: it has no run.yaml. "
+            f"{os.fspath(path)!r} is not a run of `pretrain` or `finetune`: it has no run.yaml. "
             "Pass the folder of a run, or `data` and `model`."
         )
-    with contextlib.suppress(BlockingIOError):  # the run is in progress here
-        run.download()
-    evidence = Evidence()
+    run, evidence = RunFolder.for_reading(path), Evidence()
     if run.options_file.is_file():
         kind = PretrainingOptions if run.config_file.is_file() else TaskRunOptions
         options = kind.of_run(run.options_file, {})

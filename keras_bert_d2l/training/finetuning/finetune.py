@@ -82,7 +82,7 @@ def finetune(
             that takes the epoch number, counted from 0, and returns such a dataset. If a dataset
             shuffles by itself, a resumed run sees a different order from an uninterrupted one.
         dev: The development data, in any of the forms of `train` other than a function.
-        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+        run_dir: The run folder. It must be new or empty, unless
             `resume` is set.
         score: Function that computes additional metrics after each epoch. Their names get the
             prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
@@ -132,7 +132,6 @@ def finetune(
             "`finetune` of a model in memory trains in one process. Received: "
             f"{process()[1]} processes. Use `finetune_files`, or one process."
         )
-    run.download()
     run.check_kind("finetune")
     with run.locked(), showing_stages(bool(verbose)):
         is_resumed = resume and run.exists()

@@ -60,7 +60,7 @@ def finetune_files(
     that an interrupted run can resume.
 
     Args:
-        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+        run_dir: The run folder. It must be new or empty, unless
             `resume` is set.
         resume: Continue the run in `run_dir` with its own options, or start it if there is none
             yet. With all options, the same call therefore works at any time.

@@ -336,7 +336,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         if (warning := self._warning()) is not None:
             self._warn(warning)
         self.say(
-            f"The model is in {self.run.named(self.run.best)}.\n"
+            f"The model is in {self.run.best}.\n"
             f"{self.run.report_line('Curves, predictions and errors')}"
             "To evaluate or use the model:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"

@@ -84,7 +84,7 @@ def pretrain(
         corpus: The text: a path, several paths, a glob, `"docstrings"`, or a list of documents,
             each a list of sentences. Or a token store or its folder, which determines the
             vocabulary. With `resume`, it may be `None`, except for documents in memory.
-        run_dir: The run folder, or its URL in an object store. It must be new or empty, unless
+        run_dir: The run folder. It must be new or empty, unless
             `resume` is set.
         resume: Continue the run in `run_dir` with its own options, or start it if there is none
             yet. With the text and all options, the same call therefore works at any time.
@@ -216,9 +216,9 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
         plain["corpus"] = corpus.directory
     for name, value in plain.items():
         if isinstance(value, Vocab):
-            plain[name] = run.named(run.path / value.file_name)
+            plain[name] = os.fspath(run.path / value.file_name)
         elif isinstance(value, BERTConfig):
-            plain[name] = run.named(run.config_file)
+            plain[name] = os.fspath(run.config_file)
     return plain
 
 

@@ -104,7 +104,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             raise ValueError(
                 f"The text of the run {self.run.name!r} has changed since it started, or its "
                 "token store was built with different options, so the run cannot be resumed. "
-                f"Restore the text, or start a new run with init={self.run.named(self.run.last)!r}."
+                f"Restore the text, or start a new run with init={str(self.run.last)!r}."
             )
         sizes = self.progress.batch_sizes or [phase.batch_size for phase in self._phases]
         pairs = zip(self._phases, sizes, strict=True)
@@ -367,7 +367,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.say(f"{metrics['step']:>12,}{loss:>8}{columns}{speed:>10}")
 
     def _say_what_next(self) -> None:
-        run, best = shlex.quote(self.run.name), self.run.named(self.run.best)
+        run, best = shlex.quote(self.run.name), self.run.best
         text = shlex.quote(f"a {self.model.tokenizer.vocab.special_tokens[-1]} in your text")
         self.say(
             f"The best checkpoint is in {best}.\n"

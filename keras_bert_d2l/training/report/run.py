@@ -77,7 +77,7 @@ class Run:
         given = self.options.get("corpus") or self.options.get("model") or self.summary.get("task")
         sources = [given] if isinstance(given, str) else given or []
         subject = textwrap.shorten(", ".join(map(_short, sources)), _MAX_TITLE, placeholder=" ...")
-        folder = _short(self.folder.name if self.folder.remote else self.folder.path.resolve())
+        folder = _short(self.folder.path.resolve())
         return f"{subject} ({folder})" if subject else folder
 
     @property

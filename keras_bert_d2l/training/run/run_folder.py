@@ -7,8 +7,7 @@
 - `metrics.jsonl`, `tensorboard/`: the metrics of each evaluation;
 - `report.html`: a page about the run, and `report.jsonl`: what it needs besides the other files.
 
-A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint. The
-folder may be a URL; `remote_run` has its local copy.
+A pretraining run also has `config.json` and `vocab.txt`, and its `last/` is also a checkpoint.
 """
 
 import contextlib
@@ -32,6 +31,7 @@ from keras_bert_d2l.checkpoints.location import (
 from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,
+    check_local,
     disk_errors,
     make_folder,
     read_folder,
@@ -41,6 +41,7 @@ from keras_bert_d2l.files import (
 )
 from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
 from keras_bert_d2l.training.devices.distribution import (
     is_first,
@@ -48,12 +49,6 @@ from keras_bert_d2l.training.devices.distribution import (
     wait_for_all,
 )
 from keras_bert_d2l.training.options import OptionRecord
-from keras_bert_d2l.training.run.remote_run import (
-    ADAPTER,
-    TENSORBOARD,
-    RemoteRun,
-    copy_without_weights,
-)
 from keras_bert_d2l.types import PathLike
 
 R = TypeVar("R", bound=OptionRecord)
@@ -66,28 +61,29 @@ class RunFolder:
     """Paths in the folder of a run, and operations on them.
 
     Args:
-        path: The folder, or its URL.
+        path: The folder.
 
     Attributes:
-        path: The folder, or the local copy of a remote one.
-        name: The folder, or its URL, for messages.
-        remote: The folder in an object store, or `None`.
+        path: The folder.
+        name: The folder for messages, or the URL from which it was copied.
+
+    Raises:
+        ValueError: `path` is a URL.
     """
 
     def __init__(self, path: PathLike) -> None:
-        address = url(path)
-        self.remote = None if address is None else RemoteRun(address)
-        self.path = pathlib.Path(path) if self.remote is None else self.remote.folder
-        self.name = os.fspath(self.path) if self.remote is None else self.remote.address
+        check_local("run_dir", path)
+        self.path = pathlib.Path(path)
+        self.name = os.fspath(path)
         self.options_file = self.path / RUN_FILE
         self.config_file = self.path / CONFIG_FILE
         self.metrics_file = self.path / "metrics.jsonl"
         self.summary_file = self.path / "metrics.json"  # of a fine-tuning run
         self.records_file = self.path / "report.jsonl"
         self.report = self.path / "report.html"
-        self.tensorboard = self.path / TENSORBOARD
+        self.tensorboard = self.path / "tensorboard"
         self.best, self.last = self.path / BEST, self.path / LAST
-        self.adapter = self.path / ADAPTER
+        self.adapter = self.path / "adapter"
         self.state_file = self.last / STATE_FILE
 
     @property
@@ -100,38 +96,16 @@ class RunFolder:
 
     @classmethod
     def for_reading(cls, path: PathLike) -> Self:
-        """Return the folder of a run, with a local copy of a remote one that lacks the weights."""
-        if isinstance(path, cls) or (address := url(path)) is None:
-            return path if isinstance(path, cls) else cls(path)
-        run = cls(copy_without_weights(address))
-        run.name = address
+        """Return the folder of a run, or a local copy of a folder in an object store."""
+        if isinstance(path, cls):
+            return path
+        run = cls(mirrored(path))
+        run.name = url(path) or run.name
         return run
-
-    def named(self, path: pathlib.Path) -> str:
-        """Return the path or the URL of a file or folder of the run."""
-        if self.remote is None:
-            return os.fspath(path)
-        return f"{self.name}/{path.relative_to(self.path).as_posix()}"
 
     def report_line(self, contents: str) -> str:
         """Return a line that names the report, or "" if it could not be written."""
-        return f"{contents}: {self.named(self.report)}\n" if self.report.is_file() else ""
-
-    def download(self) -> None:
-        """Bring the local copy of a remote run up to date.
-
-        Raises:
-            BlockingIOError: Another process is using it.
-            FileExistsError: The remote folder contains other files than those of a run.
-        """
-        if self.remote is not None:
-            with self._locked():
-                self.remote.download()
-
-    def upload(self, step: int | None = None) -> None:
-        """Upload a remote run. After a save in a step, a failure is usually only a warning."""
-        if self.remote is not None:
-            self.remote.upload() if step is None else self.remote.upload_state(step)
+        return f"{contents}: {self.report}\n" if self.report.is_file() else ""
 
     def exists(self) -> bool:
         """Whether the folder contains a run that can be resumed."""
@@ -149,22 +123,11 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Create the folder, keep other processes out, and remove what a killed process left.
 
-        A remote run is uploaded at the end.
-
         Raises:
             BlockingIOError: Another process is using the run.
             FileExistsError: The path is a file.
-            OSError: The upload failed.
             PermissionError: The folder is not writable.
         """
-        with (
-            self._locked(),
-            contextlib.nullcontext() if self.remote is None else self.remote.uploading(),
-        ):
-            yield
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
         name = self.name
         make_folder(self.path)
         lock = self.path / _LOCK
@@ -306,7 +269,6 @@ def opened_run(
             wait_for_all()  # the first process has locked and recovered the folder
             temporary = stack.enter_context(tempfile.TemporaryDirectory())
             run = _view(run, pathlib.Path(temporary, run.path.name))
-        run.download()
         has_options = resume and run.options_file.is_file()
         if has_options or (resume and run.exists()):
             run.check_kind(record.command)
@@ -329,7 +291,6 @@ def opened_run(
             wait_for_all()
         wait_for_all()  # the first process may write now
         yield run, settings, is_resumed
-        run.upload()
         wait_for_all()  # the processes end together
 
 
@@ -338,9 +299,6 @@ def _view(run: RunFolder, path: pathlib.Path) -> RunFolder:
     view = RunFolder(path)
     view.best = run.best
     path.mkdir()
-    if run.remote is not None:  # another machine may have the local copy
-        run.remote.copy_to(path, [LAST])
-        return view
     for file in run.path.glob("[!.]*"):
         if file.is_file():
             shutil.copy(file, path)

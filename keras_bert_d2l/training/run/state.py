@@ -72,7 +72,7 @@ def save_state(
     save_model: Callable[[pathlib.Path], object] = lambda folder: None,
     metrics: bool = False,
 ) -> None:
-    """Write the training state to `last/`, in the first of several processes, and upload it.
+    """Write the training state to `last/`, in the first of several processes.
 
     Args:
         run: The run folder.
@@ -86,7 +86,6 @@ def save_state(
 
     Raises:
         FloatingPointError: A weight is not finite.
-        OSError: The first upload of a remote run failed.
     """
     sync(model)
     check_weights(model, progress)
@@ -104,7 +103,6 @@ def save_state(
         settings = {**settings, _BACKEND: keras.backend.backend()}
         state = {**dataclasses.asdict(progress), "settings": settings}
         write_json(folder / STATE_FILE, state, indent=None)
-    run.upload(progress.step)
 
 
 def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:

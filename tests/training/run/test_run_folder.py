@@ -1,11 +1,13 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import pytest
 
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import CHECKSUMS
+from keras_bert_d2l.training.finetuning.finetune_files import finetune_files
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
 from keras_bert_d2l.training.pretraining.progress import PretrainingProgress
@@ -39,6 +41,12 @@ def test_resume_reports_that_a_folder_contains_no_run_yet(run, tmp_path):
         ) as (_, _, is_resumed):
             assert is_resumed == (folder is run)
         assert said == expected
+
+
+def test_a_run_folder_must_be_local():
+    for start in (partial(pretrain, "text.txt"), finetune_files):
+        with pytest.raises(ValueError, match="`run_dir`.*'s3://bucket/runs'"):
+            start("s3://bucket/runs")
 
 
 def interrupt_replacement(folder):
