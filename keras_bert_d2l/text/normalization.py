@@ -278,13 +278,14 @@ class Normalization:
         return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
 
 
-def normalization_of(
-    options: TokenizerOptions, standard_tokens: Sequence[str] = ()
-) -> Normalization:
-    """Return the normalization of a `Tokenizer` with these options, after checking all of them."""
+def normalization_of(options: TokenizerOptions, tokens: Sequence[str] = ()) -> Normalization:
+    """Return the normalization of a `Tokenizer` with these options, after checking all of them.
+
+    `tokens` are its `standard_tokens`.
+    """
     check_choice("truncation_side", options.get("truncation_side", SIDES[0]), SIDES)
     own: Any = {name: value for name, value in options.items() if name != "truncation_side"}
-    return Normalization(standard_tokens, **own)
+    return Normalization(tokens, **own)
 
 
 def split_words(texts: tf.Tensor) -> tf.RaggedTensor:

@@ -46,9 +46,8 @@ class TaggerSignatures(TextSignatures):
         batch, truncated = self.batches.of_pieces(tokens)
         first, last = self._words(tokens, starts, ends)
         room = tf.cast(self.batches.room, first.dtype)
-        skipped = tf.zeros_like(tokens.row_lengths())  # tokens before those of the row, (B,)
-        if self.batches.truncation_side == "left":
-            skipped = tf.maximum(tokens.row_lengths() - room, 0)
+        keeps_end = int(self.batches.truncation_side == "left")
+        skipped = keeps_end * tf.maximum(tokens.row_lengths() - room, 0)  # at the start, (B,)
         fits = first.with_values(first.values - tf.gather(skipped, first.value_rowids()))
         fits = (fits >= 0) & (fits < room)
         first, last = (tf.ragged.boolean_mask(places, fits) for places in (first, last))

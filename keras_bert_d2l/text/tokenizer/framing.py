@@ -190,26 +190,24 @@ def truncate(
     """Truncate texts until they fit `max_len` with special tokens, as in `frame_tokens`."""
     check_choice("truncation", truncation, TRUNCATIONS)
     check_choice("truncation_side", side, SIDES)
-    if tokens_b is None:
-        if truncation == "only_second":
-            raise ValueError(
-                "truncation='only_second' truncates the second text of a pair. Received: no second "
-                "text."
-            )
-        room = None if max_len is None else max_len - ADDED_TO_ONE
-        return tokens_a if room is None else kept_tokens(tokens_a, room, side), None
+    if tokens_b is None and truncation == "only_second":
+        raise ValueError(
+            "truncation='only_second' truncates the second text of a pair. Received: no second "
+            "text."
+        )
     if max_len is None:
         return tokens_a, tokens_b
+    if tokens_b is None:
+        return kept_tokens(tokens_a, max_len - ADDED_TO_ONE, side), None
     room = tf.constant(max_len - vocab.num_added(2), tf.int64)
     lengths_a, lengths_b = tokens_a.row_lengths(), tokens_b.row_lengths()
     if truncation == "longest_first":
-        kept_a, kept_b = _longest_first(lengths_a, lengths_b, room)
-        return kept_tokens(tokens_a, kept_a, side), kept_tokens(tokens_b, kept_b, side)
-    if truncation == "only_first":
-        kept_a = _what_is_left(lengths_a, room - lengths_b, max_len)
-        return kept_tokens(tokens_a, kept_a, side), tokens_b
-    kept_b = _what_is_left(lengths_b, room - lengths_a, max_len)
-    return tokens_a, kept_tokens(tokens_b, kept_b, side)
+        lengths_a, lengths_b = _longest_first(lengths_a, lengths_b, room)
+    elif truncation == "only_first":
+        lengths_a = _what_is_left(lengths_a, room - lengths_b, max_len)
+    else:
+        lengths_b = _what_is_left(lengths_b, room - lengths_a, max_len)
+    return kept_tokens(tokens_a, lengths_a, side), kept_tokens(tokens_b, lengths_b, side)
 
 
 def check_max_len(max_len: int | None, num_texts: int, vocab: Vocab) -> int | None:

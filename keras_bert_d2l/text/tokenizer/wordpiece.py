@@ -6,7 +6,6 @@ text. An end offset is the last character plus one.
 
 import dataclasses
 import unicodedata
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -104,7 +103,17 @@ class WordPieces(tf.Module):
         self._ids = np.array([*range(len(vocab)), *vocab[own]], np.int32) if own else None
         self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
         self._unk_id = vocab.unk_id
-        self._normalized = _NormalizedTokens(vocab, normalization)
+        self._pattern = ""
+        if own := list(normalization.normalized_tokens):
+            plain = dataclasses.replace(normalization, split_special_tokens=True, special_tokens=())
+            with tf.init_scope():
+                texts = [text.decode() for text in plain(tf.constant(own)).numpy()]
+            found = {text: vocab[token] for text, token in zip(texts, own, strict=True) if text}
+            # A special token was found before, so none of these may be a part of it.
+            pattern = pattern_of({text: {} for text in found}).replace(r"\x{20}", _SPACE)
+            self._pattern = f"{MARK}[^{MARK}]*{MARK}|{pattern}"
+            self._table = table([*found], np.array([*found.values()], np.int32))
+            self._word = normalization.markers[vocab.special_tokens[0]]  # is one piece
         self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
         # A word with too many bytes has at least this many pieces after the first.
         longest = max((len(token.encode()) for token in tokens if MARK not in token), default=1)
@@ -118,7 +127,25 @@ class WordPieces(tf.Module):
         )
 
     def __call__(self, normalized: tf.Tensor) -> Pieces:
-        return self._normalized(normalized, self._of_words)
+        if not self._pattern:
+            return self._of_words(normalized)
+        # Split the texts between the tokens that stay whole in a normalized text.
+        parts = split_at(normalized, self._pattern)  # ragged (B, None)
+        texts = parts.flat_values
+        tokens = self._table.lookup(tf.strings.regex_replace(texts, _SPACE, " "))
+        ids, starts, ends = self._of_words(tf.where(tokens == NO_TOKEN, texts, self._word))
+        lengths = tf.cast(tf.strings.length(texts), tf.int64)
+        before = tf.cumsum(lengths, exclusive=True)
+        first = tf.gather(tf.pad(before, [[0, 1]]), parts.row_splits)[:-1]
+        before -= tf.gather(first, rows_of_values(parts))  # bytes of the row before each part
+        part = rows_of_values(ids)
+        tokens, lengths, before = (tf.gather(x, part) for x in (tokens, lengths, before))
+        is_other, splits = tokens == NO_TOKEN, tf.gather(ids.row_splits, parts.row_splits)
+        return (
+            ragged_rows(tf.where(is_other, ids.flat_values, tokens), splits),
+            ragged_rows(before + starts.flat_values, splits),
+            ragged_rows(before + tf.where(is_other, ends.flat_values, lengths), splits),
+        )
 
     def _of_words(self, normalized: tf.Tensor) -> Pieces:
         pieces = self._kernel.tokenize_with_offsets(normalized)
@@ -162,56 +189,6 @@ class WordPieces(tf.Module):
 
         # A word has at most as many characters as bytes, so usually no word needs to be examined.
         return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
-
-
-class _NormalizedTokens(tf.Module):
-    """Keeps tokens whole that a normalized text contains, as Hugging Face's tokenizers do.
-
-    Args:
-        vocab: The `Vocab`.
-        normalization: The `Normalization` of the texts.
-
-    Call arguments:
-        normalized: Output of `normalization`, strings `(B,)`.
-        split: Splits the texts between the tokens, as `WordPieces` does.
-
-    Returns: as from `WordPieces`.
-    """
-
-    def __init__(self, vocab: Vocab, normalization: Normalization) -> None:
-        super().__init__(name="normalized_tokens")
-        tokens, self._pattern = list(normalization.normalized_tokens), ""
-        if not tokens:
-            return
-        plain = dataclasses.replace(normalization, split_special_tokens=True, special_tokens=())
-        with tf.init_scope():
-            texts = [text.decode() for text in plain(tf.constant(tokens)).numpy()]
-        found = {text: vocab[token] for text, token in zip(texts, tokens, strict=True) if text}
-        # A special token was found before, so none of these may be a part of it.
-        pattern = pattern_of({text: {} for text in found}).replace(r"\x{20}", _SPACE)
-        self._pattern = f"{MARK}[^{MARK}]*{MARK}|{pattern}"
-        self._table = table([*found], np.array([*found.values()], np.int32))
-        self._word = normalization.markers[vocab.special_tokens[0]]  # is one piece
-
-    def __call__(self, normalized: tf.Tensor, split: Callable[[tf.Tensor], Pieces]) -> Pieces:
-        if not self._pattern:
-            return split(normalized)
-        parts = split_at(normalized, self._pattern)  # ragged (B, None)
-        texts = parts.flat_values
-        tokens = self._table.lookup(tf.strings.regex_replace(texts, _SPACE, " "))
-        ids, starts, ends = split(tf.where(tokens == NO_TOKEN, texts, self._word))
-        lengths = tf.cast(tf.strings.length(texts), tf.int64)
-        before = tf.cumsum(lengths, exclusive=True)
-        first = tf.gather(tf.pad(before, [[0, 1]]), parts.row_splits)[:-1]
-        before -= tf.gather(first, rows_of_values(parts))  # bytes of the row before each part
-        part = rows_of_values(ids)
-        tokens, lengths, before = (tf.gather(x, part) for x in (tokens, lengths, before))
-        is_other, splits = tokens == NO_TOKEN, tf.gather(ids.row_splits, parts.row_splits)
-        return (
-            ragged_rows(tf.where(is_other, ids.flat_values, tokens), splits),
-            ragged_rows(before + starts.flat_values, splits),
-            ragged_rows(before + tf.where(is_other, ends.flat_values, lengths), splits),
-        )
 
 
 def pieces_with_offsets(

@@ -184,29 +184,26 @@ def _with_own_tokens(
     Returns:
         The vocabulary; the options `special_tokens` and `normalized_tokens`; what is not supported.
     """
-    found: dict[bool, list[str]] = {False: [], True: []}  # by whether they are normalized
+    ours: dict[str, list[str]] = {}
     with errors_naming(path, *INVALID_TOKENS):
         added = added_tokens(path, fields, options, vocab.tokens)
         own = [token for token in added if token not in vocab.special_tokens]
-        unsupported = []
+        unsupported, splits = [], options.get("split_special_tokens", False)
         for token, flags in added.items():
-            is_special = flags.get("special", token not in own) is True
-            is_normalized = bool(flags.get("normalized", not is_special))
             if flags.get("single_word"):  # `lstrip` and `rstrip` do not change ids
                 unsupported.append(f"single_word of the token {shown(token)}")
-            is_split = is_special and options.get("split_special_tokens", False)
-            if not is_split and (is_normalized or token in own):
-                found[is_normalized].append(token)
+            is_special = flags.get("special", token not in own) is True
+            name = "special_tokens"
+            if flags.get("normalized", not is_special):
+                name = "normalized_tokens"
+            if (token in own or name == "normalized_tokens") and not (is_special and splits):
+                ours.setdefault(name, []).append(token)
         new = [token for token in own if token not in vocab]
         new.sort(key=lambda token: added[token].get("id", len(vocab) + len(new)))
         vocab = vocab.with_tokens(new)
         for token in own:
             if added[token].get("id", vocab[token]) != vocab[token]:
                 unsupported.append(f"the id {added[token]['id']} of the token {shown(token)}")
-    if found[False] and options.get("split_special_tokens"):
-        unsupported.append(f"split_special_tokens=True beside the token {shown(found[False][0])}")
-    names = ("special_tokens", "normalized_tokens")
-    ours = {name: tokens for name, tokens in zip(names, found.values(), strict=True) if tokens}
     return vocab, cast(TokenizerOptions, ours), unsupported
 
 
