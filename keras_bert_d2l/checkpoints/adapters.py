@@ -63,7 +63,7 @@ Model: TypeAlias = BERTModel | TaskModel
 
 _PREFIX = "base_model.model."
 # Embeddings, but no layers of Keras.
-_NOT_IN_LAYERS = ("encoder/pos_embedding", "encoder/relative_bias/embeddings")
+_NO_LAYERS = ("encoder/pos_embedding", "encoder/relative_bias/embeddings")
 # The matrices `(in, r)` and `(r, out)` of a layer, and its `lora_alpha`.
 _Update: TypeAlias = tuple[np.ndarray, np.ndarray, float]
 _METADATA = "keras_bert_d2l"  # entry of the safetensors file that describes the base model
@@ -189,8 +189,8 @@ def load_adapter(model: Model, path: PathLike) -> None:
     folder = mirrored(path)
     fields = read_config(folder / CONFIG_FILE)
     is_old = has_file(folder / _TORCH_FILE) and not has_file(folder / WEIGHTS_FILE)
-    file, open_file = (_TORCH_FILE, open_torch) if is_old else (WEIGHTS_FILE, open_safetensors)
-    stored = open_file([folder / file])
+    open_file = open_torch if is_old else open_safetensors
+    stored = open_file([folder / (_TORCH_FILE if is_old else WEIGHTS_FILE)])
     verify_checksums(folder)
     weights = {row.ours: weight for row, weight in _rows(model)}
     updates, others = _values(model, stored, fields)
@@ -291,15 +291,12 @@ def _named(model: Model, stored: NamedArrays) -> NamedArrays:
 
 def _check_targets(model: Model, arrays: NamedArrays) -> None:
     """Raise `ValueError` if an adapter changes weights for which this package has no LoRA."""
-    kind, tied = _type_of(model), set()
+    kind, names = _type_of(model), [row.theirs for row, _ in _rows(model) if row.ours in _NO_LAYERS]
+    prefixes = [f"{_module(name)}.lora_" for name in names]
     if isinstance(model, BERTModel) and model.bert_config.tie_embeddings:
         # In PEFT, either the embedding or the MLM head changes. Here, they are one weight.
-        tied = {kind.token_embedding, kind.decoder}
-    modules = {_module(row.theirs) for row, _ in _rows(model) if row.ours in _NOT_IN_LAYERS}
-    modules |= set(map(_module, tied))
-    refused = tied & arrays.shapes.keys()
-    refused |= {name for name in arrays.shapes if name.partition(".lora_")[0] in modules}
-    if refused:
+        prefixes += [f"{_module(name)}." for name in (kind.token_embedding, kind.decoder)]
+    if refused := [name for name in arrays.shapes if name.startswith(tuple(prefixes))]:
         raise ValueError(
             f"{arrays.source!r} has weights from `target_modules` or `modules_to_save` that are "
             f"not supported: {first_few(refused)}. {REMEDY}"

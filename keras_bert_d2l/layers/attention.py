@@ -89,6 +89,7 @@ class MultiHeadAttention(Composite):
         for name, act in ("query_act", query_act), ("key_act", key_act), ("value_act", value_act):
             check_field(name, act)
         self.head_width = width_of_head(num_hiddens, num_heads, size_per_head)
+        self.width_of_heads = num_heads * self.head_width  # N * H
         self.num_hiddens = num_hiddens
         self.num_heads = num_heads
         self.use_bias = check_bool("use_bias", use_bias)
@@ -127,11 +128,6 @@ class MultiHeadAttention(Composite):
 
     def compute_output_shape(self, queries_shape: Shape, **others: Shape) -> Shape:
         return (*queries_shape[:-1], self.num_hiddens)
-
-    @property
-    def width_of_heads(self) -> int:
-        """The width of all heads together, N * H."""
-        return self.num_heads * self.head_width
 
     def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
         return Dense(

@@ -25,11 +25,8 @@ POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # o
 _MODEL_FILE = "config_sentence_transformers.json"
 _PREFIX, _VECTOR = "pooling_mode_", "sentence_embedding"
 # Of `config_sentence_transformers.json`: fields that change results, with the usual value.
-_OF_MODEL = {
-    "model_type": "SentenceTransformer",
-    "truncate_dim": None,
-    "similarity_fn_name": "cosine",
-}
+_OF_MODEL = {"model_type": "SentenceTransformer", "truncate_dim": None}
+_OF_MODEL["similarity_fn_name"] = "cosine"
 _MODULES = "sentence_transformers.models"
 _NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
