@@ -65,8 +65,11 @@ def from_json(
         SpecialTokensError: A special token is missing.
         ValueError: The fields are not those of a tokenizer.
     """
+    if (kind := model_type(fields)) not in KINDS:
+        advice = "Read WordPiece from its vocab.txt, or with `load_tokenizer(folder)`."
+        raise ValueError(f"model.type must be one of {[*KINDS]}. Received: {shown(kind)}. {advice}")
     try:
-        model = {**fields["model"], "type": model_type(fields)}
+        model = {**fields["model"], "type": kind}
         vocab = model.pop("vocab")
         if model["type"] == "Unigram":
             model["scores"] = [float(score) for _, score in vocab]

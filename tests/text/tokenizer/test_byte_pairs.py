@@ -264,6 +264,7 @@ def test_options_of_wordpiece_are_refused(roberta):
         {"model": {"type": "BPE", "vocab": {"a": 1}, "merges": []}},
         {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}},
         {"model": 3},
+        {"model": {"type": "WordPiece", "vocab": {"a": 0}}},
     ],
 )
 def test_damaged_files_are_errors(change, tmp_path):
