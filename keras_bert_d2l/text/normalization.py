@@ -159,11 +159,10 @@ class Normalization:
 
     def options(self) -> TokenizerOptions:
         """Return the arguments other than `standard_tokens`, and without empty lists."""
-        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del options["standard_tokens"]
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)[1:]}
         lists = {name: list(options.pop(name)) for name in ("special_tokens", "normalized_tokens")}
-        lists = {name: tokens for name, tokens in lists.items() if tokens}
-        return cast(TokenizerOptions, options | lists)
+        given = {name: tokens for name, tokens in lists.items() if tokens}
+        return cast(TokenizerOptions, options | given)
 
     @property
     def strips_accents(self) -> bool:

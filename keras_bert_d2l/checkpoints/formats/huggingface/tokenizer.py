@@ -193,14 +193,14 @@ def _with_own_tokens(
             if flags.get("single_word"):  # `lstrip` and `rstrip` do not change ids
                 unsupported.append(f"single_word of the token {shown(token)}")
             is_special = flags.get("special", token not in own) is True
-            name = "special_tokens"
-            if flags.get("normalized", not is_special):
-                name = "normalized_tokens"
-            if (token in own or name == "normalized_tokens") and not (is_special and splits):
+            is_normalized = flags.get("normalized", not is_special)
+            if (token in own or is_normalized) and not (is_special and splits):
+                name = "normalized_tokens" if is_normalized else "special_tokens"
                 ours.setdefault(name, []).append(token)
         new = [token for token in own if token not in vocab]
         new.sort(key=lambda token: added[token].get("id", len(vocab) + len(new)))
         vocab = vocab.with_tokens(new)
+        ours.get("normalized_tokens", []).sort(key=vocab.__getitem__)  # as they are written
         for token in own:
             if added[token].get("id", vocab[token]) != vocab[token]:
                 unsupported.append(f"the id {added[token]['id']} of the token {shown(token)}")
