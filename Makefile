@@ -26,7 +26,7 @@ help: ## list the targets
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/demo ## train, export and query a small BERT, in about 5 minutes
+demo: $(VENV)/demo ## train, export and query a small BERT, in 2 to 6 minutes
 	$(VENV)/bin/keras-bert-d2l quickstart
 
 check: lint ## lint and run the fast tests; use it before each commit

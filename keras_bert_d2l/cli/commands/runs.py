@@ -20,7 +20,7 @@ def report(run: Path, /, *, out: Out) -> None:
     """Write the HTML report of a run: curves, predictions, errors, options, data, machine.
 
     `pretrain` and `finetune` keep the same page in the run folder, as `report.html`. TensorBoard
-    shows the curves of several runs together: `tensorboard --logdir runs`.
+    (the extra `tensorboard`) shows several runs together: `tensorboard --logdir runs`.
 
     For example: `keras-bert-d2l report runs/mine --out page.html`
 

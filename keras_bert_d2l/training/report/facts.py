@@ -75,12 +75,21 @@ def charts(run: Run) -> list[dict[str, Any]]:
             "unit": run.unit,
             "startsAtZero": not name.endswith(("loss", "entropy", "norm")),
             "series": [
-                {"isHeldOut": kind == HELD_OUT, "points": spread(points, _MAX_POINTS)}
+                {
+                    "isHeldOut": kind == HELD_OUT,
+                    "name": held_out(run) if kind == HELD_OUT else kind,
+                    "points": spread(points, _MAX_POINTS),
+                }
                 for kind, points in sorted(curves[name].items(), reverse=True)
             ],
         }
         for name in sorted(curves, key=_order)
     ]
+
+
+def held_out(run: Run) -> str:
+    """Return what the data is called on which a run is evaluated."""
+    return HELD_OUT if run.command == "pretrain" else "development"
 
 
 def _title(metric: str) -> str:
@@ -150,9 +159,8 @@ def tiles(run: Run) -> Pairs:
     names = ["val_mlm_cross_entropy", "val_mlm_accuracy", "val_nsp_accuracy"]
     if run.command == "finetune":
         names = list(dict.fromkeys([run.summary.get("monitor", ""), "val_accuracy", "val_loss"]))
-    found = [
-        (f"{best[name]:.4g}", f"{_name(name)}, held-out data") for name in names if name in best
-    ]
+    data = f"{held_out(run)} data"
+    found = [(f"{best[name]:.4g}", f"{_name(name)}, {data}") for name in names if name in best]
     found.append((f"{_position(run, run.best):,}", f"best {run.unit}{_of_total(run)}"))
     speeds = [one["tokens/s"] for one in run.metrics if "tokens/s" in one]
     if speeds:
@@ -235,7 +243,9 @@ def commands(run: Run) -> Pairs:
     if address is None:
         beside = shlex.quote(os.path.dirname(os.path.abspath(run.folder)))
         command = f"tensorboard --logdir {beside}"
-        found.append(("Compare the curves of all runs in the same folder:", command))
+        found.append(
+            ("Compare all runs in the same folder, with the extra `tensorboard`:", command)
+        )
     return found
 
 

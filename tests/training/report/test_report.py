@@ -97,7 +97,7 @@ def test_the_report_of_a_fine_tuning_run_shows_confusions_and_errors(
         "one => one.series.find(one => !one.isHeldOut).points)"
     )
     assert loss == [[0.5, 0.8], [1.0, 0.6], [2.0, 0.4]]
-    assert point_at_the_end(page, 0) == "epoch 2\ntraining 0.4\nheld-out 0.3"
+    assert point_at_the_end(page, 0) == "epoch 2\ntraining 0.4\ndevelopment 0.3"
     assert page.problems == []
 
 

@@ -45,8 +45,8 @@ function nearest(points, x) {
   return found.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a), found[0]);
 }
 
-function nameOf({ isHeldOut }, chart) {
-  return chart.series.some(one => one.isHeldOut) ? (isHeldOut ? "held-out " : "training ") : "";
+function nameOf({ name }, chart) {
+  return chart.series.some(one => one.isHeldOut) ? `${name} ` : "";
 }
 
 function drawCurve(one, toX, toY) {
