@@ -427,3 +427,33 @@ def test_predictions_of_one_mask_are_a_list_too(models, ours, hugging_face):
     flat_list = transformers.pipeline("fill-mask", model=lm, tokenizer=hugging_face)("a [MASK]")
     [predictions] = kb.fill_mask(model, "a [MASK]", tokenizer=ours)
     assert [found.id for found in predictions] == [found["token"] for found in flat_list]
+
+
+def test_a_batch_without_predictions_is_an_error():
+    generator = keras_hub.layers.MaskedLMMaskGenerator(10, 0.5, MASK, mask_selection_length=0)
+    assert generator(TOKENS)["mask_ids"].shape == (1, 0)
+    with pytest.raises(ValueError, match="num_predictions=0"):
+        kb.MaskTokens(kb.Vocab(WORDS), num_predictions=0)
+
+
+def test_lists_of_pairs_are_not_taken_for_pairs(ours, hugging_face):
+    assert hugging_face([["a", ""]])["input_ids"] == [[CLS, A, SEP, SEP]]
+    assert ours(["a"], [""])["tokens"].numpy().tolist() == [[CLS, A, SEP, SEP]]
+    with pytest.raises(ValueError, match=r"\['a', ''\] at index 0"):
+        ours([["a", ""]])
+
+
+def test_labels_are_lists_and_scores_are_in_their_order(ours, hugging_face):
+    net, labels = transformers.BertForSequenceClassification(THEIR_CONFIG), ["entailment", "not"]
+    net.config.id2label, net.config.label2id = dict(enumerate(labels)), {"entailment": 0, "not": 1}
+    theirs = {"model": net, "tokenizer": hugging_face, "device": "cpu"}
+    found = transformers.pipeline("zero-shot-classification", **theirs)("a", "b, fox")
+    assert sorted(found["labels"]) == ["b", "fox"]
+    model = kb.SequenceClassifier(kb.BERTModel.from_bert_config(CONFIG), labels, tokenizer=ours)
+    with pytest.raises(ValueError, match="labels='b, fox'"):
+        kb.zero_shot(model, "a", "b, fox")
+    model.head.bias.assign([0.0, 1.0])
+    assert list(kb.classify(model, "a").scores) == labels
+    net.classifier.bias.data = torch.tensor([0.0, 1.0])
+    ranked = transformers.pipeline("text-classification", **theirs)("a", top_k=None)
+    assert [one["label"] for one in ranked] == labels[::-1]
