@@ -107,8 +107,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
     kernels, others, bias = [], [], "none"
     adapted: dict[str, keras.layers.Layer] = {}
     rows = [(row, weight, _name(model, row)) for row, weight in _rows(model)]
-    # Only the bias is trained of a layer that is not trained as a whole.
-    partly = {f"{_module(name)}." for _, weight, name in rows if not weight.trainable}
+    trained = {name for _, weight, name in rows if weight.trainable}
     for row, weight, name in rows:
         layer, module = layers.get(id(weight)), _module(name)
         if layer is not None:
@@ -117,10 +116,10 @@ def save_adapter(model: Model, path: PathLike) -> None:
             arrays |= {name_of_a: a.T, name_of_b: layout.to_theirs(b)}
             kernels.append(weight)
             adapted[module] = layer
-        elif weight.trainable:
-            if not any(one.startswith(f"{module}.") for one in partly):
+        elif name in trained:
+            if not name.endswith(".bias") or f"{module}.weight" in trained:
                 others.append(module)
-            else:
+            else:  # only the bias of the layer is trained
                 bias = "all"
                 name = f"{module}.base_layer.bias" if module in adapted else name
             arrays[name] = row.layout.to_theirs(keras.ops.convert_to_numpy(weight))
@@ -295,7 +294,8 @@ def _check_targets(model: Model, arrays: NamedArrays) -> None:
     prefixes = [f"{_module(name)}.lora_" for name in names]
     if isinstance(model, BERTModel) and model.bert_config.tie_embeddings:
         # In PEFT, either the embedding or the MLM head changes. Here, they are one weight.
-        prefixes += [f"{_module(name)}." for name in (kind.token_embedding, kind.decoder)]
+        tied = kind.token_embedding, kind.decoder
+        prefixes += [*tied, *(f"{_module(name)}.lora_" for name in tied)]
     if refused := [name for name in arrays.shapes if name.startswith(tuple(prefixes))]:
         raise ValueError(
             f"{arrays.source!r} has weights from `target_modules` or `modules_to_save` that are "
