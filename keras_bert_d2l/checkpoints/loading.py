@@ -15,6 +15,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     task_fields,
     unnamed_labels,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     JSON_FILE,
     OPTIONS_FILE,
@@ -35,7 +36,7 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.labeled_task import check_labels
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
-from keras_bert_d2l.reading import errors_naming
+from keras_bert_d2l.reading import errors_naming, readable_fields
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -156,8 +157,9 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     folder, unsupported = find_checkpoint(path, only_tokenizer=True), ""
     if kerashub.recognizes(folder, JSON_FILE):
         vocab, options = kerashub.read_tokenizer(folder)
-    elif not native.recognizes(folder) and any(
-        os.path.lexists(folder / file) for file in _OF_TOKENIZERS
+    elif not native.recognizes(folder) and (
+        any(os.path.lexists(folder / file) for file in _OF_TOKENIZERS)
+        or "tokenizer_class" in readable_fields(folder / CONFIG_FILE)
     ):
         vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
     elif tensorflow_hub.recognizes(folder):
