@@ -34,6 +34,16 @@ _SYNONYMS = {
     "typevocabsize": "num_segments",
     "hiddenact": "activation",
     "hiddendropoutprob": "dropout",
+    **dict.fromkeys(("bert", "bertformaskedlm", "bertbackbone", "tfbertmodel"), "BERTModel"),
+    **dict.fromkeys(("frompretrained", "frompreset", "load", "loadmodel"), "load_pretrained"),
+    **dict.fromkeys(("automodel", "loadtrainedmodelfromcheckpoint"), "load_pretrained"),
+    **dict.fromkeys(("bertclassifier", "berttextclassifier"), "SequenceClassifier"),
+    "pipeline": "classify",
+    **dict.fromkeys(("sentencetransformer", "encode"), "TextEmbedder"),
+    **dict.fromkeys(("trainer", "train"), "finetune"),
+    "autotokenizer": "load_tokenizer",
+    "bertfortokenclassification": "TokenClassifier",
+    "crossencoder": "SequenceRegressor",
 }
 
 _REPR = reprlib.Repr()

@@ -8,16 +8,18 @@ edition.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast
 
 from keras_bert_d2l.checks import (
     at_least,
     check_annotated,
-    check_choice,
     check_known,
     check_not_negative,
     check_positive,
     check_that,
+    check_type,
+    did_you_mean,
+    is_integer,
     is_of_numpy,
     shown,
 )
@@ -94,6 +96,16 @@ class _BlockFields:
 
     def __new__(cls, *values: object, **fields: object) -> Self:
         check_known("field", fields, cls.__dataclass_fields__)
+        required = [
+            one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING
+        ]
+        missing = [name for name in required[len(values) :] if name not in fields]
+        if missing and (values or fields):  # copies are made without both
+            raise ValueError(
+                f"A {cls.__name__} needs {', '.join(map(repr, missing))}. Received: "
+                f"{shown([*values, *fields])}. `BERTConfig.preset('base', ...)` has BERT's values "
+                "for all fields; the defaults of `BERTConfig` are the book's."
+            )
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -111,8 +123,16 @@ class _BlockFields:
         check_that(is_right, "bias_free", expected, self.bias_free)
 
     @classmethod
-    def of_layer(cls, *sizes: float, **options: object) -> tuple[Self, LayerOptions]:
-        """Split a layer's arguments into a configuration and the remaining ones, for Keras."""
+    def of_layer(cls, *sizes: Any, **options: object) -> tuple[Self, LayerOptions]:
+        """Split a layer's arguments into a configuration and the remaining ones, for Keras.
+
+        A `BERTConfig` may stand for all sizes; the other required ones are then `None`.
+        """
+        if sizes[1:2] == (None,):
+            advice = "Create one with `BERTConfig.preset(name)`, or call `load_pretrained(name)`."
+            fields = check_type("config", sizes[0], BERTConfig, advice).to_dict()
+            fields |= {} if sizes[6] == BERTConfig.max_len else {"max_len": sizes[6]}
+            sizes, options = (), {**fields, **options}
         make: Callable[..., Self] = cls
         known = (*cls.__dataclass_fields__, *LayerOptions.__annotations__, *_OF_LAYERS)
         check_known("argument", options, known)
@@ -395,13 +415,23 @@ class BERTConfig(_BlockFields):
                 `"distilbert"`, `"electra-small"`, `"electra-base"`, `"roberta-base"`,
                 `"xlm-roberta-base"`, `"albert-base"`, `"mpnet-base"`, `"modernbert-base"`,
                 `"ettin-17m"`.
-            **overrides: Fields with other values, for example `vocab_size=8000`.
+            **overrides: Fields with other values, for example `vocab_size=8000`. `dropout` also
+                applies to the other dropout rates of the preset that are not named. A `vocab_size`
+                that does not include the preset's `pad_id` makes it 0.
 
         Raises:
             ValueError: There is no such preset, or a field is unknown or out of range.
         """
-        check_choice("name", name, tuple(PRESETS))
-        return cls.from_dict({**PRESETS[name], **overrides})
+        advice = f"{did_you_mean(name, PRESETS)}Load a checkpoint with `load_pretrained(name)`."
+        check_that(name in PRESETS, "name", f"one of {', '.join(map(repr, PRESETS))}", name, advice)
+        fields = {**PRESETS[name], **overrides}
+        if "dropout" in overrides:
+            rates = [field for field in PRESETS[name] if field.endswith("_dropout")]
+            fields |= {rate: overrides.get(rate, overrides["dropout"]) for rate in rates}
+        size = fields["vocab_size"]
+        if "pad_id" not in overrides and is_integer(size) and fields.get("pad_id", 0) >= size:
+            fields["pad_id"] = 0
+        return cls.from_dict(fields)
 
     def with_dropout(self, rate: float) -> Self:
         """Return a copy with one dropout rate, as in BERT.
@@ -452,14 +482,8 @@ class BERTConfig(_BlockFields):
             ValueError: `fields` is not a dictionary, or a field is unknown, missing, or out of
                 range.
         """
-        check_that(isinstance(fields, Mapping), "fields", "a dictionary", fields)
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        check_known("field", fields, known)
-        for name, field in known.items():
-            if field.default is dataclasses.MISSING and name not in fields:
-                raise ValueError(
-                    f"A BERTConfig needs the field {name!r}. Received: {shown([*fields])}."
-                )
+        is_right = isinstance(fields, Mapping) and len(fields) > 0
+        check_that(is_right, "fields", "a dictionary of at least the sizes", fields)
         return cls(**fields)  # type: ignore[arg-type]
 
     def to_json(self, path: PathLike) -> None:

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel
+from keras_bert_d2l import BERTConfig, BERTEncoder, BERTModel
 
 SIZES = {"vocab_size": 10, "num_hiddens": 8, "ffn_num_hiddens": 16, "num_heads": 2, "num_blks": 1}
 
@@ -154,7 +154,7 @@ def test_json_keeps_every_field(tmp_path):
     ("text", "message"),
     [
         (json.dumps({**SIZES, "dropout": 0.1, "num_layers": 2}), "config.json.*'num_layers'"),
-        (json.dumps(SIZES), "config.json.*needs the field 'dropout'"),
+        (json.dumps(SIZES), "config.json.*needs 'dropout'"),
         ("{", "config.json.*not a JSON file"),
         ("[1]", "config.json.*must contain a JSON object"),
     ],
@@ -164,3 +164,40 @@ def test_the_error_for_an_invalid_file_names_the_file(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         BERTConfig.from_json(path)
+
+
+def test_the_dropout_of_a_preset_applies_to_its_other_rates_that_are_not_named():
+    for name, options, expected in (
+        ("tiny", {"dropout": 0.0}, (0.0, 0.0, 0.0, 0.0)),
+        ("tiny", {"dropout": 0.2, "embedding_dropout": 0.3}, (0.2, 0.3, 0.0, 0.0)),
+        ("codertimo", {"dropout": 0.2}, (0.2, 0.2, 0.2, 0.2)),
+        ("d2l", {"dropout": 0.3}, (0.3, 0.0, 0.0, 0.0)),  # the book drops no embeddings
+    ):
+        config = BERTConfig.preset(name, **options)
+        rates = (config.dropout, config.embedding_dropout, config.ffn_dropout, config.block_dropout)
+        assert rates == expected
+
+
+def test_the_padding_token_of_a_preset_is_in_a_smaller_vocabulary():
+    assert BERTConfig.preset("modernbert-base", vocab_size=600).pad_id == 0
+    assert BERTConfig.preset("roberta-base", vocab_size=600).pad_id == 1
+    with pytest.raises(ValueError, match="`pad_id` must be below vocab_size=600.*pad_id=700"):
+        BERTConfig.preset("modernbert-base", vocab_size=600, pad_id=700)
+
+
+def test_sizes_without_the_others_are_an_error_that_names_the_presets():
+    with pytest.raises(ValueError, match=r"needs 'num_hiddens', .*'dropout'.*BERTConfig.preset"):
+        BERTConfig(vocab_size=100)
+
+
+@pytest.mark.parametrize("kind", [BERTModel, BERTEncoder])
+def test_a_configuration_stands_for_all_sizes(kind):
+    config = make_config(embedding_norm=True)
+    layer = kind(config, name="mine", max_len=16)
+    found = layer.config if kind is BERTEncoder else layer.bert_config
+    assert (found.to_dict(), layer.name) == ({**config.to_dict(), "max_len": 16}, "mine")
+    for wrong in ("tiny", config.to_dict(), 100):
+        with pytest.raises(ValueError, match=r"`config` must be a `BERTConfig`.*load_pretrained"):
+            kind(wrong)
+    with pytest.raises(ValueError, match="must be"):
+        kind(100, 16)

@@ -41,6 +41,21 @@ def test_every_public_name_exists_and_is_listed_once():
         assert getattr(keras_bert_d2l, name) is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("from_pretrained", "load_pretrained"),
+        ("from_preset", "load_pretrained"),
+        ("BERT", "BERTModel"),
+        ("pipeline", "classify"),
+        ("AutoTokenizer", "load_tokenizer"),
+    ],
+)
+def test_names_of_other_libraries_suggest_those_of_this_one(name, right):
+    with pytest.raises(AttributeError, match=f"{name!r}. Did you mean {right!r}"):
+        getattr(keras_bert_d2l, name)
+
+
 def test_the_package_is_marked_as_typed():
     assert (PACKAGE / "py.typed").is_file()
 

@@ -26,18 +26,20 @@ _BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the
 def text_pairs(names: tuple[str, str], first: Any, second: Any) -> tuple[list[str], list[str]]:
     """Return the two texts, or lists of texts, of the arguments `names` as lists.
 
+    One text beside a list is repeated for each text of the list.
+
     Raises:
-        ValueError: One is a text and the other a list, or the lists differ in length.
+        ValueError: The lists differ in length.
     """
     lists = text_list(names[0], first), text_list(names[1], second)
-    shapes = [
-        "one text" if isinstance(given, str) else f"a list of {len(texts)}"
-        for given, texts in zip((first, second), lists, strict=True)
-    ]
-    if shapes[0] != shapes[1]:
+    if isinstance(first, str):
+        lists = lists[0] * len(lists[1]), lists[1]
+    elif isinstance(second, str):
+        lists = lists[0], lists[1] * len(lists[0])
+    if len(lists[0]) != len(lists[1]):
         raise ValueError(
-            f"`{names[0]}` and `{names[1]}` must both be texts, or lists of texts of the same "
-            f"length. Received: {shapes[0]} and {shapes[1]}."
+            f"`{names[0]}` and `{names[1]}` must be lists of texts of the same length, or one of "
+            f"them a text. Received: a list of {len(lists[0])} and a list of {len(lists[1])}."
         )
     return lists
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -102,7 +103,8 @@ def extract_features(
         print(found.tokens, found.vectors.shape)  # (2, 4, 16) for "the cat"
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, TaskModel, tokenizer=tokenizer, texts=(texts,))
+    kinds: tuple[Any, ...] = (BERTModel, TaskModel)  # their base class is abstract
+    model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=(texts,))
     check_integer("batch_size", batch_size, 1)
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")

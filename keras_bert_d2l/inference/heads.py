@@ -226,7 +226,7 @@ def next_sentence_score(
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
             A Keras model of your own may have the layers of a `BERTModel`.
         a: The first text, or several, as for `classify`.
-        b: The second text, or as many.
+        b: The second text, or as many. One text beside a list is repeated.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Pairs per batch.
         truncate: As for `classify`. The longer text of a pair is truncated first.
@@ -258,4 +258,4 @@ def next_sentence_score(
     for number, outputs in enumerate(predict_texts(model, rows, len(firsts), batch_size)):
         logits[number] = outputs["nsp"]
     scores = ops.convert_to_numpy(ops.softmax(logits))[:, 1]
-    return float(scores[0]) if isinstance(a, str) else scores
+    return float(scores[0]) if isinstance(a, str) and isinstance(b, str) else scores

@@ -47,7 +47,7 @@ class BERTEncoder(Composite):
     Source: d2l.ai, section 15.8.4; Devlin et al. 2019, section 3. The defaults are the book's.
 
     Args:
-        vocab_size: Size of the vocabulary, V.
+        vocab_size: Size of the vocabulary, V; or a `BERTConfig`, which replaces all sizes.
         num_hiddens: Width of the hidden states, D.
         ffn_num_hiddens: Width of the feed-forward networks.
         num_heads: Attention heads per block, N.
@@ -104,12 +104,12 @@ class BERTEncoder(Composite):
 
     def __init__(
         self,
-        vocab_size: int,
-        num_hiddens: int,
-        ffn_num_hiddens: int,
-        num_heads: int,
-        num_blks: int,
-        dropout: float,
+        vocab_size: int | BERTConfig,
+        num_hiddens: int | None = None,
+        ffn_num_hiddens: int | None = None,
+        num_heads: int | None = None,
+        num_blks: int | None = None,
+        dropout: float | None = None,
         max_len: int = 1000,
         **options: Option,
     ) -> None:

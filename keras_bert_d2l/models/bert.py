@@ -5,6 +5,7 @@ V vocabulary.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self, TypeAlias, Unpack, cast
 
 import keras
@@ -17,13 +18,8 @@ from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, poo
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, combine_masks
 from keras_bert_d2l.models.features import BatchModel, check_keys
-from keras_bert_d2l.models.losses import (
-    Loss,
-    Optimizer,
-    WeightedCrossEntropy,
-    label_metrics,
-    with_default_metrics,
-)
+from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
@@ -39,7 +35,7 @@ class BERTModel(BatchModel):
     Source: d2l.ai, section 15.8.6; Devlin et al. 2019. The defaults are the book's.
 
     Args:
-        vocab_size: Size of the vocabulary, V.
+        vocab_size: Size of the vocabulary, V; or a `BERTConfig`, which replaces all sizes.
         num_hiddens: Width of the encoder, D.
         ffn_num_hiddens: Width of the feed-forward networks.
         num_heads: Attention heads per block.
@@ -107,12 +103,12 @@ class BERTModel(BatchModel):
 
     def __init__(
         self,
-        vocab_size: int,
-        num_hiddens: int,
-        ffn_num_hiddens: int,
-        num_heads: int,
-        num_blks: int,
-        dropout: float,
+        vocab_size: int | BERTConfig,
+        num_hiddens: int | None = None,
+        ffn_num_hiddens: int | None = None,
+        num_heads: int | None = None,
+        num_blks: int | None = None,
+        dropout: float | None = None,
         max_len: int = 1000,
         **options: Option,
     ) -> None:
@@ -167,8 +163,7 @@ class BERTModel(BatchModel):
         Raises:
             ValueError: `config` is not a `BERTConfig`.
         """
-        check_type("config", config, BERTConfig, "Create one with `BERTConfig.preset(name)`.")
-        return cls(**config.to_dict(), **options)
+        return cls(config, **options)
 
     @classmethod
     def from_layers(
@@ -329,32 +324,14 @@ class BERTModel(BatchModel):
             return None
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
-    def compile(
-        self,
-        optimizer: Optimizer = "rmsprop",
-        loss: Loss | None = None,
-        **options: Option,
-    ) -> None:
-        """Configure training as `keras.Model.compile` does, with the correct losses by default.
-
-        Without `loss`, the model minimizes the sum of the weighted MLM and NSP cross entropies.
-        If no metrics are given either, it reports the cross entropy and the accuracy of both
-        heads, computed exactly over the complete dataset.
-
-        Args:
-            optimizer: As in Keras.
-            loss: As in Keras.
-            **options: Other keyword arguments of `keras.Model.compile`, and `micro_batches=1` and
-                `remat="none"`, as for the task models.
-        """
-        if loss is None:
-            heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
-            # Keras prefixes metric names with the head's name, unless there is only one head.
-            prefix = "mlm_" if self.nsp is None else ""
-            metrics = {head: label_metrics(prefix) for head in heads}
-            loss = {head: WeightedCrossEntropy() for head in heads}
-            options = with_default_metrics(options, metrics)
-        super().compile(optimizer, loss, **options)
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
+        # Keras prefixes metric names with the head's name, unless there is only one head.
+        prefix = "mlm_" if self.nsp is None else ""
+        return Training(
+            {head: WeightedCrossEntropy() for head in heads},
+            {head: label_metrics(prefix) for head in heads},
+        )
 
     def check_config(self) -> None:
         """Raise a `ValueError` if the MLM head is not the one that `bert_config` describes."""

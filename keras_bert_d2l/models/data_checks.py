@@ -5,8 +5,7 @@ B batch, T tokens.
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from types import GeneratorType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +14,7 @@ import numpy as np
 from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, shown, value_errors
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values
+from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Labels
 from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.types import Option, Tensor
 
@@ -28,6 +28,7 @@ class CheckedModel(keras.Model):
     """
 
     bert_config: BERTConfig
+    labels_are: Labels = "ids"
 
     @property
     def max_row_len(self) -> int:
@@ -58,7 +59,12 @@ class CheckedModel(keras.Model):
             limits: dict[object, Tensor] = {
                 WeightedCrossEntropy: number - 1,
                 WeightedBinaryCrossEntropy: 1,
+                keras.losses.SparseCategoricalCrossentropy: number - 1,
             }
+            if isinstance(loss, ONE_HOT_LOSSES) and labels is not None:
+                expected = f"one-hot, with {number} columns, for {type(loss).__name__}"
+                advice = "For class ids, compile with loss='sparse_categorical_crossentropy'."
+                check_that(_shape(labels)[-1] == number, "labels", expected, labels, advice)
             if type(loss) in limits and labels is not None:
                 name = f"{head} labels" if head else "labels"
                 advice = f"{IGNORED} marks a missing label."
@@ -66,13 +72,14 @@ class CheckedModel(keras.Model):
 
     def checked_data(self, x: Tensor, y: Tensor = None) -> Tensor:
         """Check arrays, or return a dataset or a generator that checks its batches."""
-        if isinstance(x, GeneratorType):
+        if isinstance(x, Iterator):
             return (self._checked_batch(batch) for batch in x)
+        if isinstance(x, keras.utils.PyDataset):
+            first = x[0][0] if isinstance(x[0], tuple) else x[0]
+            is_right = not isinstance(first, list | np.ndarray) or not holds_text(first)
+            check_that(is_right, "x", "a list, a tf.data.Dataset or a generator for strings", x)
         if holds_text(x):
-            raise ValueError(
-                f"A {type(self).__name__} takes token ids. Received: strings. Train it on texts by "
-                "`pretrain` or on the batches of `pretraining_dataset`, and ask it by `fill_mask`."
-            )
+            self.token_batch(x)
         if isinstance(x, Mapping):
             self.check_batch(x, y)
         if not is_dataset(x):
@@ -92,8 +99,47 @@ class CheckedModel(keras.Model):
             data = data.with_options(options)
         return data
 
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Return the outputs for token ids or, of a task model, for strings."""
+        if arguments and holds_text(arguments[0]):
+            arguments = (self.token_batch(arguments[0])[0], *arguments[1:])
+        return super().__call__(*arguments, **options)
+
+    def token_batch(
+        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return one batch of strings, with its labels and weights if any, as token ids."""
+        raise ValueError(
+            f"A {type(self).__name__} takes token ids. Received: strings. Convert them by its "
+            "`tokenizer`, before any functional model. Train a BERTModel on texts by `pretrain` or "
+            "on the batches of `pretraining_dataset`, and ask it by `fill_mask`."
+        )
+
+    def class_weight_of_ids(self, class_weight: Any) -> dict[int, float] | None:
+        """Return Keras's `class_weight` for all ids, given those of some names or ids."""
+        if class_weight is not None and self.labels_are != "classes":
+            raise ValueError(
+                "`class_weight` of Keras weights a text by one label. Received: class_weight="
+                f"{shown(class_weight)}; pass class_weights={{label: weight}} to `compile`."
+            )
+        if class_weight is None:
+            return None
+        return dict(enumerate(self.weights_of_classes(class_weight)))
+
+    def weights_of_classes(self, by_label: Mapping[str | int, float]) -> list[float]:
+        """Return the weight of every label, in the order of the labels' ids."""
+        raise ValueError(f"`class_weights` requires labels, which a {type(self).__name__} lacks.")
+
     def _checked_batch(self, batch: Tensor) -> Tensor:
         self.check_batch(*keras.utils.unpack_x_y_sample_weight(batch)[:2])
+        return batch
+
+    def one_batch(
+        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a batch as Keras takes it; raise `ValueError` if it is out of range."""
+        batch = self.token_batch(x, y, sample_weight) if holds_text(x) else (x, y, sample_weight)
+        self.check_batch(*batch[:2])
         return batch
 
     def fit(
@@ -113,6 +159,7 @@ class CheckedModel(keras.Model):
             elif validation_data is not None:
                 validation_data = self.checked_data(validation_data)
             x, options["validation_data"] = self.checked_data(x, y), validation_data
+            options["class_weight"] = self.class_weight_of_ids(options.get("class_weight"))
             return super().fit(x, y, batch_size, epochs, **options)
 
     def evaluate(
@@ -136,23 +183,26 @@ class CheckedModel(keras.Model):
             return super().predict(self.checked_data(x), batch_size, **options)
 
     def train_on_batch(
-        self, x: Tensor, y: Tensor = None, *arguments: Option, **options: Option
+        self,
+        x: Tensor,
+        y: Tensor = None,
+        sample_weight: Tensor = None,
+        class_weight: Any = None,
+        **options: Option,
     ) -> Results:
-        """Train as `keras.Model.train_on_batch` does; values out of range raise `ValueError`."""
-        self.check_batch(x, y)
-        return super().train_on_batch(x, y, *arguments, **options)
+        """Train as `keras.Model.train_on_batch` does, with the checks of `fit`."""
+        batch, by_id = self.one_batch(x, y, sample_weight), self.class_weight_of_ids(class_weight)
+        return super().train_on_batch(*batch, by_id, **options)
 
     def test_on_batch(
-        self, x: Tensor, y: Tensor = None, *arguments: Option, **options: Option
+        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None, **options: Option
     ) -> Results:
-        """Evaluate as `keras.Model.test_on_batch` does; values out of range raise `ValueError`."""
-        self.check_batch(x, y)
-        return super().test_on_batch(x, y, *arguments, **options)
+        """Evaluate as `keras.Model.test_on_batch` does, with the checks of `evaluate`."""
+        return super().test_on_batch(*self.one_batch(x, y, sample_weight), **options)
 
     def predict_on_batch(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         """Predict as `keras.Model.predict_on_batch` does, with the checks of `predict`."""
-        self.check_batch(x)
-        return super().predict_on_batch(x)
+        return super().predict_on_batch(self.one_batch(x)[0])
 
 
 def is_dataset(x: object) -> bool:

@@ -3,6 +3,7 @@
 B batch, T tokens, P predicted positions.
 """
 
+import abc
 import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,8 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.models.data_checks import CheckedModel
-from keras_bert_d2l.models.losses import Loss, Optimizer
+from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
+from keras_bert_d2l.models.losses import Loss, Optimizer, with_default_metrics
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
@@ -86,7 +88,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         )
 
 
-class BatchModel(Composite, CheckedModel):
+class BatchModel(Composite, CheckedModel, abc.ABC):
     """A model that takes batches as dictionaries of int32 features.
 
     Attributes:
@@ -101,6 +103,8 @@ class BatchModel(Composite, CheckedModel):
     split_loss: SplitLoss | None = None
     missing_heads: frozenset[str] = frozenset()  # only a `BERTModel` may lack some
     tokenizer: TextTokenizer = None
+    gives_logits = True
+    is_task = False
     _preset: ConfigDict | None = None  # arguments of its KerasHub preset, to be written back
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -256,34 +260,60 @@ class BatchModel(Composite, CheckedModel):
         """Whether the model has LoRA."""
         return bool(self.lora_layers)
 
+    @abc.abstractmethod
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        """Return the losses and metrics that `compile` uses by default."""
+
     def compile(
         self,
         optimizer: Optimizer = "rmsprop",
         loss: Loss | None = None,
         *,
+        class_weights: Mapping[str | int, float] | None = None,
         micro_batches: int = 1,
         remat: Remat = "none",
         **options: Option,
     ) -> None:
-        """Configure training as `keras.Model.compile` does.
+        """Configure training as `keras.Model.compile` does, with the model's loss by default.
+
+        The model outputs logits, and Keras's losses and metrics take them as such: `from_logits`
+        need not be set, and `"accuracy"`, `AUC`, `F1Score` and so on have the same values as after
+        a softmax or sigmoid, with one column per label. A loss that does not fit the labels is an
+        error. Functions and classes of your own get the labels and the logits as they are.
 
         Args:
             optimizer: As in Keras.
-            loss: As in Keras.
+            loss: As in Keras. `None`: the model's loss and, if no metrics are given, its metrics.
+                They ignore labels of -100, and are exact over the complete dataset.
+            class_weights: Weight of each label, by name or id, in the default loss; 1 for labels
+                not listed.
             micro_batches: Split each training batch into this many parts and process one after
                 another, which takes less memory. The step is the same as with the whole batch,
                 except for the dropout.
             remat: `"blocks"` keeps only the input of each block for the backward pass, which
                 computes the block again: much less memory for up to a third more computation. The
                 step is the same, with the same dropout.
-            **options: Other keyword arguments of `keras.Model.compile`.
+            **options: Other keyword arguments of `keras.Model.compile`. With TensorFlow,
+                `jit_compile` is `False` by default for task models, because XLA would recompile for
+                every new batch length.
 
         Raises:
-            ValueError: `remat` is unknown, the loss or a metric cannot be split, or the optimizer
-                would accumulate gradients with other weights.
+            ValueError: The loss or a metric does not fit the labels, `class_weights` names an
+                unknown label or does not apply, `remat` is unknown, the loss or a metric cannot be
+                split, or the optimizer would accumulate gradients with other weights.
         """
-        of_keras, own = keras.Model.compile, (type(self).compile, BatchModel.compile)
-        check_known("argument", options, arguments_of(*own, of_keras))
+        check_known("argument", options, arguments_of(BatchModel.compile, keras.Model.compile))
+        weights = None if class_weights is None else self.weights_of_classes(class_weights)
+        own = self.default_training(weights)
+        if loss is None:
+            options, loss = with_default_metrics(options, own.metrics), own.loss
+        loss = fitting_loss(loss, own.loss, self.labels_are, self.gives_logits)
+        if loss != own.loss and weights is not None:
+            raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
+        if loss == own.loss and options.get("loss_weights") is None:
+            options["loss_weights"] = own.loss_weights
+        if self.is_task and keras.backend.backend() == "tensorflow":
+            options.setdefault("jit_compile", False)
         check_integer("micro_batches", micro_batches, 1)
         check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
@@ -308,6 +338,12 @@ class BatchModel(Composite, CheckedModel):
         self.encoder.remat = remat
         is_whole = self.split_loss is not None and micro_batches == 1
         self._lacks_loss_trackers = is_whole and keras.backend.backend() == "tensorflow"
+        for name in ("metrics", "weighted_metrics"):
+            given = options.get(name)
+            given = [given] if isinstance(given, str | keras.metrics.Metric) else given
+            if isinstance(own.loss, Mapping) and given in (["accuracy"], ["acc"]):
+                given = dict.fromkeys(own.loss, given)
+            options[name] = fitting_metrics(given, self.labels_are)
         # Without a loss, Keras adds no loss trackers, which would see only parts of batches.
         super().compile(optimizer, loss if micro_batches == 1 else None, **options)
         self.loss = loss

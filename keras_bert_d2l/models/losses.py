@@ -91,7 +91,8 @@ def labels_of(y_true: Tensor, shape: Shape) -> Tensor:
     ):
         raise ValueError(
             f"The labels must have the shape {wanted}, with classes given as ids. Received: labels "
-            f"of shape {tuple(y_true.shape)}."
+            f"of shape {tuple(y_true.shape)}. For one-hot labels, compile with "
+            "loss='categorical_crossentropy'."
         )
     return labels
 

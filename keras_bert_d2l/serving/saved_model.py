@@ -2,7 +2,8 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,11 +14,12 @@ from keras_bert_d2l.files import check_local, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.audit import check_saved_model
+from keras_bert_d2l.serving.audit import check_saved_model, read_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
-from keras_bert_d2l.serving.signatures.signature import Signature, TextOptions
+from keras_bert_d2l.serving.signatures.signature import Answer, Signature, TextOptions
 from keras_bert_d2l.serving.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
+from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 from keras_bert_d2l.types import PathLike
@@ -187,17 +189,39 @@ def _save(
     """
     saved = tf.Module()
     saved.resources = resources
-    traced = {
-        name: tf.function(signature.function, autograph=False).get_concrete_function(
-            *signature.specs
-        )
-        for name, signature in signatures.items()
-    }
+    traced = {name: _of_any_shape(*one[:2]) for name, one in signatures.items()}
     used = {id(variable): variable for one in traced.values() for variable in one.variables}
     saved.all_variables = list(used.values())
     default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
     traced.setdefault(default, next(iter(traced.values())))
     tf.saved_model.save(saved, os.fspath(folder), signatures=traced)
+    # Servers, which read the file, need the first axis to count and to merge rows.
+    proto = read_saved_model(folder)
+    for name, signature in signatures.items():
+        inputs = proto.meta_graphs[0].signature_def[name].inputs
+        for spec in signature.specs:
+            inputs[spec.name].tensor_shape.CopyFrom(spec.shape.as_proto())
+    (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _of_any_shape(function: Callable[..., Answer], specs: Sequence[tf.TensorSpec]) -> Any:
+    """Trace a function so that one text `()` and columns of texts `(B, 1)` count as `(B,)`."""
+    are_texts = [spec.dtype == tf.string and spec.shape.rank == 1 for spec in specs]
+    message = "Texts must have the shape (B,), (B, 1) or ()."
+
+    def flat(x: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies(require(tf.reduce_prod(tf.shape(x)[1:]) == 1, message)):
+            return tf.reshape(x, [-1])
+
+    def of_any_shape(*inputs: tf.Tensor) -> Answer:
+        pairs = zip(inputs, are_texts, strict=True)
+        return function(*(flat(x) if is_text else x for x, is_text in pairs))
+
+    open_specs = [
+        tf.TensorSpec(None, tf.string, spec.name) if is_text else spec
+        for spec, is_text in zip(specs, are_texts, strict=True)
+    ]
+    return tf.function(of_any_shape, autograph=False).get_concrete_function(*open_specs)
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTModel, QuestionAnswerer, SequenceClassifier, TokenClassifier
+from keras_bert_d2l import (
+    BERTModel,
+    QuestionAnswerer,
+    SequenceClassifier,
+    SequenceRegressor,
+    TokenClassifier,
+)
 from keras_bert_d2l.checks import value_errors
 from keras_bert_d2l.training.devices.distribution import make_strategy
 
@@ -195,7 +201,7 @@ def test_labels_of_tasks_are_named(bert):
         model.compile("sgd")
         with pytest.raises(ValueError, match=f"^{message}"):
             model.fit(batch, labels if isinstance(labels, dict) else np.array(labels), verbose=0)
-    model = SequenceClassifier(bert, ["a", "b"])
+    model = SequenceRegressor(bert, ["a", "b"])
     model.compile("sgd", loss="mean_squared_error")  # its labels are not checked
     model.check_batch(batch, tf.constant([[-3.5, 7.0], [0.0, 2.0]]))
 

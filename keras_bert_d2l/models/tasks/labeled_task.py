@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_that, is_integer, shown, shown_names
+from keras_bert_d2l.checks import (
+    check_range,
+    check_that,
+    is_integer,
+    is_number,
+    shown,
+    shown_names,
+)
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
@@ -47,17 +54,18 @@ class LabeledTask(TaskModel):
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"": len(self.labels)}
 
-    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
-        is_map = isinstance(by_label, Mapping) and set(by_label) <= set(self.labels)
-        if not is_map or not all(
-            isinstance(weight, int | float) and 0 <= weight < math.inf
-            for weight in by_label.values()
-        ):
-            raise ValueError(
-                f"`class_weights` must map labels from {shown_names(self.labels)} to finite, "
-                f"non-negative numbers. Received: {shown(by_label)}."
-            )
-        return [float(by_label.get(label, 1.0)) for label in self.labels]
+    def weights_of_classes(self, by_label: Mapping[str | int, float]) -> list[float]:
+        weights = dict.fromkeys(self.labels, 1.0)
+        for label, weight in by_label.items() if isinstance(by_label, Mapping) else [(None, None)]:
+            is_id = is_integer(label) and 0 <= label < len(self.labels)
+            name = self.labels[int(label)] if is_id else label
+            if name not in weights or not is_number(weight) or not 0 <= weight < math.inf:
+                raise ValueError(
+                    f"`class_weights` must map labels from {shown_names(self.labels)}, or their "
+                    f"ids, to finite, non-negative numbers. Received: {shown(by_label)}."
+                )
+            weights[name] = float(weight)
+        return [*weights.values()]
 
 
 def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
@@ -70,12 +78,13 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
     return names
 
 
-def label_ids(y: object, labels: Sequence[str]) -> Tensor:
-    """Convert labels to ids, `(B,)`.
+def label_ids(y: object, labels: Sequence[str], one_hot: bool = False) -> Tensor:
+    """Convert labels to ids, `(B,)`, or for `one_hot` to rows, `(B, C)`.
 
     Args:
-        y: Label names or ids. Tensors are returned unchanged.
+        y: Label names, ids or one-hot rows. Tensors are returned unchanged.
         labels: Names of all labels.
+        one_hot: Whether the loss takes one-hot rows.
 
     Raises:
         ValueError: A label is unknown.
@@ -85,8 +94,17 @@ def label_ids(y: object, labels: Sequence[str]) -> Tensor:
     y = np.asarray(y)
     if y.dtype.kind in "USO":
         ids = {name: number for number, name in enumerate(labels)}
-        return np.array([_id_of(name, ids) for name in y.tolist()], "int32")
-    return y
+        y = np.array([_id_of(name, ids) for name in y.tolist()], "int32")
+    if one_hot and y.ndim == 1:
+        check_range("labels", y, 0, len(labels) - 1)
+        return np.eye(len(labels), dtype="float32")[y.astype("int32")]
+    return y if one_hot else ids_of_rows(y)
+
+
+def ids_of_rows(y: np.ndarray) -> np.ndarray:
+    """Return the ids of one-hot rows `(B, C)`, and other labels unchanged."""
+    is_hot = y.ndim == 2 and y.shape[1] > 1 and np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all()
+    return y.argmax(1) if is_hot else y
 
 
 def multi_hot(y: object, labels: Sequence[str]) -> Tensor:

@@ -3,24 +3,29 @@
 B batch, T tokens, D hidden width, C labels.
 """
 
-import abc
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Self, get_args
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_that, checks_names, shown
+from keras_bert_d2l.checks import (
+    check_bool,
+    check_choice,
+    check_that,
+    checks_names,
+    is_in_graph,
+)
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.data_checks import check_finite
+from keras_bert_d2l.models.data_checks import check_finite, holds_text
 from keras_bert_d2l.models.features import BatchModel, TextTokenizer, check_keys, check_vocab_size
-from keras_bert_d2l.models.losses import Loss, Metrics, Optimizer, Results, with_default_metrics
+from keras_bert_d2l.models.losses import Results
 from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks import text_inputs
 from keras_bert_d2l.models.tasks.text_inputs import (
@@ -34,15 +39,7 @@ from keras_bert_d2l.models.tasks.text_inputs import (
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
 
-class Training(NamedTuple):
-    """The losses and metrics of a task."""
-
-    loss: Loss
-    metrics: Metrics | None
-    loss_weights: Mapping[str, float] | None = None
-
-
-class TaskModel(BatchModel, abc.ABC):
+class TaskModel(BatchModel):
     """Base class of the task models: a BERT encoder with the head of a task.
 
     A subclass defines `default_training`, and overrides what its inputs and labels need.
@@ -96,6 +93,7 @@ class TaskModel(BatchModel, abc.ABC):
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
+    is_task = True
     dataset_labels = "numbers"  # what the labels in a dataset of strings must be
 
     @checks_names
@@ -228,48 +226,6 @@ class TaskModel(BatchModel, abc.ABC):
         """Whether the loss does not depend on the order of the examples."""
         return True
 
-    @abc.abstractmethod
-    def default_training(self, class_weights: Sequence[float] | None) -> Training:
-        """Return the losses and metrics that `compile` uses by default."""
-
-    def compile(
-        self,
-        optimizer: Optimizer = "rmsprop",
-        loss: Loss | None = None,
-        *,
-        class_weights: Mapping[str, float] | None = None,
-        **options: Option,
-    ) -> None:
-        """Configure training as `keras.Model.compile` does, with the task's loss by default.
-
-        Args:
-            optimizer: As in Keras.
-            loss: As in Keras. `None`: the task's loss and, if no metrics are given, its metrics.
-            class_weights: Weight of each label in the task's loss; 1 for labels not listed.
-            **options: Other keyword arguments of `keras.Model.compile`. With TensorFlow,
-                `jit_compile` is `False` by default, because XLA would recompile for every new
-                batch length.
-
-        Raises:
-            ValueError: `class_weights` names an unknown label, or the loss or the task does not
-                support class weights.
-        """
-        weights = None if class_weights is None else self.weights_of_classes(class_weights)
-        if weights is not None and loss is not None:
-            raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
-        if keras.backend.backend() == "tensorflow":
-            options.setdefault("jit_compile", False)
-        if loss is None:
-            loss, metrics, loss_weights = self.default_training(weights)
-            if options.get("loss_weights") is None:
-                options["loss_weights"] = loss_weights
-            options = with_default_metrics(options, metrics)
-        super().compile(optimizer, loss, **options)
-
-    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
-        """Return the weight of every label, in the order of the labels' ids."""
-        raise ValueError(f"`class_weights` requires labels, which a {type(self).__name__} lacks.")
-
     def fit(
         self,
         x: object = None,
@@ -284,15 +240,13 @@ class TaskModel(BatchModel, abc.ABC):
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names.
 
-        Texts and arrays are shuffled by default, unless the loss depends on their order.
+        Texts and arrays are shuffled by default, unless the loss depends on their order. The keys
+        of `class_weight` may be label names or ids.
         """
-        if options.get("class_weight") is not None:
-            raise ValueError(
-                "`class_weight` of Keras weights a text by one label. Received: class_weight="
-                f"{shown(options['class_weight'])}; pass class_weights={{label: weight}} to "
-                "`compile`."
-            )
         text_inputs.check_labels_given(x, y)
+        if validation_data is None and options.get("validation_split") and text_inputs.are_texts(x):
+            parts, share = (x, y, sample_weight), options.pop("validation_split")
+            (x, y, sample_weight), validation_data = text_inputs.held_out(parts, share)
         shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
         if validation_data is not None:
@@ -318,26 +272,81 @@ class TaskModel(BatchModel, abc.ABC):
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
-        self, x: object, batch_size: int | None = None, **options: Option
+        self,
+        x: object,
+        batch_size: int | None = None,
+        *,
+        probabilities: bool = False,
+        **options: Option,
     ) -> Tensor | dict[str, Tensor]:
-        """Predict as `keras.Model.predict` does; `x` may contain strings."""
+        """Predict as `keras.Model.predict` does; `x` may contain strings.
+
+        The outputs are logits, or with `probabilities=True` probabilities: the softmax of the
+        logits, or with `multi_label` their sigmoid.
+
+        Raises:
+            ValueError: The model has no logits, for `probabilities=True`, or as in Keras.
+        """
+        if check_bool("probabilities", probabilities):
+            expected = f"False for a {type(self).__name__}, which predicts no labels"
+            is_right = self.labels_are not in ("scores", "groups")
+            check_that(is_right, "probabilities", expected, probabilities)
+            function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
+            logits = self.predict(x, batch_size, **options)
+            return keras.tree.map_structure(lambda x: np.asarray(function(x)), logits)
         x = text_inputs.without_pandas(x)
-        if text_inputs.holds_text(x):
+        if holds_text(x):
             check_vocab_size(self.tokenizer, self.bert_config)
             size = batch_size or 32
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if text_inputs.is_dataset(x):
                 x = self._tokenized(x, self.text_batch) if self.gives_tokens else x
             elif self.gives_tokens or text_inputs.num_texts(x) <= size:
-                texts = self.checked_texts(x)
-                text_inputs.check_sizes(texts)
-                batch = self._traced_text_batch(texts)
-                x = {name: batch[name] for name in FEATURES}
-                if len(batch["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
+                x = self.token_batch(x)[0]
+                if len(x["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
                     self.check_batch(x)
                     return keras.Model.predict(self, text_inputs.one_batch(x), **options)
         data = self._data(x, batch_size=batch_size)
         return super().predict(data["x"], batch_size=data["batch_size"], **options)
+
+    def one_batch(
+        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return super().one_batch(*self._plain(x, y, sample_weight))
+
+    def token_batch(
+        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
+    ) -> tuple[Batch, Tensor, Tensor]:
+        if isinstance(x, keras.KerasTensor):
+            return super().token_batch(x)
+        check_vocab_size(self.tokenizer, self.bert_config)
+        rest = [part for part in (y, sample_weight) if part is not None]
+        texts = x
+        if not any(map(is_in_graph, keras.tree.flatten(x))):
+            texts = self.checked_texts(x, y)
+            text_inputs.check_sizes([texts, *rest])
+        batch = self._traced_text_batch(texts)
+        targets = self.text_targets(texts, batch, *rest) if rest else ()
+        features = {name: batch[name] for name in FEATURES}
+        return (features, *targets, *[None] * (2 - len(targets)))
+
+    def _plain(
+        self, x: object, y: object = None, sample_weight: Tensor | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return data without pandas and label names."""
+        x, sample_weight = map(text_inputs.without_pandas, (x, sample_weight))
+        y = text_inputs.without_pandas(y, getattr(self, "labels", ()))
+        check_finite("sample_weight", sample_weight)
+        if isinstance(sample_weight, list | tuple):
+            sample_weight = np.asarray(sample_weight)
+        if isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object) and holds_text(x):
+            y = y.tolist()  # for example a pandas column of lists
+        return x, None if y is None else self.label_ids(y), sample_weight
+
+    def _checked_batch(self, batch: Tensor) -> Tensor:
+        x, *rest = self._plain(*keras.utils.unpack_x_y_sample_weight(batch))
+        x = self.checked_texts(x) if holds_text(x) else x
+        return super()._checked_batch((x, *(part for part in rest if part is not None)))
 
     def _data(
         self,
@@ -348,13 +357,8 @@ class TaskModel(BatchModel, abc.ABC):
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
-        x, y, sample_weight = map(text_inputs.without_pandas, (x, y, sample_weight))
-        check_finite("sample_weight", sample_weight)
-        is_text = text_inputs.holds_text(x)
-        if is_text and isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object):
-            y = y.tolist()  # for example a pandas column of lists
-        y = None if y is None else self.label_ids(y)
-        if not is_text:
+        x, y, sample_weight = self._plain(x, y, sample_weight)
+        if not holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         check_vocab_size(self.tokenizer, self.bert_config)
         if not text_inputs.is_dataset(x):
@@ -384,6 +388,7 @@ class TaskModel(BatchModel, abc.ABC):
         """Tokenize a batch of strings, truncated to the maximum length of the model."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
+        texts = {name: x[:, 0] if x.shape[1:] == (1,) else x for name, x in texts.items()}
         is_pair = "texts_b" in texts
         max_len = self.bert_config.max_len if is_pair else self.max_row_len
         return self.tokenizer(**texts, max_len=max_len)

@@ -3,13 +3,14 @@
 B batch, T tokens, L tokens in a window, W windows of the longest row, C outputs per row.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import IGNORED, shown, wrong
+from keras_bert_d2l.checks import IGNORED, check_share, check_that, shown, wrong
 from keras_bert_d2l.layers.pooling import pooled
 from keras_bert_d2l.models.data_checks import holds_text, is_dataset
 from keras_bert_d2l.text_arguments import text_list
@@ -26,13 +27,37 @@ LONG_TEXTS: tuple[LongTexts, ...] = get_args(LongTexts)
 MAX_WINDOWS = 8  # limits the memory that one text can take
 
 
-def without_pandas(x: Any) -> Any:
-    """Return a pandas column as an array, other columns as lists, and anything else unchanged."""
+def without_pandas(x: Any, labels: Sequence[str] = ()) -> Any:
+    """Return a pandas column as an array, other columns as lists, and anything else unchanged.
+
+    The columns of a data frame are put in the order of `labels`, if these are their names.
+    """
     if isinstance(x, Mapping):
         return {name: without_pandas(value) for name, value in x.items()}
     if isinstance(x, Sequence) and not isinstance(x, str | bytes | list | tuple):
         return list(x)
+    if labels and set(getattr(x, "columns", ())) == set(labels):
+        x = x[list(labels)]
     return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
+def held_out(parts: Sequence[Any], share: float) -> list[list[Any]]:
+    """Split texts, labels and weights in two, the last ones in the second part, as Keras does.
+
+    Raises:
+        ValueError: `share` is out of range, or one part would be empty.
+    """
+    parts = [without_pandas(part) for part in parts]
+    size = num_texts(parts[0])
+    place = math.floor(size * (1 - check_share("validation_split", share)))
+    expected = f"a share that leaves at least one of {size} texts on both sides"
+    check_that(0 < place < size, "validation_split", expected, share)
+
+    def part(x: Any, where: slice) -> Any:
+        is_map = isinstance(x, Mapping)
+        return {name: x[name][where] for name in x} if is_map else x if x is None else x[where]
+
+    return [[part(x, where) for x in parts] for where in (slice(place), slice(place, None))]
 
 
 def as_tensors(x: Texts, name: str = "texts") -> Texts:
@@ -49,7 +74,7 @@ def as_tensors(x: Texts, name: str = "texts") -> Texts:
 
     if isinstance(x, Mapping):
         return {name: as_tensors(value, name) for name, value in x.items()}
-    if isinstance(x, str | bytes):
+    if isinstance(x, str | bytes) or getattr(x, "shape", None) == ():
         raise ValueError(f"Texts must be a list of strings. Received: the string {shown(x)}.")
     found = text_list(name, x, words=True)
     if found and isinstance(found[0], list):
@@ -61,12 +86,19 @@ def check_labels_given(x: object, y: object) -> None:
     """Raise `ValueError` if texts have no labels, or a dataset gets others."""
     if is_dataset(x) and y is not None:
         raise wrong("y", "None for a dataset, which contains its labels", y)
-    if y is None and not is_dataset(x) and holds_text(without_pandas(x)):
+    if y is None and are_texts(x):
         raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
+
+
+def are_texts(x: object) -> bool:
+    """Return whether `x` contains all strings in memory."""
+    return not is_dataset(x) and holds_text(without_pandas(x))
 
 
 def single_or_pairs(x: Texts) -> Texts:
     """Convert texts, or pairs of texts, to tensors; raise `ValueError` for anything else."""
+    if tuple(getattr(x, "shape", ())[1:]) == (1,):
+        x = x[:, 0]
     texts = as_tensors(x)
     parts = texts if isinstance(texts, Mapping) else {"texts": texts}
     is_known = parts.keys() in ({"texts"}, {"texts", "texts_b"})
@@ -84,8 +116,6 @@ def batched(
     """Return a dataset of batches of strings, with their labels and weights if any."""
     import tensorflow as tf
 
-    if isinstance(sample_weight, list | tuple):
-        sample_weight = np.asarray(sample_weight)
     given = {"y": y, "sample_weight": sample_weight}
     for name, values in given.items():
         is_sized = all(len(getattr(part, "shape", ())) for part in tf.nest.flatten(values))
@@ -117,7 +147,8 @@ def check_sizes(parts: Any) -> int:
 
 def num_texts(x: Any) -> int:
     """Return the number of texts or pairs of texts in memory."""
-    return len(next(iter(x.values())) if isinstance(x, Mapping) else x)
+    part = next(iter(x.values())) if isinstance(x, Mapping) else x
+    return 1 if getattr(part, "shape", None) == () else len(part)
 
 
 def one_batch(batch: Batch) -> "tf.data.Dataset":
@@ -165,6 +196,8 @@ def tokenized(
         of_model = {name: batch[name] for name in FEATURES}
         return (of_model, *text_targets(texts, batch, *rest)) if rest else of_model
 
+    if not any(part.shape.rank for part in tf.nest.flatten(dataset.element_spec)):
+        dataset = dataset.batch(32)  # it has single texts
     spec = dataset.element_spec
     has_labels = isinstance(spec, tuple) and len(spec) > 1
     if has_labels and getattr(spec[1], "dtype", None) == tf.string:

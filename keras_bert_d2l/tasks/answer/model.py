@@ -12,8 +12,9 @@ import numpy as np
 
 from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.tasks.answer import WINDOW_LEN, window_labels
 from keras_bert_d2l.types import Option, Tensor

@@ -10,8 +10,10 @@ import numpy as np
 
 from keras_bert_d2l.checks import IGNORED, check_range, is_in_graph, shown
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
+from keras_bert_d2l.models.tasks.labeled_task import ids_of_rows
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors, trimmed
 from keras_bert_d2l.types import Option, Tensor
 
@@ -151,15 +153,16 @@ class MultipleChoice(TaskModel):
         }
 
     def label_ids(self, y: object) -> Tensor:
-        if not isinstance(y, list | tuple):
+        if not isinstance(y, list | tuple | np.ndarray):
             return y
-        labels = np.asarray(y)
-        if labels.dtype.kind not in "iu":
+        labels = ids_of_rows(np.asarray(y))
+        is_array = isinstance(y, np.ndarray)
+        if labels.dtype.kind not in "iuf" or (not is_array and (labels % 1).any()):
             raise ValueError(
                 "Labels must be the positions of the right choices, from 0. Received: "
                 f"{shown(list(y))}."
             )
-        return labels.astype("int32")
+        return labels
 
 
 def _check_positions(labels: Tensor, num_choices: int) -> None:

@@ -9,6 +9,7 @@ import keras
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Training
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
@@ -16,7 +17,6 @@ from keras_bert_d2l.models.losses import (
     label_metrics,
 )
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, label_ids, multi_hot
-from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -30,8 +30,9 @@ class SequenceClassifier(LabeledTask):
     `fit`, `evaluate` and `predict` also take strings: `x` is a list of texts, or
     `{"texts": [...], "texts_b": [...]}` for pairs, or a dataset of such batches. Pairs that are
     too long for the model are truncated, and so are single texts, unless `long_texts` says
-    otherwise: then the first 8 windows of a text count. `y` may contain label names, or lists of
-    label names with `multi_label`.
+    otherwise: then the first 8 windows of a text count. `y` may contain label names, ids or one-hot
+    rows, or lists of label names with `multi_label`. `predict` returns logits, and probabilities
+    with `probabilities=True`.
 
     Source: Devlin et al. 2019, figure 4 (a, b); transformers, `BertForSequenceClassification`, and
     `classifier_pooling` of `ModernBertForSequenceClassification`.
@@ -86,6 +87,7 @@ class SequenceClassifier(LabeledTask):
     ) -> None:
         self.multi_label = check_bool("multi_label", multi_label)
         self.min_labels = 1 if self.multi_label else 2
+        self.labels_are = "rows" if self.multi_label else "classes"
         if self.multi_label:
             self.dataset_labels = (
                 "rows of 0 and 1, as from keras.layers.StringLookup(vocabulary=model.labels, "
@@ -101,4 +103,6 @@ class SequenceClassifier(LabeledTask):
         return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
 
     def label_ids(self, y: object) -> Tensor:
-        return (multi_hot if self.multi_label else label_ids)(y, self.labels)
+        if self.multi_label:
+            return multi_hot(y, self.labels)
+        return label_ids(y, self.labels, isinstance(self.loss, ONE_HOT_LOSSES))

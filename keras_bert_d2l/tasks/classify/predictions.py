@@ -91,15 +91,16 @@ def classify(
             call.
         texts: A text, or several: a list, a tuple, a column of pandas, an array or a tensor of
             strings.
-        texts_b: The second text of each pair. `None` means single texts.
+        texts_b: The second text of each pair. `None` means single texts. One text beside a list
+            is repeated for each text of the list.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         max_len: Maximum number of tokens in a row, T. `None` means the model's maximum.
         truncate: Whether to truncate texts that are too long; a warning reports how many. With
             `False`, they raise an error.
 
-    Returns: one `Classification` per text, in the order of the texts; for a single text, only its
-        `Classification`.
+    Returns: one `Classification` per text, in the order of the texts; for a single text or
+        pair, only its `Classification`.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
@@ -129,7 +130,7 @@ def classify(
         if model.multi_label:
             labels = tuple(name for name, score in scores.items() if score >= 0.5)
         found.append(Classification(label, scores[label], scores, labels))
-    return found[0] if isinstance(texts, str) else found
+    return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found
 
 
 def classification_scores(

@@ -13,8 +13,9 @@ from keras_bert_d2l.checks import check_bool, check_integer, shown, wrong
 from keras_bert_d2l.layers.heads import precise_policy
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.own_model import checked_bert
-from keras_bert_d2l.models.tasks.task_model import TaskModel, Training
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, without_pandas
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.types import Option, Tensor
@@ -72,6 +73,7 @@ class TextEmbedder(TaskModel):
     outputs = ("embedding",)
     fields = ("pooling", "normalize", "long_texts", "max_len")
     has_head = False
+    labels_are = "groups"
 
     def __init__(
         self,

@@ -12,9 +12,9 @@ import numpy as np
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.data_checks import check_finite
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedSquaredError, score_metrics
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask
-from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -57,6 +57,7 @@ class SequenceRegressor(LabeledTask):
     task = "regress"
     fields = ("labels", "activation", "long_texts", "dropout", "pooling")
     pools = True
+    labels_are = "scores"
     min_labels = 1
     dataset_labels = "numbers"
 
@@ -69,13 +70,14 @@ class SequenceRegressor(LabeledTask):
         **options: Option,
     ) -> None:
         self.activation = check_choice("activation", activation, ("linear", "sigmoid"))
+        self.gives_logits = activation == "linear"
         super().__init__(bert, labels, **options)
         self.head.activation = keras.activations.get(activation)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedSquaredError(), score_metrics())
 
-    def weights_of_classes(self, by_label: Mapping[str, float]) -> list[float]:
+    def weights_of_classes(self, by_label: Mapping[str | int, float]) -> list[float]:
         raise ValueError("`class_weights` needs classes; a SequenceRegressor predicts scores.")
 
     def label_ids(self, y: object) -> Tensor:

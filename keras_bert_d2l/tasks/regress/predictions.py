@@ -78,8 +78,8 @@ def regress(
         max_len: As for `classify`.
         truncate: As for `classify`.
 
-    Returns: one `Regression` per text, in the order of the texts; for a single text, only its
-        `Regression`.
+    Returns: one `Regression` per text, in the order of the texts; for a single text or pair,
+        only its `Regression`.
 
     Raises:
         FileNotFoundError, ValueError: As for `classify`.
@@ -100,7 +100,7 @@ def regress(
     for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len, truncate):
         scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
         found.append(Regression(scores[model.labels[0]], scores))
-    return found[0] if isinstance(texts, str) else found
+    return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found
 
 
 def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:

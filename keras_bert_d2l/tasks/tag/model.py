@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import keras
 
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks import text_inputs
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
-from keras_bert_d2l.models.tasks.task_model import Training
 from keras_bert_d2l.models.tasks.text_inputs import Batch
 from keras_bert_d2l.types import Tensor
 

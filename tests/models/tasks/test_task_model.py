@@ -673,3 +673,112 @@ def test_shared_blocks_are_frozen_together():
         model.freeze_encoder(1)
     model.freeze_encoder()
     assert not model.encoder.trainable_variables
+
+
+TWO_LABELS = {"labels": ["bad", "good"]}
+IDS = np.array([1, 0, 1, 0, 1, 0])
+
+
+@pytest.fixture
+def two_labels(tokenizer):
+    """A function that makes equal classifiers."""
+
+    def make(**options):
+        keras.utils.set_random_seed(1)
+        model = make_task("SequenceClassifier", tokenizer=tokenizer, **TWO_LABELS)
+        compile_eagerly(model, **options)
+        return model
+
+    return make
+
+
+def test_class_weight_of_fit_is_class_weights_of_compile(two_labels):
+    expected = two_labels(class_weights={"good": 3.0}).fit(TEXTS, NAMES, shuffle=False, verbose=0)
+    for weights in ({1: 3.0}, {"good": np.float32(3.0)}):
+        found = two_labels().fit(TEXTS, NAMES, shuffle=False, verbose=0, class_weight=weights)
+        assert found.history["loss"] == pytest.approx(expected.history["loss"])
+    for weights in ({"god": 1.0}, {2: 1.0}, {0: -1.0}, np.ones(2)):
+        with pytest.raises(ValueError, match="`class_weights` must map labels from 'bad', 'good'"):
+            two_labels().fit(TEXTS, NAMES, class_weight=weights)
+
+
+def test_a_validation_split_of_texts_takes_the_last_ones(two_labels):
+    expected = two_labels().fit(
+        TEXTS[:4], NAMES[:4], shuffle=False, validation_data=(TEXTS[4:], NAMES[4:]), verbose=0
+    )
+    model = two_labels()
+    found = model.fit(np.array(TEXTS), NAMES, shuffle=False, validation_split=0.3, verbose=0)
+    assert found.history["val_loss"] == pytest.approx(expected.history["val_loss"])
+    for share in (1.5, 0.999):
+        with pytest.raises(ValueError, match=f"`validation_split` must be.*Received.*{share}"):
+            model.fit(TEXTS, NAMES, validation_split=share)
+
+
+def test_batches_of_strings_give_the_same_as_their_tokens(two_labels, tokenizer):
+    model, batch = two_labels(), dict(tokenizer(TEXTS))
+    expected = model.predict_on_batch(batch)
+    for x in (TEXTS, np.array(TEXTS), np.array(TEXTS)[:, None], tf.constant(TEXTS)):
+        np.testing.assert_allclose(model.predict_on_batch(x), expected, atol=1e-6)
+        np.testing.assert_allclose(model(x), expected, atol=1e-6)
+    pairs = {"texts": TEXTS, "texts_b": TEXTS}
+    np.testing.assert_allclose(model(pairs), model.predict(pairs, verbose=0), atol=1e-6)
+    expected = model.test_on_batch(batch, IDS)
+    for labels in (NAMES, np.array(NAMES), IDS, np.eye(2)[IDS]):
+        assert model.test_on_batch(TEXTS, labels) == pytest.approx(expected)
+    steps = [
+        one.train_on_batch(x, y, class_weight={"good": 2.0})
+        for one, x, y in ((two_labels(), TEXTS, NAMES), (two_labels(), batch, IDS))
+    ]
+    assert steps[0] == pytest.approx(steps[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["TokenClassifier", "QuestionAnswerer", "MultipleChoice"])
+def test_models_of_each_task_take_batches_of_strings(kind, tokenizer):
+    x, y = {
+        "TokenClassifier": ([["good", "film"]], [["a", "b"]]),
+        "QuestionAnswerer": (
+            {"questions": ["what"], "contexts": ["a good film"]},
+            [{"text": "good", "start": 2}],
+        ),
+        "MultipleChoice": ({"texts": ["what"], "choices": [["good", "bad"]]}, [1]),
+    }[kind]
+    model = make_task(kind, tokenizer=tokenizer)
+    compile_eagerly(model)
+    expected = keras.tree.flatten(model.predict(x, verbose=0))
+    for found in (model(x), model.predict_on_batch(x)):
+        for one, right in zip(keras.tree.flatten(found), expected, strict=True):
+            np.testing.assert_allclose(one, right[:, : one.shape[1]], atol=1e-6)
+    expected = model.evaluate(x, y, verbose=0)
+    assert model.test_on_batch(x, y) == pytest.approx(expected)
+    probabilities = keras.tree.flatten(model.predict(x, verbose=0, probabilities=True))
+    for one in probabilities:
+        np.testing.assert_allclose(one.sum(-1), 1.0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_generators_and_single_examples_of_strings_train(two_labels):
+    model = two_labels()
+    expected = model.evaluate(TEXTS, NAMES, verbose=0)
+    single = tf.data.Dataset.from_tensor_slices((TEXTS, IDS))
+    assert model.evaluate(single, verbose=0) == pytest.approx(expected)
+    for x in (TEXTS, np.array(TEXTS)):
+        batches = ((x, y) for y in [NAMES])
+        assert model.evaluate(batches, verbose=0, steps=1) == pytest.approx(expected)
+
+
+def test_columns_of_one_hot_labels_are_found_by_their_names(two_labels):
+    pandas = pytest.importorskip("pandas")
+    model, hot = two_labels(), np.eye(2)[IDS]
+    expected = model.evaluate(TEXTS, NAMES, verbose=0)
+    table = pandas.DataFrame({"good": hot[:, 1], "bad": hot[:, 0]}, range(3, 9))
+    assert model.evaluate(TEXTS, table, verbose=0) == pytest.approx(expected)
+
+
+def test_strings_are_no_inputs_of_functional_models_and_of_a_bert(two_labels):
+    for call in (
+        lambda: two_labels()(keras.Input((), dtype="string")),
+        lambda: make_bert()(TEXTS),
+    ):
+        with pytest.raises(ValueError, match=r"takes token ids. Received: strings. Convert them"):
+            call()

@@ -75,6 +75,18 @@ def test_predictions_do_not_depend_on_the_batch_size_and_keep_their_order(
     assert classify(model, []) == []
 
 
+def test_one_text_beside_a_list_is_repeated(classifier):
+    one = "good"
+    for first, second in ((one, TEXTS), (TEXTS, one)):
+        pairs = [(first, text) if first is one else (text, second) for text in TEXTS]
+        expected = [classify(classifier, *pair).score for pair in pairs]
+        found = [result.score for result in classify(classifier, first, second)]
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert len(classify(classifier, one, [one])) == 1
+    with pytest.raises(ValueError, match="a list of 1 and a list of 4"):
+        classify(classifier, [one], TEXTS)
+
+
 def test_a_text_may_have_any_number_of_labels(open_task):
     weights = {("cat", 0): 50.0, ("dog", 1): 50.0, (None, 0): 8.0, (None, 1): 8.0}
     model = open_task(SequenceClassifier, weights, labels=["cat", "dog"], multi_label=True)
