@@ -100,9 +100,8 @@ def distill_static(
         targets = embed(model, found, batch_size=batch_size)
         axes = _principal_axes(targets, num_hiddens)
         # The teacher truncates long texts, and adds `[CLS]` and `[SEP]`.
-        tokens = model.tokenizer.tokenize(tf.constant(found))
         room, side = model.max_row_len - ADDED_TO_ONE, model.tokenizer.truncation_side
-        tokens = kept_tokens(tokens, room, side)
+        tokens = kept_tokens(model.tokenizer.tokenize(tf.constant(found)), room, side)
         table = _fitted(table @ axes, targets @ axes, tokens)
     return _static_embedder(table, model)
 

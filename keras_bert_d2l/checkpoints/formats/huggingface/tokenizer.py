@@ -65,9 +65,8 @@ _SUPPORTED: dict[str, Sequence[object]] = {
 # Tokenizers of transformers, `BertTokenizer` and so on, that only differ in their files.
 _WITH_WORDPIECE = (
     "Bert ConvBert DistilBert DPRContextEncoder DPRQuestionEncoder DPRReader Electra LayoutLM "
-    "Lxmert MobileBert MPNet Realm RetriBert SqueezeBert"
+    "Lxmert MobileBert MPNet PreTrained Realm RetriBert SqueezeBert TokenizersBackend"
 ).split()
-_OF_ANY_KIND = ("PreTrained", "TokenizersBackend")
 _WITHOUT_JSON = [*_WITH_WORDPIECE, *"Albert Bart Camembert Longformer Roberta XLMRoberta".split()]
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
@@ -313,12 +312,12 @@ def _template(vocab: Vocab) -> ConfigDict:
 def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) -> Iterator[str]:
     """Yield the class of a tokenizer if its ids are not those that our tokenizer would give."""
     named = options.get("tokenizer_class") or fields_of(path / CONFIG_FILE).get("tokenizer_class")
-    name = str(named or _OF_ANY_KIND[0]).removesuffix("Fast").removesuffix("Tokenizer")
+    name = str(named or "PreTrained").removesuffix("Fast").removesuffix("Tokenizer")
     if has_file(path / VOCAB_FILE) or (fields and model_type(fields) not in KINDS):
         is_known = name in _WITH_WORDPIECE
     else:
         is_known = name not in _IN_PYTHON if fields else name in _WITHOUT_JSON
-    if not is_known and name not in _OF_ANY_KIND:
+    if not is_known:
         yield f"tokenizer_class={shown(named)}"
     if code := options.get("auto_map"):
         yield f"auto_map={shown(code)}"
