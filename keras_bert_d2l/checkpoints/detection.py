@@ -24,6 +24,7 @@ from keras_bert_d2l.checkpoints.formats import (
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
+from keras_bert_d2l.checkpoints.peft_config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
 from keras_bert_d2l.printing import one_line
@@ -272,6 +273,8 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
     elif path.suffix == ".index":
         message += f" Pass the checkpoint without this ending: {name.removesuffix('.index')!r}."
+    elif has_file(path / CONFIG_FILE):
+        message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
     elif path.is_file():
         message += " To load a Hugging Face model, pass its folder, not one of its files."
     inside = sorted(

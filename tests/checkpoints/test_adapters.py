@@ -18,6 +18,7 @@ from keras_bert_d2l import (
     TextEmbedder,
     TokenClassifier,
     load_adapter,
+    load_pretrained,
     save_adapter,
 )
 from tests.nightly import nightly_except
@@ -286,6 +287,8 @@ def test_damaged_metadata_changed_files_and_missing_folders_are_rejected(adapter
         load_adapter(base, adapter)
     with pytest.raises(FileNotFoundError, match=r"adapter_config\.json"):
         load_adapter(base, tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="is an adapter.*`load_adapter`"):
+        load_pretrained(adapter)
 
 
 def test_saving_needs_lora_and_replaces_nothing_but_adapters(adapter, base, tmp_path):
