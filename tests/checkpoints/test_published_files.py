@@ -1,0 +1,131 @@
+"""Configurations and tokenizers that others published load as in the programs that wrote them."""
+
+import json
+import lzma
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json
+from tests.checkpoints.small import SMALL, random_model
+from tests.nightly import nightly_except
+
+DAILY = {"chinese-u2028", "mpnet-base", "roberta-base-json"}
+EXPECTED = sorted({*DAILY, "albert-base-v2", "modernbert-base"})
+LOAD = nightly_except(
+    {"bert-no-model-type"}, "beto-added-tokens bert-no-model-type camembert-transformers5".split()
+)
+REFUSED = {"japanese-mecab": "BertJapaneseTokenizer", "small-bert-weights": "WordLevel"}
+REFUSED_CONFIGS = {"babylm-org/babylm-eval": "attention_bias"}
+REFUSED_CONFIGS["privately-corp/albert"] = "embedding_size"
+UNKNOWN = {"biaffine_size", "eos_token_ids", "uniem_embedding_strategy"}
+SIZES = {  # ours, and the names in the files
+    "vocab_size": ("vocab_size",),
+    "num_hiddens": ("hidden_size", "dim"),
+    "ffn_num_hiddens": ("intermediate_size", "hidden_dim"),
+    "num_heads": ("num_attention_heads", "n_heads"),
+    "num_blks": ("num_hidden_layers", "n_layers"),
+    "num_segments": ("type_vocab_size",),
+    "width_of_embeddings": ("embedding_size",),
+    "layer_norm_epsilon": ("layer_norm_eps",),
+}
+OFFSETS = ("roberta", "xlm-roberta", "camembert", "mpnet")  # positions begin after the padding id
+
+
+def read(file):
+    return json.loads(lzma.decompress(file.with_name(f"{file.name}.xz").read_bytes()))
+
+
+def load(data_dir, name, to):
+    """Load the tokenizer of a folder whose files may be compressed."""
+    for file in (data_dir / "real" / name).iterdir():
+        if file.suffix == ".xz":
+            (to / file.stem).write_bytes(lzma.decompress(file.read_bytes()))
+        else:
+            shutil.copyfile(file, to / file.name)
+    return kb.load_tokenizer(to)
+
+
+def test_every_published_configuration_is_read_or_refused_by_name(data_dir, tmp_path):
+    file, refused, unknown = tmp_path / "config.json", {}, set()
+    entries = read(data_dir / "real/configs.json")
+    assert len(entries) == 99
+    for fields, source in ((entry["config"], entry["source"]) for entry in entries):
+        file.write_text(json.dumps(fields))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                config, _ = config_from_json(file)
+            except ValueError as error:
+                refused["/".join(source.split()[0].split("/")[1:])] = str(error)
+                continue
+        names = {name for name in UNKNOWN for one in caught if f"'{name}'" in str(one.message)}
+        assert len(names) == len(caught), source
+        unknown |= names
+        for ours, theirs in SIZES.items():
+            found = [fields[name] for name in theirs if name in fields]
+            assert not found or getattr(config, ours) == found[0], (source, ours)
+        first = fields.get("pad_token_id", 1) + 1 if fields.get("model_type") in OFFSETS else 0
+        assert config.max_len == fields.get("max_position_embeddings", 512) - first, source
+    assert unknown == UNKNOWN
+    assert refused.keys() == REFUSED_CONFIGS.keys()
+    assert all(f"`{name}`" in refused[source] for source, name in REFUSED_CONFIGS.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", nightly_except(DAILY, EXPECTED))
+def test_the_tokens_of_a_published_tokenizer_are_those_of_its_library(name, data_dir, tmp_path):
+    tokenizer = load(data_dir, name, tmp_path)
+    lines, expected = (
+        read(data_dir / "real/lines.json"),
+        read(data_dir / f"real/{name}/expected.json"),
+    )
+    found = tokenizer.with_offsets(lines["lines"])
+    assert found["tokens"].to_list() == expected["raw"]
+    spans = np.stack([found["starts"].flat_values, found["ends"].flat_values], 1)
+    assert spans.tolist() == [span for row in expected["offs"] for span in row]
+    rows = tokenizer(*map(list, zip(*lines["pairs"], strict=True)))
+    assert (
+        tf.RaggedTensor.from_tensor(rows["tokens"], rows["valid_lens"]).to_list()
+        == (expected["pair"])
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_export_splits_every_line_like_the_library(name, data_dir, tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    tokenizer = load(data_dir, name, folder)
+    lines, expected = (
+        read(data_dir / "real/lines.json"),
+        read(data_dir / f"real/{name}/expected.json"),
+    )
+    fields = {**SMALL, "vocab_size": len(tokenizer.vocab), "max_len": 512}
+    model = kb.TextEmbedder(random_model(kb.BERTConfig.preset("huggingface", **fields)))
+    model.tokenizer = tokenizer
+    path = kb.export_saved_model(model, tmp_path / "export")
+    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+    cls, sep = (tokenizer.vocab[token] for token in tokenizer.vocab.special_tokens[2:4])
+    for text, ids in zip(lines["lines"], expected["raw"], strict=True):
+        tokens = np.array([[cls, *ids[:510], sep]], "int32")
+        batch = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.array([tokens.size])}
+        vector = serve(text=tf.constant([text]))["embedding"]
+        np.testing.assert_allclose(vector, model(batch), atol=1e-5, err_msg=text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOAD)
+def test_a_published_tokenizer_loads(name, data_dir, tmp_path):
+    tokens = load(data_dir, name, tmp_path)(["a", "b"])["tokens"]
+    assert tokens.shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_published_tokenizer_with_other_ids_is_refused_by_name(name, data_dir, tmp_path):
+    with pytest.raises(ValueError, match=REFUSED[name]):
+        load(data_dir, name, tmp_path)
