@@ -104,8 +104,9 @@ def playground(
     if is_stored and not found:
         raise ValueError(
             f"`texts` is required for a model of more than {_MOST_WEIGHTS / 1e6:.0f} million "
-            "weights, for a relative of BERT and for tokenizers other than WordPiece, because the "
-            f"answers are computed in advance. Received: texts={shown(texts)} and a model of "
+            "weights, a relative of BERT, and a tokenizer that is not WordPiece or has "
+            "`normalized_tokens`, because the answers are computed in advance. "
+            f"Received: texts={shown(texts)} and a model of "
             f"{num_weights / 1e6:.0f} million weights, with a {tokenizer.vocab.kind} tokenizer and "
             f"the fields of relatives {shown(model.bert_config.unlike_bert)}."
         )
