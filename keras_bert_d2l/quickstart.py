@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import keras_bert_d2l as kb
@@ -52,7 +51,6 @@ def run(
     steps: int = DEFAULT_STEPS,
     run_dir: PathLike = RUNS,
     out: PathLike = SAVED_MODELS,
-    questions: Sequence[str] = QUESTIONS,
 ) -> pathlib.Path:
     """Learn a vocabulary from docstrings, pretrain a model, export it and query it.
 
@@ -62,13 +60,13 @@ def run(
         steps: Number of training steps.
         run_dir: Folder for `vocab.txt` and the numbered runs.
         out: Folder for the numbered versions of the exported model.
-        questions: Texts with `[MASK]` tokens, which the exported model fills in.
 
     Returns:
         The folder of the exported version.
 
     Raises:
         OSError: A folder cannot be written.
+        RuntimeError: The process that queries the exported model failed.
         ValueError: `run_dir` or `out` is a URL.
     """
     for name, path in (("run_dir", run_dir), ("out", out)):
@@ -104,31 +102,23 @@ def run(
     version = kb.export_saved_model(model, out, run_dir=folder)
     print(f"Exported to {version}")
     announce(4, "Querying the exported model in a process without this package")
-    print(ask(version, questions), end="")
+    print(_answers(version), end="")
     print(f"\nThe package has a model that was trained for longer, on novels: {OWN_MODEL}")
     print(f"  {QUESTION_FOR_NOVELS}")
     for answer in kb.fill_mask(OWN_MODEL, QUESTION_FOR_NOVELS)[0]:
         print(f"    {answer.score:6.1%}  {answer.token}")
-    time_needed = duration(time.perf_counter() - start)
-    print(f"\nDone after {time_needed}. Next, ask the models, or train on your own text:")
-    print(f'  keras-bert-d2l fill-mask "{questions[0]}" --model {folder}')
+    needed = duration(time.perf_counter() - start)
+    print(f"\nDone after {needed}. Next, ask the models, or train on your own text:")
+    print(f'  keras-bert-d2l fill-mask "{QUESTIONS[0]}" --model {folder}')
     print(f'  keras-bert-d2l fill-mask "{QUESTION_FOR_NOVELS}"')
     print("  keras-bert-d2l pretrain --help")
     return version
 
 
-def ask(version: PathLike, questions: Sequence[str]) -> str:
-    """Query an exported model in a process that imports only TensorFlow; return what it prints.
-
-    Raises:
-        RuntimeError: The process failed.
-    """
-    result = subprocess.run(
-        [sys.executable, "-c", _ASK, os.path.abspath(version), *questions],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _answers(version: PathLike) -> str:
+    """Query an exported model in a process that imports only TensorFlow; return what it prints."""
+    command = [sys.executable, "-c", _ASK, os.path.abspath(version), *QUESTIONS]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"Querying the exported model failed: {result.stderr}")
     return result.stdout

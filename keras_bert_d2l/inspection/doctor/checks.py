@@ -6,6 +6,7 @@ docstring gives the reason for the limits. `CHECKS` at the end is the table.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
@@ -121,11 +122,6 @@ def _flat_loss(evidence: Evidence) -> float | None:
     """The fall of the training loss: both losses are means over many steps, so 2% is the least."""
     losses = evidence.training_losses
     return losses[-1] / losses[0] if len(losses) > 1 and losses[0] >= _LOW else None
-
-
-def _one_answer(evidence: Evidence) -> float | None:
-    """The number of different answers: one for everything, such as `O`, has no use."""
-    return evidence.num_answers
 
 
 def _unigram_plateau(evidence: Evidence) -> float | None:
@@ -259,7 +255,7 @@ CHECKS: dict[Callable[[Evidence], float | None], Finding] = {
         remedy="Try a learning rate three times higher or lower, check that labels belong to their "
         "texts, and that the weights are trained.",
     ),
-    _one_answer: Finding(
+    operator.attrgetter("num_answers"): Finding(
         name="one answer",
         measures="different answers of the best epoch for up to 100 development examples",
         low=2,

@@ -165,14 +165,12 @@ class Evidence:
         dev = self.examples[1]
         some = dev.subset(spread(dev.in_order_of_labels(), _ASKED))
         found = evaluate(cast(TaskModel, self.model), some)
-        if found.confusion is not None:
-            sums = (found.confusion.counts.sum(axis) for axis in (1, 0))
-            right, given = (int(np.count_nonzero(one)) for one in sums)
-        else:
-            show = task_named(some.task).prediction
-            pairs = [show(some.subset([n]), one) for n, one in enumerate(found.predictions)]
-            right, given = (len({getattr(x, y) for x in pairs}) for y in ("gold", "predicted"))
-        return given if right > 1 else None
+        show = task_named(some.task).prediction
+        pairs = [show(some.subset([n]), one) for n, one in enumerate(found.predictions)]
+        right, given = ({getattr(x, y) for x in pairs} for y in ("gold", "predicted"))
+        if found.confusion is not None:  # of words, not of whole sentences
+            right, given = (set(np.flatnonzero(found.confusion.counts.sum(n))) for n in (1, 0))
+        return len(given) if len(right) > 1 else None
 
     @functools.cached_property
     def gradients(self) -> Gradients | None:

@@ -225,9 +225,9 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         progress.monitor = self._monitor(metrics)
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
-            is_zero = not (metrics[progress.monitor] or progress.monitor.endswith(LOWER_IS_BETTER))
-            zero = f"{progress.monitor.removeprefix('val_')} is 0 on the development data."
-            progress.warning = found.warning or (zero if is_zero else None)
+            progress.warning = found.warning
+            if not metrics[progress.monitor] and not progress.monitor.endswith(LOWER_IS_BETTER):
+                progress.warning = found.warning or f"{progress.monitor} is 0."
             self.keep_best()
         self._write_metrics()
         self.end_evaluation(lambda: {"sequences/s": speed, **found.observe()})

@@ -75,21 +75,12 @@ def charts(run: Run) -> list[dict[str, Any]]:
             "unit": run.unit,
             "startsAtZero": not name.endswith(("loss", "entropy", "norm")),
             "series": [
-                {
-                    "isHeldOut": kind == HELD_OUT,
-                    "name": held_out(run) if kind == HELD_OUT else kind,
-                    "points": spread(points, _MAX_POINTS),
-                }
+                {"isHeldOut": kind == HELD_OUT, "points": spread(points, _MAX_POINTS)}
                 for kind, points in sorted(curves[name].items(), reverse=True)
             ],
         }
         for name in sorted(curves, key=_order)
     ]
-
-
-def held_out(run: Run) -> str:
-    """Return what the data is called on which a run is evaluated."""
-    return HELD_OUT if run.command == "pretrain" else "development"
 
 
 def _title(metric: str) -> str:
@@ -159,8 +150,8 @@ def tiles(run: Run) -> Pairs:
     names = ["val_mlm_cross_entropy", "val_mlm_accuracy", "val_nsp_accuracy"]
     if run.command == "finetune":
         names = list(dict.fromkeys([run.summary.get("monitor", ""), "val_accuracy", "val_loss"]))
-    data = f"{held_out(run)} data"
-    found = [(f"{best[name]:.4g}", f"{_name(name)}, {data}") for name in names if name in best]
+    data = "held-out" if run.command == "pretrain" else "development"
+    found = [(f"{best[name]:.4g}", f"{_name(name)}, {data} data") for name in names if name in best]
     found.append((f"{_position(run, run.best):,}", f"best {run.unit}{_of_total(run)}"))
     speeds = [one["tokens/s"] for one in run.metrics if "tokens/s" in one]
     if speeds:

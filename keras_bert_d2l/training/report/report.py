@@ -55,7 +55,6 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
         warning=run.summary.get("warning"),
         tiles=facts.tiles(run),
         charts=found,
-        held_out=facts.held_out(run),
         samples=facts.samples(run),
         confusion=best.get("confusion"),
         errors=best.get("errors", []),

@@ -45,8 +45,9 @@ function nearest(points, x) {
   return found.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a), found[0]);
 }
 
-function nameOf({ name }, chart) {
-  return chart.series.some(one => one.isHeldOut) ? `${name} ` : "";
+function nameOf({ isHeldOut }, chart) {
+  const names = document.querySelectorAll(".legend span");
+  return chart.series.some(one => one.isHeldOut) ? `${names[Number(isHeldOut)].textContent} ` : "";
 }
 
 function drawCurve(one, toX, toY) {
