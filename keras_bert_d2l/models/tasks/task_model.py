@@ -327,8 +327,10 @@ class TaskModel(BatchModel):
             text_inputs.check_sizes([texts, *rest])
         batch = self._traced_text_batch(texts)
         targets = self.text_targets(texts, batch, *rest) if rest else ()
-        features = {name: batch[name] for name in FEATURES}
-        return (features, *targets, *[None] * (2 - len(targets)))
+        made = ({name: batch[name] for name in FEATURES}, *targets)
+        if keras.backend.backend() != "tensorflow":
+            made = keras.tree.map_structure(np.asarray, made)
+        return (*made, *[None] * (2 - len(targets)))
 
     def _plain(
         self, x: object, y: object = None, sample_weight: Tensor | None = None
