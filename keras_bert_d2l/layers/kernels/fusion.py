@@ -8,6 +8,7 @@ the chain with its gradient into another.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -79,8 +80,26 @@ def compiled(function: Callable) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
+class PlainDropout(keras.layers.Dropout):
+    """`keras.layers.Dropout` whose random state has the same name in every model.
+
+    TensorFlow keeps about 36 kB for every name that a variable ever had, and Keras numbers the
+    states of a process, so that memory would grow with each model that is loaded and deleted.
+    """
+
+    def __init__(self, rate: float, **options: Any) -> None:
+        super().__init__(0.0, **options)  # which creates no state
+        self.rate = rate
+        if rate > 0:
+            self.seed_generator = keras.random.SeedGenerator(self.seed, name="seed_generator")
+        self.build(None)
+
+    def build(self, _: object) -> None:
+        """Without this method, Keras would allow no state after its own `__init__`."""
+
+
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class Dropout(keras.layers.Dropout):
+class Dropout(PlainDropout):
     """`keras.layers.Dropout`; fused with the generation of its random numbers where that is faster.
 
     The fused form draws different random numbers. Its backward pass computes them again instead of

@@ -20,6 +20,7 @@ from keras_bert_d2l.checks import (
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
+from keras_bert_d2l.layers.kernels.fusion import PlainDropout
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
@@ -133,7 +134,7 @@ class TaskModel(BatchModel):
         if self.bert_config.pooler_norm and self.has_head:  # applies to all that the head reads
             self.hidden = bert.hidden
         head = dense_head(bert, head) if isinstance(head, int) else head
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = PlainDropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head  # after the other layers: the order of the weights depends on it
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
         for layer in filter(None, (self.mean, self.dropout, self.head)):

@@ -11,6 +11,7 @@ from keras_bert_d2l.layers.kernels import fusion
 from keras_bert_d2l.layers.kernels.dense import biased_activation
 from keras_bert_d2l.layers.kernels.fusion import (
     Dropout,
+    PlainDropout,
     cross_entropy,
     dropped,
     dropped_added_normalized,
@@ -41,6 +42,14 @@ FUNCTIONS = {
     ),
 }
 TOLERANCES = {"float32": 2e-6, "bfloat16": 2**-7}  # relative to the largest value
+
+
+def test_the_states_of_dropout_have_the_same_name_in_every_layer():
+    """TensorFlow keeps memory for each new name, so loading a model again and again would grow."""
+    first, second = Dropout(0.3), PlainDropout(0.3)
+    assert {x.path for x in first.variables} == {x.path for x in second.variables}
+    assert len(first.variables) == len(Dropout.from_config(first.get_config()).variables) == 1
+    assert not Dropout(0.0).variables
 
 
 def value_and_gradients(function, tensors, **constants):
