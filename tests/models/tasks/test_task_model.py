@@ -339,7 +339,7 @@ def test_with_lora_only_its_weights_the_pooler_and_the_head_are_trained():
         for name in ("W_q", "W_v")
         for part in "ab"
     }
-    of_head = {"hidden/kernel", "hidden/bias", "head/kernel", "head/bias"}
+    of_head = {"pooler/kernel", "pooler/bias", "head/kernel", "head/bias"}
     assert {weight.path for weight in model.trainable_variables} == of_encoder | of_head
     for call in (model.freeze_encoder, functools.partial(model.enable_lora, 2)):
         with pytest.raises(ValueError, match="with LoRA must stay completely frozen"):
