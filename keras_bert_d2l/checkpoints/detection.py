@@ -44,7 +44,7 @@ FORMATS = {
     "book": state_dicts,
 }
 _MOST_PADDING = 127  # rows up to a multiple of 128
-_UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]")
+_UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]|<.+>NOTUSED")  # the last of CamemBERT
 # What Keras adds to the path of a weight in a file: the group of its layer, and marks.
 _OF_FILE = re.compile(r"^(?:model_weights/)?(?:layers/|([^/]+)/(?=(?:.*/)?\1/))|vars/(?=\d+$)|:0$")
 _LOOKED_FOR = (

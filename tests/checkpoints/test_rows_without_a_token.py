@@ -86,7 +86,9 @@ def test_saving_keeps_the_rows(plain, tmp_path):
 UNUSED = [(["[unused98]", "[unused99]"], True), (["[line 9]"], True), (["[unused0]", "c"], False)]
 
 
-@pytest.mark.parametrize(("tokens", "are_unused"), [*UNUSED, (["[unused]"], False)])
+@pytest.mark.parametrize(
+    ("tokens", "are_unused"), [*UNUSED, (["<unk>NOTUSED"], True), (["[unused]"], False)]
+)
 def test_only_unused_tokens_may_lack_a_row(tokens, are_unused, plain, tmp_path, capsys):
     folder = shutil.copytree(plain[1], tmp_path / "more")
     for name in ("SHA256SUMS", "tokenizer.json", "tokenizer_config.json"):

@@ -238,6 +238,11 @@ def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(
         load_pretrained(folder_with_json)
 
 
+def test_a_tokenizer_json_beside_a_vocabulary_is_read_too(folder, tokenizer_json):
+    (folder / "tokenizer.json").write_text(tokenizer_json({"normalizer__clean_text": False}))
+    assert_loads_without_tokenizer_only(folder, "normalizer.clean_text=False")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

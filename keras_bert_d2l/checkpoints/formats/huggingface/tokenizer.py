@@ -135,6 +135,8 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
             pieces = [token for token in vocab if token.startswith("▁")]
             if pieces and not vocab.continues.any():
                 unsupported.append(f"pieces of SentencePiece, such as {shown(pieces[-1])}")
+            if isinstance(fields.get("model"), dict) and _FIXED.keys() <= fields.keys():
+                unsupported += _unsupported_parts(fields)
         elif has_file(path / JSON_FILE):
             vocab, found, unsupported = _read_json(path / JSON_FILE, fields)
             options = {**found, **options}
@@ -212,7 +214,6 @@ def _read_json(
     """Return the vocabulary of a `tokenizer.json`, its options and its unsupported parts."""
     try:
         options = _normalizer_options(fields)
-        fields = {**fields, "model": {**fields["model"], "type": model_type(fields)}}
         unsupported = list(_unsupported_parts(fields))
         if unsupported:
             return None, options, unsupported
@@ -348,6 +349,7 @@ def _normalizer_options(fields: ConfigDict) -> ConfigDict:
 
 def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
     """Yield the parts of a `tokenizer.json` that our tokenizer does not have."""
+    fields = {**fields, "model": {**fields["model"], "type": model_type(fields)}}
     for part, expected in _FIXED.items():
         found = fields[part] or {}
         for name, value in expected.items():
