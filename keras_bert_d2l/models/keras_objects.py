@@ -133,7 +133,8 @@ def _of_logits(metric: Any, multi_label: bool) -> Any:
             one_hot = labels if is_hot else ops.one_hot(known, ops.shape(logits)[-1])
             labels = known if is_sparse else one_hot
         weights = label_weights(ids, sample_weight)
-        rows = (ops.reshape(x, (-1, *x.shape[len(ids.shape) :])) for x in (labels, probabilities))
+        axes = len(ids.shape)
+        rows = [ops.reshape(x, (-1, *ops.shape(x)[axes:])) for x in (labels, probabilities)]
         update(*rows, ops.reshape(weights, (-1,)))
 
     metric.update_state = update_state

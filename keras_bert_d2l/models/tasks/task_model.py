@@ -375,7 +375,7 @@ class TaskModel(BatchModel):
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""
-        if text_inputs.is_dataset(validation_data):
+        if not isinstance(validation_data, list | tuple):
             return self._data(validation_data)["x"]
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
         text_inputs.check_labels_given(x, y)
