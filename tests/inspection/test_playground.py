@@ -62,7 +62,7 @@ ARCHITECTURES = [
     ("d2l-torch", {"positions": "none", "activation": "gelu"}),
     ("iksran", {"first_segment_id": 2}),
     ("codertimo", {"final_norm": True}),
-    ("codertimo", {"tie_embeddings": True, "mlm_head": "mlp"}),
+    ("codertimo", {"tie_embeddings": True, "mlm_head": "mlp", "zero_padding": False}),
     ("google", {"num_blks": 0}),
 ]
 

@@ -110,6 +110,7 @@ class Manifest(Origin):
             check_integer(name, getattr(self, name), 1)
         check_integer("num_duplicates", self.num_duplicates, 0)
         check_bool("deduplicate", self.deduplicate)
+        check_type("tokenizer", self.tokenizer, dict)
         normalization_of(self.tokenizer)  # checks the options
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:

@@ -94,7 +94,7 @@ class PlainDropout(keras.layers.Dropout):
             self.seed_generator = keras.random.SeedGenerator(self.seed, name="seed_generator")
         self.build(None)
 
-    def build(self, _: object) -> None:
+    def build(self, input_shape: object) -> None:
         """Without this method, Keras would allow no state after its own `__init__`."""
 
 

@@ -391,7 +391,7 @@ class TaskModel(BatchModel):
         """Tokenize a batch of strings, truncated to the maximum length of the model."""
         if not isinstance(texts, Mapping):
             texts = {"texts": texts}
-        texts = {name: x[:, 0] if x.shape[1:] == (1,) else x for name, x in texts.items()}
+        texts = {name: text_inputs.flat(x) for name, x in texts.items()}
         is_pair = "texts_b" in texts
         max_len = self.bert_config.max_len if is_pair else self.max_row_len
         return self.tokenizer(**texts, max_len=max_len)

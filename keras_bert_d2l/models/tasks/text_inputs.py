@@ -95,11 +95,14 @@ def are_texts(x: object) -> bool:
     return not is_dataset(x) and holds_text(without_pandas(x))
 
 
+def flat(x: Any) -> Any:
+    """Return `(B,)` for a column `(B, 1)`, and anything else unchanged."""
+    return x[:, 0] if tuple(getattr(x, "shape", ())[1:]) == (1,) else x
+
+
 def single_or_pairs(x: Texts) -> Texts:
     """Convert texts, or pairs of texts, to tensors; raise `ValueError` for anything else."""
-    if tuple(getattr(x, "shape", ())[1:]) == (1,):
-        x = x[:, 0]
-    texts = as_tensors(x)
+    texts = as_tensors(flat(x))
     parts = texts if isinstance(texts, Mapping) else {"texts": texts}
     is_known = parts.keys() in ({"texts"}, {"texts", "texts_b"})
     if not is_known or any(part.shape.rank != 1 for part in parts.values()):
