@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
-from keras_bert_d2l.reading import check_file
+from keras_bert_d2l.reading import check_file, has_file
 from keras_bert_d2l.training.devices.distribution import is_first
 from keras_bert_d2l.training.optimization.run_optimizer import GRADIENT_NORMS
 from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
@@ -128,6 +128,7 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
         raise damaged(run.state_file, error) from error
     for log in (run.metrics_file, run.records_file):
         saved = run.last / log.name
+        has_file(log)  # raises an error for a named pipe, which is not replaced
         with replacing_file(log) as file:
             shutil.copyfile(saved if saved.exists() else os.devnull, file)
     return progress, settings
