@@ -4,8 +4,8 @@
 
 The table is Markdown, with a row for each folder that has a checkpoint, an adapter, a tokenizer or
 a `config.json`: the format, the configuration, the tokenizer and the weights, each with its size or
-the reason why it does not load, and the warnings. Folders without weights are tried, too. A JSON
-file with a list of objects that have a `config` is a row for each of them. Nothing is downloaded.
+the reason why it does not load, and the warnings. Folders without weights are tried, too. In a
+JSON file with a list of objects, each object with a `config` is a row. Nothing is downloaded.
 
 The last lines, on standard error, count the rows by what loads.
 """
@@ -85,7 +85,7 @@ def adapter_row(folder: pathlib.Path) -> str:
 
 
 def row_of(folder: pathlib.Path) -> dict[str, str] | None:
-    """Return the row of a folder, or None if it has nothing of a checkpoint."""
+    """Return the row of a folder, or None if it contains no part of a checkpoint."""
     format = next((name for name, one in FORMATS.items() if one.recognizes(folder)), NOTHING)
     names = {path.name for path in folder.iterdir()}
     has_tokenizer = not names.isdisjoint({*TOKENIZER_FILES, *OTHER_TOKENIZERS})

@@ -89,7 +89,7 @@ class Watch:
 
 
 def growth_of(samples: Sequence[int]) -> float:
-    """Return by which share the second half of some measurements grew.
+    """Return the relative growth of the measurements in their second half.
 
     The ends of the half are medians of up to five measurements, because a single one may fall into
     a call of another thread.

@@ -87,6 +87,19 @@ def test_a_name_stands_for_the_default_loss(bert, classifier):
     assert type(bert.loss["mlm"]) is WeightedCrossEntropy
 
 
+def test_rows_with_a_single_1_are_one_hot_only_where_a_label_belongs_to_a_text(bert, classifier):
+    tags = np.eye(5, dtype=int)[[1, 2, 3, 4, 0, 1]]  # each text has one word of the second label
+    tagger = TokenClassifier(bert, ["O", "B"])
+    tagger.compile("sgd", run_eagerly=True)
+    found = tagger.evaluate(TOKENS, tags, verbose=0, return_dict=True)
+    probabilities = softmax(tagger.predict(TOKENS, verbose=0))
+    expected = -np.log(np.take_along_axis(probabilities, tags[..., None], 2)).mean()
+    assert found["loss"] == pytest.approx(expected, abs=1e-5)
+    classifier.compile("sgd", run_eagerly=True)
+    with pytest.raises(ValueError, match=r"`y`.*3 labels.*\(6, 4\)"):
+        classifier.evaluate(TOKENS, np.eye(4)[IDS])
+
+
 def test_labels_of_minus_100_count_neither_in_losses_nor_in_metrics(bert):
     tagger = TokenClassifier(bert, ["a", "b", "c"])
     labels = np.full((6, 5), -100)

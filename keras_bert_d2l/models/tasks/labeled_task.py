@@ -15,6 +15,7 @@ from keras_bert_d2l.checks import (
     is_number,
     shown,
     shown_names,
+    wrong,
 )
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -78,13 +79,12 @@ def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
     return names
 
 
-def label_ids(y: object, labels: Sequence[str], one_hot: bool = False) -> Tensor:
-    """Convert labels to ids, `(B,)`, or for `one_hot` to rows, `(B, C)`.
+def label_ids(y: object, labels: Sequence[str]) -> Tensor:
+    """Convert label names to ids.
 
     Args:
-        y: Label names, ids or one-hot rows. Tensors are returned unchanged.
+        y: Label names `(B,)`. Other arrays become NumPy arrays, and tensors are returned unchanged.
         labels: Names of all labels.
-        one_hot: Whether the loss takes one-hot rows.
 
     Raises:
         ValueError: A label is unknown.
@@ -95,15 +95,22 @@ def label_ids(y: object, labels: Sequence[str], one_hot: bool = False) -> Tensor
     if y.dtype.kind in "USO":
         ids = {name: number for number, name in enumerate(labels)}
         y = np.array([_id_of(name, ids) for name in y.tolist()], "int32")
-    if one_hot and y.ndim == 1:
-        check_range("labels", y, 0, len(labels) - 1)
-        return np.eye(len(labels), dtype="float32")[y.astype("int32")]
-    return y if one_hot else ids_of_rows(y)
+    return y
 
 
-def ids_of_rows(y: np.ndarray) -> np.ndarray:
+def rows_of_ids(ids: np.ndarray, num_labels: int) -> np.ndarray:
+    """Return the one-hot rows `(B, C)` of ids `(B,)`, and rows unchanged."""
+    if ids.ndim > 1:
+        return ids
+    check_range("labels", ids, 0, num_labels - 1)
+    return np.eye(num_labels, dtype="float32")[ids.astype("int32")]
+
+
+def ids_of_rows(y: np.ndarray, num_labels: int | None = None) -> np.ndarray:
     """Return the ids of one-hot rows `(B, C)`, and other labels unchanged."""
     is_hot = y.ndim == 2 and y.shape[1] > 1 and np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all()
+    if is_hot and num_labels not in (None, y.shape[1]):
+        raise wrong("y", f"rows with one column for each of {num_labels} labels", y.shape)
     return y.argmax(1) if is_hot else y
 
 

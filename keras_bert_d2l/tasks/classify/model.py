@@ -6,6 +6,7 @@ B batch, T tokens, C labels.
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
@@ -16,7 +17,13 @@ from keras_bert_d2l.models.losses import (
     binary_metrics,
     label_metrics,
 )
-from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, label_ids, multi_hot
+from keras_bert_d2l.models.tasks.labeled_task import (
+    LabeledTask,
+    ids_of_rows,
+    label_ids,
+    multi_hot,
+    rows_of_ids,
+)
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -105,4 +112,8 @@ class SequenceClassifier(LabeledTask):
     def label_ids(self, y: object) -> Tensor:
         if self.multi_label:
             return multi_hot(y, self.labels)
-        return label_ids(y, self.labels, isinstance(self.loss, ONE_HOT_LOSSES))
+        y = label_ids(y, self.labels)
+        if not isinstance(y, np.ndarray):
+            return y
+        convert = rows_of_ids if isinstance(self.loss, ONE_HOT_LOSSES) else ids_of_rows
+        return convert(y, len(self.labels))
