@@ -49,7 +49,6 @@ CONVERTED = {  # the formats, and a preset that each can express
 COMMANDS = {  # each writes below `trial`, the small disk
     "vocab": "vocab text.txt --out trial/vocab.txt --vocab-size 80 --layout lines",
     "prepare": "prepare text.txt --out trial/new/store --vocab bert/vocab.txt --layout lines",
-    "data-report": "data-report store --out trial/report.html",
     "pretrain": PRETRAIN.replace("--steps 12", "--steps 3"),
     "finetune": FINETUNE.replace("--epochs 4", "--epochs 1"),
     "finetune-lora": f"{FINETUNE} --epochs 1 --lora 2",
@@ -96,7 +95,6 @@ def write_all_files(folder: Path) -> None:
         model = kb.BERTModel.from_bert_config(config)
         kb.save_pretrained(model, folder / preset, tokenizer=tokenizer)
     os.chdir(folder)
-    kb.build_store(kb.Corpus.open("text.txt", layout="lines"), tokenizer, "store")
     data = {"task": "classify", "model": "bert", "train": "texts.tsv"}
     kb.finetune_files("run", **data, epochs=1, verbose=0)
 

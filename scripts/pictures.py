@@ -10,7 +10,6 @@ import tempfile
 import PIL.Image
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.report.report import report_page
 from tests.chromium import Page, browser, find_chromium
 
 PICTURES = pathlib.Path(__file__).parents[1] / "docs/pictures"
@@ -39,8 +38,6 @@ def main(text: str) -> None:
         folder = pathlib.Path(name)
         kb.playground("novels-small", folder / "playground.html", texts=TEXTS)
         kb.pretrain(text, folder / "modern", **RUN)
-        store = stored(text, folder / "modern", folder / "store")
-        (folder / "data.html").write_text(report_page(kb.data_report(store, store.tokenizer())))
         with browser(chromium, folder / "profile") as page:
             page.look(width=WIDTH)
             page.open(folder / "playground.html")
@@ -48,16 +45,6 @@ def main(text: str) -> None:
             take(page, "playground")
             page.open(folder / "modern/report.html")
             take(page, "report", HEIGHT)
-            page.send("Page.navigate", url=(folder / "data.html").as_uri())
-            page.wait("document.readyState == 'complete' && document.querySelector('section')")
-            page.run("document.querySelector('h1').nextElementSibling.textContent = 'stores/mine'")
-            take(page, "data", HEIGHT)
-
-
-def stored(text: str, run: pathlib.Path, path: pathlib.Path) -> kb.TokenStore:
-    """Return the token store of a text with the tokenizer of a run."""
-    tokenizer = kb.load_tokenizer(run / "best")
-    return kb.build_store(kb.Corpus.open(text), tokenizer, path)
 
 
 def mask_the_window(page: Page) -> None:

@@ -71,7 +71,6 @@ COMMANDS = {
     "embed --file lines.npy --model nowhere --out": "lines.npy",
 }
 PAGES = {
-    "data-report nowhere --out": ".html",
     "report nowhere --out": ".html",
     "playground --model nowhere --out": ".html",
 }

@@ -7,7 +7,6 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import (
     Corpus,
     Flag,
-    OptionalOut,
     Out,
     OutFolder,
     PositiveInt,
@@ -22,6 +21,9 @@ from keras_bert_d2l.training.pretraining.options import (
     Layout,
     PretrainingOptions,
 )
+
+_NUM_SHOWN = 3  # examples and repeated sentences
+_STYLES = {"masked": "cyan", "replaced": "yellow", "kept": "green"}
 
 
 @takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
@@ -96,30 +98,35 @@ def prepare(
 
 
 @takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
-def data_report(store: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
+def data_report(store: Path, /, **examples: Any) -> None:
     """Describe tokenized text as the model sees it: lengths, padding, masks and unknown words.
 
-    The HTML file also shows masked examples.
+    The output ends with the most repeated sentences and some masked examples.
 
-    For example:
-    `keras-bert-d2l data-report stores/books --out report.html --masking whole_word`
+    For example: `keras-bert-d2l data-report stores/books --masking whole_word`
 
     Args:
         store: Token store folder, as written by `prepare`.
-        out: Also write the report to this HTML file.
     """
-    check_output("out", out, suffixes=[".html"])
     from rich.console import Console
+    from rich.text import Text
 
-    from keras_bert_d2l.data.report.report import report_page
-    from keras_bert_d2l.data.tasks.peek import grouped_table
-    from keras_bert_d2l.files import write_text
+    from keras_bert_d2l.data.tasks.peek import cell, grouped_table
 
     opened = kb.TokenStore.open(store)
     with stage("Reading the token store"):
         found = kb.data_report(opened, opened.tokenizer(), **examples)
-    if out is not None:
-        write_text(out, report_page(found))
-    Console().print(grouped_table(str(found.store.directory), found.groups().items()))
-    if out is not None:
-        print(f"Full report: {out}")
+    show = Console().print
+    show(grouped_table(str(found.store.directory), found.groups().items()))
+    if found.repeated_lines:
+        show("\nMost repeated sentences:", style="bold")
+    for sentence, times in found.repeated_lines[:_NUM_SHOWN]:
+        show(cell(f"{times:>9,}  {sentence}"), no_wrap=True, overflow="ellipsis")
+    show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
+    for example in found.examples[:_NUM_SHOWN]:
+        shown = Text(f"{example.label}:" if example.label else "")
+        for word in example.words:
+            original = f"({word.original})" if word.kind in _STYLES else ""
+            shown.append(" " if word.starts_word and shown else "")
+            shown.append(cell(word.seen + original, _STYLES.get(word.kind, "")))
+        show(shown, end="\n\n")

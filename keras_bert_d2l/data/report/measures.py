@@ -25,19 +25,6 @@ _COMPARED = 1 << 22  # hashes in memory; of more hashes, only a sample is compar
 _NUM_REPEATED = 10
 
 
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """A histogram of lengths.
-
-    Attributes:
-        width: Number of lengths per bar: bar n counts lengths from `n * width` on.
-        counts: The count of each bar. The last bar includes everything longer.
-    """
-
-    width: int
-    counts: tuple[int, ...]
-
-
 def blocks_of(array: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the values of an array that may be larger than memory, block by block."""
     for first in range(0, len(array), _AT_ONCE):
@@ -52,23 +39,22 @@ def count_ids(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     return counts
 
 
-def sentence_lengths(store: TokenStore) -> Histogram:
-    """Return the histogram of the tokens per sentence."""
-    offsets = store.sentence_offsets
-    lengths = (
-        np.diff(offsets[first : first + _AT_ONCE + 1])
-        for first in range(0, store.num_sentences, _AT_ONCE)
-    )
-    return histogram(lengths, width=2, longest=64)
+def sentence_lengths(store: TokenStore) -> np.ndarray:
+    """Return how many sentences have each number of tokens."""
+    counts = np.zeros(0, np.int64)
+    for first in range(0, store.num_sentences, _AT_ONCE):
+        lengths = np.diff(store.sentence_offsets[first : first + _AT_ONCE + 1])
+        found = np.bincount(lengths, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+    return counts
 
 
-def histogram(lengths: Iterable[np.ndarray], width: int, longest: int) -> Histogram:
-    """Return the histogram of blocks of lengths, with `width` lengths per bar."""
-    last = longest // width
-    counts = sum(
-        np.bincount(np.minimum(some // width, last), minlength=last + 1) for some in lengths
-    )
-    return Histogram(width, tuple(np.asarray(counts).tolist()))
+def quantiles(counts: np.ndarray) -> tuple[int, int, int]:
+    """Return the median, the 90th percentile and the maximum of the lengths that are counted."""
+    total = np.cumsum(counts)
+    median, ninetieth = np.searchsorted(total, np.multiply((0.5, 0.9), total[-1])).tolist()
+    return median, ninetieth, len(counts) - 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,20 +18,18 @@ from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
 from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
 from keras_bert_d2l.data.report import measures
 from keras_bert_d2l.data.store.token_store import TokenStore
-from keras_bert_d2l.pages import render
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _SAMPLED_TOKENS = 1 << 26  # in a larger store, only every n-th document is used for examples
 _BATCH_SIZE = 32  # for bucketed rows
 _NUM_FREQUENT = 24
-_NUM_BARS = 32
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class DataReport:
     r"""The measurements of `data_report`.
 
-    `groups()` returns them as text; the command `keras-bert-d2l data-report` writes an HTML page.
+    `groups()` returns them as text; the command `keras-bert-d2l data-report` prints them.
 
     Attributes:
         store: The token store, with its counts.
@@ -44,8 +42,8 @@ class DataReport:
         documents: Duplicate documents.
         lines: Duplicate sentences.
         repeated_lines: The most repeated sentences and their counts.
-        sentence_lengths: Tokens per sentence.
-        example_lengths: Tokens per example, with special tokens.
+        sentence_lengths: Tokens per sentence: median, 90th percentile and maximum.
+        example_lengths: The same for the tokens per example, with special tokens.
         num_examples: Number of examples in one pass over the documents. For a large store, it is
             estimated from a part of them.
         mean_length: Mean number of tokens per example.
@@ -78,8 +76,8 @@ class DataReport:
     documents: measures.Copies
     lines: measures.Copies
     repeated_lines: tuple[tuple[str, int], ...]
-    sentence_lengths: measures.Histogram
-    example_lengths: measures.Histogram
+    sentence_lengths: tuple[int, int, int]
+    example_lengths: tuple[int, int, int]
     num_examples: int
     mean_length: float
     positive_share: float | None
@@ -103,7 +101,8 @@ class DataReport:
             ("documents", f"{store.num_documents:,}"),
             ("sentences", f"{store.num_sentences:,}"),
             ("tokens", f"{store.num_tokens:,}"),
-            ("tokens per sentence", f"{store.num_tokens / store.num_sentences:.1f}"),
+            ("mean tokens per sentence", f"{store.num_tokens / store.num_sentences:.1f}"),
+            _quantiles(self.sentence_lengths),
             ("duplicate documents", _share(self.documents)),
             ("duplicate sentences", _share(self.lines)),
         ]
@@ -112,7 +111,8 @@ class DataReport:
         examples = [
             ("number", f"{self.num_examples:,}"),
             ("mean tokens", f"{self.mean_length:.1f}"),
-            ("maximum tokens", f"{self.max_len}"),
+            _quantiles(self.example_lengths),
+            ("allowed tokens", f"{self.max_len}"),
         ]
         if self.positive_share is not None:
             name = measures.LABELS[self.objective][1]
@@ -215,8 +215,8 @@ def data_report(
         documents=documents,
         lines=lines,
         repeated_lines=_texts(store, tokenizer, lines.most_repeated),
-        sentence_lengths=measures.sentence_lengths(store),
-        example_lengths=measures.histogram([lengths], -(-(max_len + 1) // _NUM_BARS), max_len),
+        sentence_lengths=measures.quantiles(measures.sentence_lengths(store)),
+        example_lengths=measures.quantiles(np.bincount(lengths)),
         num_examples=len(examples) * every,
         mean_length=float(lengths.mean()),
         positive_share=float(examples.labels.mean()) if examples.are_pairs else None,
@@ -226,6 +226,10 @@ def data_report(
         replaced={kind: n / max(num_predicted, 1) for kind, n in kinds.items()},
         examples=shown,
     )
+
+
+def _quantiles(lengths: tuple[int, int, int]) -> tuple[str, str]:
+    return "median, 90th percentile, maximum", ", ".join(f"{length:,}" for length in lengths)
 
 
 def _share(copies: measures.Copies) -> str:
@@ -240,30 +244,3 @@ def _texts(
         (tokenizer.detokenize(store.sentence(place).astype(np.int32)).numpy()[0].decode(), times)
         for place, times in places
     )
-
-
-def report_page(report: DataReport) -> str:
-    """Return a page of HTML without scripts or external resources. All text is escaped."""
-    page = render(
-        "data/report/report.html.jinja",
-        f"Data report for {report.store.directory}",
-        styles=["data/report/report.css"],
-        report=report,
-        bars=_bars,
-    )
-    return page.html
-
-
-def _bars(histogram: measures.Histogram) -> list[tuple[str, int, float]]:
-    """Return the label, the count, and the height in percent of each bar."""
-    highest = max(histogram.counts)
-    bars = []
-    for number, count in enumerate(histogram.counts):
-        first = number * histogram.width
-        is_last = number == len(histogram.counts) - 1
-        last = first + histogram.width - 1
-        name = (
-            f"{first} or more" if is_last else f"{first} to {last}" if last > first else f"{first}"
-        )
-        bars.append((name, count, 100 * count / highest))
-    return bars
