@@ -23,7 +23,6 @@ from keras_bert_d2l.training.pretraining.options import (
 )
 
 _NUM_SHOWN = 3  # examples and repeated sentences
-_STYLES = {"masked": "cyan", "replaced": "yellow", "kept": "green"}
 
 
 @takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
@@ -109,7 +108,6 @@ def data_report(store: Path, /, **examples: Any) -> None:
         store: Token store folder, as written by `prepare`.
     """
     from rich.console import Console
-    from rich.text import Text
 
     from keras_bert_d2l.data.tasks.peek import cell, grouped_table
 
@@ -124,9 +122,4 @@ def data_report(store: Path, /, **examples: Any) -> None:
         show(cell(f"{times:>9,}  {sentence}"), no_wrap=True, overflow="ellipsis")
     show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
     for example in found.examples[:_NUM_SHOWN]:
-        shown = Text(f"{example.label}:" if example.label else "")
-        for word in example.words:
-            original = f"({word.original})" if word.kind in _STYLES else ""
-            shown.append(" " if word.starts_word and shown else "")
-            shown.append(cell(word.seen + original, _STYLES.get(word.kind, "")))
-        show(shown, end="\n\n")
+        show(cell(example), end="\n\n")

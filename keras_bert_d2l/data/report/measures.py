@@ -119,36 +119,6 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
-@dataclasses.dataclass(frozen=True)
-class Word:
-    """A token of an example, as text.
-
-    Attributes:
-        seen: The token that the model sees, without the mark of its place in a word, such as `##`.
-        original: The token before masking, without the mark of its place in a word, such as `##`.
-        kind: `"text"` or `"special"`; for predicted tokens `"masked"`, `"replaced"` or `"kept"`.
-        starts_word: Whether a space precedes it.
-    """
-
-    seen: str
-    original: str
-    kind: str
-    starts_word: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """A row without its padding.
-
-    Attributes:
-        words: Its tokens.
-        label: The label of the pair as text, or an empty string if there is none.
-    """
-
-    words: tuple[Word, ...]
-    label: str
-
-
 def mask_sample(
     store: TokenStore,
     examples: Examples,
@@ -156,38 +126,46 @@ def mask_sample(
     *,
     vocab: Vocab,
     masking: Masking,
-) -> tuple[int, dict[str, int], tuple[Example, ...]]:
+) -> tuple[int, dict[str, int], tuple[str, ...]]:
     """Mask half a million tokens of random examples, and convert some examples to text.
 
     Returns:
         The number of these tokens; how many are `"masked"`, `"replaced"` and `"kept"`; and
-        ten examples.
+        ten examples, with the original in parentheses after each of these tokens.
     """
     random = np.random.default_rng((options.seed, 1))
     num_rows = max(_NUM_SHOWN, _NUM_TOKENS // options.max_len)
     order = random.permutation(len(examples))[:num_rows]
     stored = np.asarray(store.tokens)
     num_tokens, counts = 0, dict.fromkeys(_PREDICTED, 0)
-    shown: list[Example] = []
+    shown: list[str] = []
     for first in range(0, len(order), _ROWS_AT_ONCE):
         rows = order[first : first + _ROWS_AT_ONCE]
         splits = np.arange(len(rows) + 1)
         layout = lay_out(stored, examples, rows, splits, vocab=vocab, max_len=options.max_len)
         keys = random.integers(1 << 63, size=len(rows))
-        seen, kinds = _mask(layout, keys, vocab, masking)
+        seen, is_predicted = _mask(layout, keys, vocab, masking)
         num_tokens += int(layout.valid_lens.sum())
+        after, before = seen[is_predicted], layout.tokens[is_predicted]
+        kinds = np.select([after == before, after == vocab.mask_id], ["kept", "masked"], "replaced")
         for kind in _PREDICTED:
             counts[kind] += int(np.sum(kinds == kind))
         for row in range(min(len(rows), _NUM_SHOWN - len(shown))):
             label = LABELS[options.objective][layout.labels[row, 0]]
-            shown.append(Example(_words(layout, row, seen, kinds, vocab), label))
+            words = [f"{label}:"] if label else []
+            for n in range(layout.valid_lens[row]):
+                token = layout.tokens[row, n]
+                word = vocab.as_text(seen[row, n])
+                word += f"({vocab.as_text(token)})" if is_predicted[row, n] else ""
+                words.append(word if vocab.continues[token] or not words else f" {word}")
+            shown.append("".join(words))
     return num_tokens, counts, tuple(shown)
 
 
 def _mask(
     layout: Layout, keys: np.ndarray, vocab: Vocab, masking: Masking
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corrupted tokens and the kind of each token, both `(R, T)`."""
+    """Return the corrupted tokens, and whether each token is predicted, both `(R, T)`."""
     num_predictions = masking.num_predictions(layout.tokens.shape[1])
     masked = mask_tokens(
         layout.tokens,
@@ -201,23 +179,4 @@ def _mask(
     row, slot = np.nonzero(weights)
     is_predicted = np.zeros(seen.shape, bool)
     is_predicted[row, positions[row, slot]] = True
-    is_special = np.isin(layout.tokens, [vocab.cls_id, vocab.sep_id])
-    kinds = np.select(
-        [~is_predicted & is_special, ~is_predicted, seen == layout.tokens, seen == vocab.mask_id],
-        ["special", "text", "kept", "masked"],
-        "replaced",
-    )
-    return seen, kinds
-
-
-def _words(
-    layout: Layout, row: int, seen: np.ndarray, kinds: np.ndarray, vocab: Vocab
-) -> tuple[Word, ...]:
-    words = []
-    for n in range(layout.valid_lens[row]):
-        before, after = layout.tokens[row, n], seen[row, n]
-        starts_word = not vocab.continues[before]
-        words.append(
-            Word(vocab.as_text(after), vocab.as_text(before), str(kinds[row, n]), starts_word)
-        )
-    return tuple(words)
+    return seen, is_predicted

@@ -52,7 +52,8 @@ class DataReport:
         num_measured: Number of tokens on which the masks were measured.
         mask_rate: Share of these tokens that are predicted.
         replaced: Share of the predicted tokens that are `"masked"`, `"replaced"` and `"kept"`.
-        examples: A sample of masked examples.
+        examples: A sample of masked examples as text, with the original of each predicted token in
+            parentheses.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -85,7 +86,7 @@ class DataReport:
     num_measured: int
     mask_rate: float
     replaced: dict[str, float]
-    examples: tuple[measures.Example, ...]
+    examples: tuple[str, ...]
 
     def __repr__(self) -> str:
         lines = (
