@@ -3,7 +3,7 @@
 A run of one process is the reference. Runs with 2 and 4 processes, and one that changes from 2 to
 4 to 1 processes, must train on the same rows in every step, report the same metrics at every
 evaluation, and end with the same weights. Then random processes of a run are killed (SIGKILL) at
-random moments, also the launcher. The same command, in a random number of processes, continues it.
+random moments. The same command, in a random number of processes, continues it.
 The rows are recorded where they enter the compiled step. The exit code is 1 if anything is
 different.
 
@@ -11,13 +11,13 @@ different.
 """
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,29 +77,47 @@ ENVIRONMENT = {
 }
 
 
-def start(
-    folder: Path, run: str, processes: int, options: argparse.Namespace
-) -> "subprocess.Popen[str]":
-    """Start or continue a run."""
-    command = f"launch --processes {processes} pretrain text.txt --resume {run} {OPTIONS}"
+Processes = list["subprocess.Popen[str]"]
+
+
+def start(folder: Path, run: str, number: int, options: argparse.Namespace) -> Processes:
+    """Start or continue a run in a number of processes."""
+    command = f"pretrain text.txt --resume {run} {OPTIONS}"
     command += f" --steps {options.steps} --evaluate-every {options.every}"
-    paths = f"{folder}{os.pathsep}{Path(__file__).parents[1]}"
-    return subprocess.Popen(
-        [sys.executable, "-m", "keras_bert_d2l", *command.split()],
-        cwd=folder,
-        env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths, "ROWS": str(folder / f"rows-{run}")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    variables = {
+        "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}",
+        "ROWS": str(folder / f"rows-{run}"),
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
+        "JAX_NUM_PROCESSES": str(number),
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "keras_bert_d2l", *command.split()],
+            cwd=folder,
+            env={**os.environ, **ENVIRONMENT, **variables, "JAX_PROCESS_ID": str(index)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(number)
+    ]
 
 
-def finish(process: "subprocess.Popen[str]", *codes: int) -> None:
+def free_port() -> int:
+    """Return a port that nothing listens to."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def finish(processes: Processes, *codes: int) -> None:
     """Wait until all processes have ended, with exit code 0, or one of others and one message."""
-    _, errors = process.communicate(timeout=600)
-    lines = [line for line in errors.splitlines() if line.startswith("error: ")]
-    if process.returncode not in (0, *codes) or len(lines) > 1:
-        raise SystemExit(f"Exit code {process.returncode}. The command printed:\n{errors}")
+    for process in processes:
+        _, errors = process.communicate(timeout=600)
+        lines = [line for line in errors.splitlines() if line.startswith("error: ")]
+        if process.returncode not in (0, *codes) or len(lines) > 1:
+            raise SystemExit(f"Exit code {process.returncode}. The command printed:\n{errors}")
 
 
 def evaluations(folder: Path, run: str) -> list[dict[str, float]]:
@@ -125,12 +143,6 @@ def is_finished(folder: Path, run: str, options: argparse.Namespace) -> bool:
     return file.exists() and json.loads(file.read_text())["step"] == options.steps
 
 
-def children(process: int) -> list[int]:
-    """Return the processes that a process has started."""
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
 def difference(folder: Path, run: str, reference: str) -> tuple[float, float]:
     """Return the largest differences of the metrics and of the weights of two finished runs."""
     import safetensors.numpy
@@ -147,32 +159,29 @@ def difference(folder: Path, run: str, reference: str) -> tuple[float, float]:
     return metrics, max(float(abs(weights[name] - x).max()) for name, x in expected.items())
 
 
-def wait_for_evaluations(
-    folder: Path, run: str, number: int, process: "subprocess.Popen[str]"
-) -> None:
+def wait_for_evaluations(folder: Path, run: str, number: int, processes: Processes) -> None:
     """Wait until a run has had a number of evaluations or has ended."""
-    while len(evaluations(folder, run)) < number and process.poll() is None:
+    while len(evaluations(folder, run)) < number and processes[0].poll() is None:
         time.sleep(0.05)
 
 
 def kill_one(folder: Path, run: str, options: argparse.Namespace, choose: random.Random) -> bool:
     """Continue a run, kill one of its processes at a random moment, and return whether it ran.
 
-    The command then ends with an error, unless the launcher was killed or the run was finished.
+    The others then end with an error, unless the run was finished.
     """
-    process = start(folder, run, choose.choice((2, 4)), options)
+    processes = start(folder, run, choose.choice((2, 4)), options)
     if choose.random() < 0.2:  # perhaps before the training
         time.sleep(choose.uniform(0, 15))
     else:
         more = choose.randint(1, 4)
-        wait_for_evaluations(folder, run, len(evaluations(folder, run)) + more, process)
+        wait_for_evaluations(folder, run, len(evaluations(folder, run)) + more, processes)
         time.sleep(choose.uniform(0, 0.5))
-    is_running = process.poll() is None
-    if is_running:
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
-            os.kill(choose.choice([process.pid, *children(process.pid)]), signal.SIGKILL)
-    finish(process, 2, -signal.SIGKILL)
-    return is_running and process.returncode != 0
+    killed = choose.choice(processes)
+    is_running = killed.poll() is None
+    killed.kill()
+    finish(processes, 2, -signal.SIGKILL, -signal.SIGABRT)  # JAX may abort before the error
+    return is_running and killed.returncode != 0
 
 
 def main() -> int:
@@ -206,10 +215,10 @@ def main() -> int:
             finish(start(folder, str(processes), processes, options))
             largest = max(largest, report(folder, str(processes), f"{processes} processes"))
         for processes, until in ((2, total // 3), (4, 2 * total // 3), (1, total + 1)):
-            process = start(folder, "changing", processes, options)
-            wait_for_evaluations(folder, "changing", until, process)
-            process.send_signal(signal.SIGTERM)
-            finish(process, 128 + signal.SIGTERM)
+            started = start(folder, "changing", processes, options)
+            wait_for_evaluations(folder, "changing", until, started)
+            started[0].send_signal(signal.SIGTERM)
+            finish(started, 128 + signal.SIGTERM)
         largest = max(largest, report(folder, "changing", "2, then 4, then 1 process"))
         kills = 0
         while kills < options.kills:

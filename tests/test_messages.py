@@ -152,7 +152,6 @@ def test_errors_of_request_bodies_quote_little(value):
         ("pretrain", "a.txt", "--out", "out", "--lr-schedule", LONG),
         (LONG,),
         ("embed", f"--{LONG}", "a"),
-        ("launch", "--processes", "2", LONG),
     ],
 )
 def test_errors_of_commands_quote_little(arguments, capsys, tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ _NAME = "keras-bert-d2l"
 # `commands`, which is imported when one of its commands is used, and the function.
 GROUPS: dict[str, str] = {
     "Text": "text:vocab text:prepare text:data_report",
-    "Train": "train:quickstart train:pretrain launch:launch finetune:finetune distill:distill "
+    "Train": "train:quickstart train:pretrain finetune:finetune distill:distill "
     "distill:distill_static runs:report runs:doctor",
     "Ask": "ask:fill_mask ask:next_sentence ask:perplexity ask:grammar ask:embed ask:similar "
     "ask:features ask:playground",
@@ -272,4 +272,8 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 def _fail(error: Exception, command: App | None) -> NoReturn:
     print(f"error: {message_of(error, command)}", file=sys.stderr)
-    sys.exit(_DIVERGED if isinstance(error, FloatingPointError) else _BAD_INPUT)
+    code = _DIVERGED if isinstance(error, FloatingPointError) else _BAD_INPUT
+    if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
+        sys.stderr.flush()
+        os._exit(code)  # at a normal exit, JAX would wait for the other processes of the run
+    sys.exit(code)

@@ -51,7 +51,6 @@ NOT_RUN = {  # pattern in a line -> reason
     r"^srun ": "needs a cluster",
     r" s3://": "needs an object store; test_remote.py has one",
     r"^KERAS_BACKEND=jax ": "needs a process with JAX; test_jax_backend.py trains there",
-    r"^keras-bert-d2l launch": "needs several processes; test_processes.py launches them",
     r"^python examples/datatrove": "needs datatrove; test_datatrove.py runs it",
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
 }

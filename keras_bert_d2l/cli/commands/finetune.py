@@ -91,6 +91,9 @@ def finetune(
         options["class_weights"] = _weights_by_label(class_weight)
     given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
     if not peek:
+        from keras_bert_d2l.training.devices.distribution import join
+
+        join()
         kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)
         return
     if resume is not None:

@@ -10,6 +10,9 @@ import functools
 import json
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 
 import keras
@@ -18,43 +21,81 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 
+_CONNECTION_SECONDS = 280  # after 300, JAX aborts the process with a stack trace
 _SHUTDOWN_SECONDS = 30  # the processes of a run end together, or abort
 # How the messages of JAX begin if the communication fails.
 _FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
 
 
 def join() -> None:
-    """Connect this process to the others of its run.
+    """Connect this process to the others of its run, if JAX_NUM_PROCESSES is 2 or more.
 
-    The variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID describe them. What
-    is not set, JAX finds out from Slurm, Kubernetes, Open MPI or a Cloud TPU.
+    JAX_COORDINATOR_ADDRESS and JAX_PROCESS_ID describe them further. What is not set, JAX finds out
+    from Slurm, Kubernetes, Open MPI or a Cloud TPU. Ctrl-C and SIGTERM end the process while it
+    waits for the others.
 
     Raises:
         ValueError: The variables and the cluster do not describe the processes.
-        RuntimeError: JAX has already computed something, or the processes cannot connect.
+        RuntimeError: The Keras backend is not JAX, JAX has already computed something, or the
+            processes cannot connect.
     """
-    try:
-        import jax
-    except ImportError as error:
-        raise ImportError(
-            'Several processes need JAX. Install it with: pip install "keras-bert-d2l[jax]".'
-        ) from error
+    number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
+    if number in (None, 0, 1):
+        return
+    if keras.backend.backend() != "jax":
+        raise RuntimeError(
+            "Several processes train with the JAX backend of Keras only. Received: "
+            f"JAX_NUM_PROCESSES={number} and the backend {keras.backend.backend()!r}; set "
+            "KERAS_BACKEND=jax, or unset JAX_NUM_PROCESSES."
+        )
+    import jax
 
     jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
-    number, index = _number("JAX_NUM_PROCESSES"), _number("JAX_PROCESS_ID")
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     if address is not None and not re.search(r".:\d+$", address):
         raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT. Received: {shown(address)}.")
+    waiting = threading.Timer(_CONNECTION_SECONDS, _end_without_others)
+    waiting.start()
     try:
-        jax.distributed.initialize(
-            num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
-        )
+        with _ended_by_signals():
+            jax.distributed.initialize(
+                num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+            )
     except ValueError as error:
         raise ValueError(
             f"The processes of the run are not known: {str(error).rstrip('.')}. Start them with "
-            "`--processes` on this machine, run `launch` under Slurm, Kubernetes or Open MPI, or "
-            "set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID."
+            "Slurm, Kubernetes or Open MPI, or set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and "
+            "JAX_PROCESS_ID."
         ) from error
+    finally:
+        waiting.cancel()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end this process at once: it waits in C++ and has nothing to save."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _end_without_others() -> None:
+    """End this process, which waits for the others in C++, with an error."""
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS", "found by the cluster")
+    print(
+        f"error: Not all processes of the run have connected within {_CONNECTION_SECONDS} seconds. "
+        f"Received: the coordinator address {address}. Start all processes at the same time, each "
+        "with its own process id, and use an address of the first one that the others can reach.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 def _number(variable: str) -> int | None:
@@ -184,9 +225,8 @@ def check_tf_config() -> None:
     if workers > 1 and process()[1] == 1:
         raise RuntimeError(
             "With TensorFlow, Keras cannot train in several processes. Received: TF_CONFIG with "
-            f"{workers} workers. Put `launch` before the command, as in `keras-bert-d2l launch "
-            "pretrain`, and run it in each of them; it uses JAX (docs/accelerators.md). Or unset "
-            "TF_CONFIG."
+            f"{workers} workers. Set KERAS_BACKEND=jax and JAX_NUM_PROCESSES instead "
+            "(docs/accelerators.md), or unset TF_CONFIG."
         )
 
 

@@ -1,14 +1,11 @@
 """Several devices and several processes."""
 
-import io
 import json
 import re
-import types
 
 import keras
 import pytest
 
-from keras_bert_d2l.cli.commands.launch import _wait
 from keras_bert_d2l.training.devices import distribution
 from keras_bert_d2l.training.devices.distribution import (
     check_batch_size,
@@ -61,8 +58,14 @@ def test_other_values_of_tf_config_are_ignored(config, monkeypatch):
 def test_several_workers_in_tf_config_are_rejected(monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
-    with pytest.raises(RuntimeError, match="TF_CONFIG with 3 workers.*keras-bert-d2l launch"):
+    with pytest.raises(RuntimeError, match="TF_CONFIG with 3 workers.*JAX_NUM_PROCESSES"):
         distributed(None).__enter__()
+
+
+def test_several_processes_need_jax(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    with pytest.raises(RuntimeError, match="JAX_NUM_PROCESSES=2 and the backend 'tensorflow'"):
+        distribution.join()
 
 
 def test_tensorflow_trains_in_one_process():
@@ -119,21 +122,6 @@ def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejecte
         "JAX_NUM_PROCESSES": "2",
         "JAX_PROCESS_ID": "0",
         "JAX_LOCAL_DEVICE_IDS": "0",
+        "KERAS_BACKEND": "jax",
     }
     assert re.search(message, fresh_process(code, **{**variables, variable: value}))
-
-
-@pytest.mark.parametrize(("first", "second", "code"), [(143, 143, 143), (-6, 143, 143), (2, -9, 2)])
-def test_the_exit_code_of_a_stopped_run_is_that_of_the_signal(first, second, code):
-    polled = [iter([None, first, first]), iter([second] * 3)]
-    children = [
-        types.SimpleNamespace(poll=codes.__next__, returncode=last)
-        for codes, last in zip(polled, (first, second), strict=True)
-    ]
-    assert _wait(children, io.BytesIO()) == code
-
-
-def test_a_killed_process_is_an_error_of_the_launcher():
-    children = [types.SimpleNamespace(poll=lambda: -9, returncode=-9)]
-    with pytest.raises(ChildProcessError, match=r"JAX_PROCESS_ID=0\) was killed by SIGKILL"):
-        _wait(children, io.BytesIO())

@@ -2,12 +2,11 @@
 
 import json
 import os
-import pathlib
-import re
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 
 import numpy as np
@@ -47,30 +46,44 @@ def given(files, options):
     }
 
 
-def launched(processes, *arguments, command="pretrain", **options):
-    """Start a run in several processes."""
-    return launch("--processes", processes, command, *arguments, *as_options(options))
+def start(number, *arguments, **options):
+    """Start the processes of a run."""
+    variables = {
+        "JAX_COORDINATOR_ADDRESS": f"localhost:{free_port()}",
+        "JAX_NUM_PROCESSES": str(number),
+    }
+    return [
+        start_one(*arguments, *as_options(options), **variables, JAX_PROCESS_ID=str(index))
+        for index in range(number)
+    ]
 
 
-def launch(*arguments, **variables):
+def start_one(*arguments, **variables):
     return subprocess.Popen(
-        [sys.executable, "-m", "keras_bert_d2l", "launch", *map(str, arguments)],
+        [sys.executable, "-m", "keras_bert_d2l", *map(str, arguments)],
         env={**os.environ, **JAX, **variables},
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def end(processes, code):
+    """Wait until all processes have ended with an exit code, and return what they say."""
+    said = [process.communicate(timeout=SECONDS)[1] for process in processes]
+    assert [process.returncode for process in processes] == [code] * len(processes), said
+    return "".join(said)
 
 
 def as_options(options):
     return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
 
 
-def wait_for_evaluations(run, number, launcher):
+def wait_for_evaluations(run, number, process):
     until = time.monotonic() + SECONDS
     metrics = run / "metrics.jsonl"
     while not metrics.is_file() or len(metrics.read_text().splitlines()) < number:
-        assert launcher.poll() is None, launcher.communicate()[1]
+        assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < until
         time.sleep(0.05)
 
@@ -79,22 +92,6 @@ def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def children(process):
-    """Return the ids of the processes that a process has started."""
-    tasks = pathlib.Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def is_running(process):
-    """Return whether a process exists that has not ended; its new parent may not know yet."""
-    try:
-        return (
-            pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
-    except FileNotFoundError:
-        return False
 
 
 def assert_same_run(run, other):
@@ -135,49 +132,25 @@ def test_two_devices_train_as_one(text, given, tmp_path, fresh_process):
 def test_a_run_continues_in_another_number_of_processes(text, given, tmp_path, fresh_process):
     whole, run = tmp_path / "whole", tmp_path / "run"
     fresh_process(RUN, text, json.dumps({str(whole): given}), **JAX)
-    launcher = launched(2, text, "--run-dir", run, **given)
-    wait_for_evaluations(run, 3, launcher)
-    launcher.send_signal(signal.SIGINT)
-    _, errors = launcher.communicate(timeout=SECONDS)
-    assert launcher.returncode == 128 + signal.SIGINT, errors
-    assert errors.count("the state is saved") == 1
+    processes = start(2, "pretrain", text, "--run-dir", run, **given)
+    wait_for_evaluations(run, 3, processes[0])
+    processes[0].send_signal(signal.SIGINT)
+    assert "the state is saved" in end(processes, 128 + signal.SIGINT)
     step = json.loads((run / "last/training_state.json").read_text())["step"]
     assert 10 < step < 120
     fresh_process(RUN, text, json.dumps({str(run): {"resume": True}}), **JAX)
     assert_same_run(run, whole)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_process_ends_the_run(lost, text, given, tmp_path):
     run = tmp_path / "run"
-    launcher = launched(2, text, "--run-dir", run, **{**given, "steps": 3000})
-    wait_for_evaluations(run, 3, launcher)
-    processes = children(launcher)
-    os.kill(sorted(processes)[lost], signal.SIGKILL)
-    _, errors = launcher.communicate(timeout=SECONDS)
-    assert launcher.returncode == 2
-    assert errors.count("error: ") == 1
-    assert "--resume" in errors
+    processes = start(2, "pretrain", text, "--run-dir", run, **{**given, "steps": 3000})
+    wait_for_evaluations(run, 3, processes[0])
+    processes[lost].kill()
+    end([processes.pop(lost)], -signal.SIGKILL)
+    assert "--resume" in end(processes, 2)
     assert json.loads((run / "last/training_state.json").read_text())["step"] >= 10
-    assert not any(pathlib.Path(f"/proc/{process}").exists() for process in processes)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
-def test_a_killed_launcher_leaves_a_saved_run_and_no_processes(text, given, tmp_path):
-    run = tmp_path / "run"
-    launcher = launched(2, text, "--run-dir", run, **{**given, "steps": 30_000})
-    wait_for_evaluations(run, 2, launcher)
-    processes = children(launcher)
-    assert len(processes) == 2
-    launcher.kill()
-    _, errors = launcher.communicate(timeout=SECONDS)  # until the first process has ended
-    assert "the state is saved" in errors
-    until = time.monotonic() + SECONDS
-    while any(map(is_running, processes)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -215,12 +188,10 @@ def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path,
     whole, run = tmp_path / "whole", tmp_path / "run"
     fresh_process(FINETUNE, whole, json.dumps(labeled), **JAX)
     options = {name: value for name, value in labeled.items() if name != "task"}
-    launcher = launched(2, "classify", "--run-dir", run, command="finetune", **options)
-    wait_for_evaluations(run, 3, launcher)
-    launcher.send_signal(signal.SIGINT)
-    _, errors = launcher.communicate(timeout=SECONDS)
-    assert launcher.returncode == 128 + signal.SIGINT, errors
-    assert errors.count("the state is saved") == 1
+    processes = start(2, "finetune", "classify", "--run-dir", run, **options)
+    wait_for_evaluations(run, 3, processes[0])
+    processes[1].send_signal(signal.SIGTERM)
+    assert "the state is saved" in end(processes, 128 + signal.SIGTERM)
     fresh_process(FINETUNE, run, json.dumps({"resume": True}), **JAX)
     ours, theirs = (json.loads((x / "metrics.json").read_text()) for x in (run, whole))
     assert ours["best_epoch"] == theirs["best_epoch"] < 6
@@ -232,56 +203,37 @@ def test_fine_tuning_continues_in_another_number_of_processes(labeled, tmp_path,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["slurm", "variables"])
-def test_a_signal_for_one_process_of_a_cluster_stops_all(kind, text, given, tmp_path):
-    port = free_port()
-    described = [
-        {
-            "SLURM_JOB_ID": "1",
-            "SLURM_STEP_NODELIST": "localhost",
-            "SLURM_NTASKS": "2",
-            "SLURM_PROCID": str(index),
-            "SLURM_LOCALID": str(index),
-            "JAX_COORDINATOR_PORT": str(port),  # Slurm's own depends on the number of the job
-        }
-        if kind == "slurm"
-        else {
-            "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": "2",
-            "JAX_PROCESS_ID": str(index),
-        }
+def test_processes_find_each_other_by_the_variables_of_slurm(text, given, tmp_path):
+    described = {
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_COORDINATOR_PORT": str(free_port()),  # Slurm's own depends on the number of the job
+        "SLURM_JOB_ID": "1",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": "2",
+    }
+    arguments = ["pretrain", text, "--run-dir", tmp_path / "run", *as_options(given)]
+    processes = [
+        start_one(*arguments, **described, SLURM_PROCID=str(index), SLURM_LOCALID=str(index))
         for index in range(2)
     ]
-    arguments = ["pretrain", text, "--run-dir", tmp_path / "run"]
-    arguments += as_options({**given, "steps": 3000})
-    processes = [launch(*arguments, **variables) for variables in described]
-    wait_for_evaluations(tmp_path / "run", 2, processes[0])
-    processes[1].send_signal(signal.SIGTERM)
-    for process in processes:
-        _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == 128 + signal.SIGTERM, errors
-        assert "the state is saved" in errors
-    step = json.loads((tmp_path / "run/last/training_state.json").read_text())["step"]
-    assert 10 <= step < 3000
-
-
-def environment_without_others(index):
-    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": str(index)}
-    variables["JAX_COORDINATOR_ADDRESS"] = f"localhost:{free_port()}"
-    return {**os.environ, **JAX, **variables}
+    end(processes, 0)
+    assert json.loads((tmp_path / "run/last/training_state.json").read_text())["step"] == 120
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", ["0", "1"])
 def test_a_process_without_the_others_ends_with_an_error(index):
-    code = (
-        "from keras_bert_d2l.cli.commands import launch\n"
-        "launch._CONNECTION_SECONDS = 3\n"
-        "launch.launch('pretrain', 'a.txt')\n"
-    )
+    code = """
+        from keras_bert_d2l.training.devices import distribution
+
+        distribution._CONNECTION_SECONDS = 3
+        distribution.join()
+    """
+    address = f"localhost:{free_port()}"
+    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": index}
     process = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment_without_others(index),
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **JAX, **variables, "JAX_COORDINATOR_ADDRESS": address},
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -289,19 +241,3 @@ def test_a_process_without_the_others_ends_with_an_error(index):
     assert process.returncode == 2
     assert process.stderr.count("error: ") == 1
     assert "Not all processes of the run have connected within 3 seconds" in process.stderr
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("evaluate",), "Received: 'evaluate'"),
-        (("finetune", "tag", "--peek"), "--peek does not train; omit `launch`"),
-        (("pretrain", "a.txt"), "`--processes` on this machine.*JAX_COORDINATOR_ADDRESS"),
-    ],
-)
-def test_what_cannot_be_launched_is_an_error(arguments, message):
-    process = launch(*arguments)
-    _, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2
-    assert re.search(message, errors)
