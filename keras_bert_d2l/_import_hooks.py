@@ -32,7 +32,7 @@ def install() -> None:
 
 
 class _Finder:
-    """Import finder that runs a hook around the import of TensorFlow and of Keras.
+    """Import finder that acts around the import of TensorFlow and of Keras.
 
     Not an `importlib.abc.MetaPathFinder`, whose import takes a tenth of a second.
     """
@@ -43,15 +43,19 @@ class _Finder:
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        hook = _HOOKS.get(fullname)
-        spec = hook and importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if hook is None or spec is None or spec.loader is None:
+        if fullname not in ("tensorflow", "keras"):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
-            with while_loading(), hook():
+            is_keras = fullname == "keras"
+            with while_loading(), contextlib.nullcontext() if is_keras else _silently():
                 execute(module)
+                if is_keras:
+                    _register_classes()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -70,18 +74,6 @@ def _silently() -> Iterator[None]:
             yield
     finally:
         del os.environ[_LEVEL]  # already read; child processes should not inherit it
-
-
-@contextlib.contextmanager
-def _then_register_classes() -> Iterator[None]:
-    yield
-    _register_classes()
-
-
-_HOOKS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "tensorflow": _silently,
-    "keras": _then_register_classes,
-}
 
 
 def _register_classes() -> None:

@@ -124,11 +124,6 @@ def stage(title: str, total: float | None = None) -> Iterator[Stage]:
             this.display.end()
 
 
-def innermost_stage() -> Stage | None:
-    """Return the stage that is going on, if it is displayed."""
-    return _innermost.get()
-
-
 def parts(title: str, total: int, size: int) -> Iterator[slice]:
     """Yield slices of at most `size` of `total` items, and display how many have been processed."""
     with stage(title, total) as work:
@@ -141,8 +136,8 @@ def parts(title: str, total: int, size: int) -> Iterator[slice]:
 @contextlib.contextmanager
 def without_bar() -> Iterator[None]:
     """Remove the bar, if there is one, while this context prints lines."""
-    now = innermost_stage()
-    with contextlib.nullcontext() if now is None or now.display is None else now.display.erased():
+    now = _innermost.get()
+    with now.display.erased() if now and now.display else contextlib.nullcontext():
         yield
 
 
@@ -189,7 +184,20 @@ class _Display(threading.Thread):
     def _show_bar(self, stream: IO[str]) -> None:
         if self._has_ended.wait(_DELAY_SECONDS):
             return
-        self._bar = _new_bar(stream)
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[state]}", markup=False),
+            console=Console(file=stream),
+            transient=True,
+            auto_refresh=False,
+            # The main thread may replace these streams as well.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         self._bar.add_task(self._stage.title)
         [task] = self._bar.tasks
         try:
@@ -202,23 +210,6 @@ class _Display(threading.Thread):
                     self._bar.refresh()
         finally:
             self._bar.stop()
-
-
-def _new_bar(stream: IO[str]) -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[state]}", markup=False),
-        console=Console(file=stream),
-        transient=True,
-        auto_refresh=False,
-        # The main thread may replace these streams as well.
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
 
 
 def _own_stderr() -> contextlib.AbstractContextManager[IO[str]]:

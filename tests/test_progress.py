@@ -8,14 +8,7 @@ import types
 import pytest
 
 from keras_bert_d2l import progress
-from keras_bert_d2l.progress import (
-    Stage,
-    innermost_stage,
-    parts,
-    showing_stages,
-    stage,
-    without_bar,
-)
+from keras_bert_d2l.progress import Stage, parts, showing_stages, stage, without_bar
 
 CURSOR_HIDDEN, CURSOR_SHOWN, ERASED = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
 
@@ -104,7 +97,7 @@ def test_an_error_or_ctrl_c_erases_the_bar(stderr):
     before = terminal.getvalue()
     time.sleep(0.05)
     assert terminal.getvalue() == before
-    assert innermost_stage() is None
+    assert progress._innermost.get() is None
 
 
 def test_lines_are_printed_without_the_bar(stderr):
@@ -160,9 +153,8 @@ def test_a_stage_of_unknown_length_shows_the_progress_of_the_stage_within_it(clo
 def test_a_stage_within_a_part_completes_it_gradually(stderr):
     stderr(io.StringIO())
     shares = []
-    with showing_stages():
+    with showing_stages(), stage("Evaluating") as outer:
         for part in parts("Predicting", 10, 4):
-            outer = innermost_stage()
             with stage("Tagging", 2) as inner:
                 inner.advance()
                 shares.append((part, outer.state()[0]))
@@ -176,7 +168,7 @@ def test_a_generator_that_is_not_finished_ends_its_stage(stderr):
         next(sliced)
         wait_for(stream, "Predicting")
         sliced.close()
-        assert innermost_stage() is None
+        assert progress._innermost.get() is None
 
 
 def test_the_output_goes_to_the_stderr_of_the_moment(monkeypatch):
