@@ -113,10 +113,7 @@ def test_importing_the_package_is_enough_to_load_a_keras_file_saved_by_the_first
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "module",
-    [
-        *("layers.encoder", "models.tasks", "training.optimization.schedules"),
-    ],
+    "module", ["layers.encoder", "models.tasks", "training.optimization.schedules"]
 )
 def test_any_module_may_be_imported_first(module):
     result = in_a_process(f"""

@@ -124,6 +124,7 @@ class DataReport:
                 ("tokens", f"{vocab_size:,}"),
                 ("never used", f"{self.num_unused:,}, {self.num_unused / vocab_size:.1%}"),
                 ("unknown in the text", f"{self.unknown_rate:.3%}"),
+                ("most frequent", " ".join(token for token, _ in self.most_frequent[:6])),
             ],
             "Examples": examples,
             "Padding": [(f"{rows} rows", f"{share:.2%}") for rows, share in self.padding.items()],

@@ -15,15 +15,20 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
-EVIL = "<script>alert(1)</script>"
-WORDS = "play ##ing ##s the < > / script alert ( ) 1 & game".split()
+WORDS = "play ##ing ##s the script alert & game".split()
 TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
 
 
 @pytest.fixture(scope="module")
 def texts():
     draw = random.Random(0)
-    sentences = [EVIL, "playing the game", "plays & games the", "unknown words the", "play"]
+    sentences = [
+        "alert the script",
+        "playing the game",
+        "plays & games the",
+        "unknown words the",
+        "play",
+    ]
     return [[draw.choice(sentences) for _ in range(draw.randint(2, 9))] for _ in range(40)]
 
 
@@ -45,6 +50,7 @@ def test_the_report_counts_the_text(found, store, texts):
     assert found.num_unused == 0
     most, times = found.most_frequent[0]
     assert times == np.bincount(ids).max() == np.sum(ids == TOKENIZER.vocab[most])
+    assert dict(found.groups()["Vocabulary"])["most frequent"].startswith(f"{most} ")
 
 
 def test_sentence_lengths_do_not_depend_on_the_size_of_a_block(store, texts, monkeypatch):

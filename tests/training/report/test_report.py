@@ -34,12 +34,8 @@ def num_curves(page):
 
 def point_at_the_end(page, chart):
     """Move the pointer to the right end of a chart and return what is read there."""
-    page.run(
-        f"document.querySelectorAll('figure svg')[{chart}].scrollIntoView({{block: 'center'}})"
-    )
-    box = page.run(
-        f"document.querySelectorAll('figure svg')[{chart}].getBoundingClientRect().toJSON()"
-    )
+    page.run(f"{CHART.format(chart)}.scrollIntoView({{block: 'center'}})")
+    box = page.run(f"{CHART.format(chart)}.getBoundingClientRect().toJSON()")
     for x in (box["right"] - 20, box["right"] - 14):  # a pointer that stays has no effect
         page.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=box["y"] + 50)
     page.wait(READOUT.format(chart))
@@ -67,9 +63,8 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
         "Tokens per second",
     ]
     assert num_curves(page) == 2
-    steps = [
-        page.run(f"{CHART.format(n)}.querySelector('circle').cx.baseVal.value") for n in (0, 2)
-    ]
+    first = f"{CHART}.querySelector('circle').cx.baseVal.value"
+    steps = [page.run(first.format(n)) for n in (0, 2)]
     assert steps[0] == steps[1] > 200  # both begin at step 0, where there is no gradient
     assert point_at_the_end(page, 0) == "step 1,000\ntraining 3\nheld-out 5"
     assert page.problems == []
@@ -81,13 +76,8 @@ def test_the_report_of_a_fine_tuning_run_shows_confusions_and_errors(
 ):
     open_page(page, tmp_path / "page.html", kb.run_report(finetuning_run))
     text = page.run(TEXT)
-    for shown in (
-        "Confusion matrix",
-        f"good (60), {SCRIPT} (20)",
-        "epoch 2 of 2",
-        "Warning: The model",
-    ):
-        assert shown in text
+    facts = f"good (60), {SCRIPT} (20)", "epoch 2 of 2", "Warning: The model"
+    assert all(shown in text for shown in ("Confusion matrix", *facts))
     titles = page.run(TITLES)  # the cross entropy is the loss
     assert titles == ["Loss", "Accuracy", "Learning rate", "Sequences per second"]
     cells = page.run("[...document.querySelectorAll('.confusion td')].map(one => one.innerText)")
@@ -168,9 +158,8 @@ def test_a_report_shows_the_confusions_of_any_number_of_labels(finetuning_run, n
     page = (finetuning_run / "report.html").read_text()
     assert ("Confusion matrix" in page) == (number <= 12)
     assert ("Most frequent confusions" in page) == (number > 12)
-    assert page.count('<td class="off" style="--share: 1.0">') == (
-        number - 1 if number <= 12 else 0
-    )
+    wrong = number - 1 if number <= 12 else 0
+    assert page.count('<td class="off" style="--share: 1.0">') == wrong
     assert (">nan<" in page) == np.isnan(score)
     assert len(lines) + 1 == len((finetuning_run / "report.jsonl").read_text().splitlines())
 
