@@ -1,1 +1,1 @@
-"""Data report: statistics of a text and its pretraining examples, rendered as an HTML page."""
+"""Data report: statistics of a text and of its pretraining examples, as text."""
