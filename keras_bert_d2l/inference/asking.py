@@ -7,7 +7,7 @@ import dataclasses
 import os
 import reprlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import keras
@@ -23,7 +23,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import PathLike, Tensor
 
 Model = TypeVar("Model", bound=BERTModel | TaskModel)
 
@@ -183,11 +183,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Convert logits of independent binary decisions to probabilities in float64."""
-    return 0.5 + 0.5 * np.tanh(0.5 * logits.astype("float64"))
-
-
 def text_outputs(
     model: TaskModel,
     tokenizer: Tokenizer,
@@ -197,7 +192,7 @@ def text_outputs(
     max_len: int | None,
     truncate: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Yield the outputs `(C,)` of each text."""
+    """Yield the outputs `(C,)` of each text, or of each pair."""
     if texts_b is None:
         sides, at_least, most = [text_list("texts", texts)], 3, model.max_row_len
     else:
@@ -206,3 +201,15 @@ def text_outputs(
     limit = checked_max_len(max_len, at_least, most)
     rows = TextRows(tokenizer, sides, limit, truncate)
     return predict_texts(model, rows, len(sides[0]), batch_size)
+
+
+def text_answers(model: TaskModel, *args: Any) -> list[dict[str, Any]]:
+    """Return what `model.answer` says about each text; arguments as of `text_outputs`."""
+    outputs = list(text_outputs(model, *args))
+    return rows_of(model.answer(np.array(outputs, "float32"))) if outputs else []
+
+
+def rows_of(answer: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    """Return the rows of an answer as numbers and lists by name."""
+    columns = [keras.ops.convert_to_numpy(values).tolist() for values in answer.values()]
+    return [dict(zip(answer, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -173,7 +173,8 @@ class TaskModel(BatchModel):
             return_attention=return_attention,
         )  # (B, T, D), or a dictionary that contains it
         states = encoded if isinstance(encoded, Mapping) else {"encoded": encoded}
-        output = self.answer(states["encoded"], self.is_token(tokens, valid_lens, attention_mask))
+        is_token = self.is_token(tokens, valid_lens, attention_mask)
+        output = self.head_outputs(states["encoded"], is_token)
         return {**states, "output": output} if isinstance(encoded, Mapping) else output
 
     def is_token(
@@ -191,7 +192,7 @@ class TaskModel(BatchModel):
         )
         return None if mask is None else mask[:, 0]
 
-    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+    def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         """Return the outputs for encoded tokens `(B, T, D)`, of which some may be padding."""
         X = encoded_X
         if self.mean is not None:
@@ -201,6 +202,13 @@ class TaskModel(BatchModel):
         if self.hidden is not None:
             X = self.hidden(X)
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
+
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what the outputs mean: named arrays with one row per text.
+
+        All that predict use it: the functions, the commands and the exports.
+        """
+        raise NotImplementedError
 
     @property
     def max_row_len(self) -> int:
@@ -217,7 +225,7 @@ class TaskModel(BatchModel):
         """Return the outputs of rows of any length, pooled over windows as `long_texts` says."""
 
         def run(*batch: Tensor) -> Tensor:
-            return self.answer(encoder(*batch), self.is_token(batch[0], batch[2]))
+            return self.head_outputs(encoder(*batch), self.is_token(batch[0], batch[2]))
 
         max_len = self.bert_config.max_len
         return over_windows(run, tokens, segments, valid_lens, max_len, self.long_texts)

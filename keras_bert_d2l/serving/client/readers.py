@@ -4,7 +4,6 @@ M: maximum number of masks per text.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -91,16 +90,6 @@ def _masks(places: list[int], *outputs: list) -> list[list[Prediction]]:
     ]
 
 
-def _classification(
-    names: list[str], scores: list[float], chosen: str | list[bool]
-) -> Classification:
-    best = int(np.argmax(scores))
-    # Only multi-label models return a flag for each label.
-    labels = [chosen] if isinstance(chosen, str) else itertools.compress(names, chosen)
-    of_label = dict(zip(names, scores, strict=True))
-    return Classification(names[best], scores[best], of_label, tuple(labels))
-
-
 def _tags(*outputs: list) -> list[Tag]:
     words = (Tag(*word) for word in zip(*outputs, strict=True))
     return [tag for tag in words if tag.end]  # rows are padded with zeros
@@ -110,10 +99,10 @@ VECTORS = Reader(("embedding",), lambda vector: np.array(vector, np.float32))
 NEXT_SENTENCE_SCORES = Reader(("nsp",), lambda scores: float(scores[1]))  # 1 means "is next"
 MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
 # Classifiers, regressors and taggers all return labels and scores.
-CLASSIFICATIONS = Reader(("labels", "scores"), _classification, one_of=("label", "is_label"))
+CLASSIFICATIONS = Reader(("labels", "scores"), Classification.of, one_of=("label", "is_label"))
 REGRESSIONS = Reader(
     ("labels", "scores"),
-    lambda names, scores: Regression(scores[0], dict(zip(names, scores, strict=True))),
+    Regression.of,
     none_of=("label", "is_label", "words"),
 )
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)

@@ -148,7 +148,7 @@ class ServedModel:
         encoded = None
         if self._task.long_texts == "cut":
             encoded = self._encode(tokens, segments, valid_lens)
-            outputs = self._task.answer(encoded, self._task.is_token(tokens, valid_lens))
+            outputs = self._task.head_outputs(encoded, self._task.is_token(tokens, valid_lens))
         else:
             outputs = self._task.over_windows(self._encode, tokens, segments, valid_lens)
         if not isinstance(outputs, dict):

@@ -74,8 +74,8 @@ class QuestionAnswerer(TaskModel):
     def __init__(self, bert: BERTModel, **options: Option) -> None:
         super().__init__(bert, head=2, **options)
 
-    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
-        logits = super().answer(encoded_X)  # (B, T, 2)
+    def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        logits = super().head_outputs(encoded_X)  # (B, T, 2)
         return {"start": logits[..., 0], "end": logits[..., 1]}
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:

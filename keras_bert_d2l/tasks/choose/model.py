@@ -110,8 +110,20 @@ class MultipleChoice(TaskModel):
             return {**found, "output": keras.ops.reshape(found["output"], shape)}
         return keras.ops.reshape(found, shape)
 
-    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
-        return super().answer(encoded_X, is_token)[:, 0]
+    def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        return super().head_outputs(encoded_X, is_token)[:, 0]
+
+    def answer(self, logits: Tensor, is_choice: Tensor = True) -> dict[str, Tensor]:
+        """Return the `scores` of choices, `(B, N)`, and the `index` and `score` of the best.
+
+        Args:
+            logits: `(B, N)`.
+            is_choice: Which of them belong to choices, bool `(B, N)`. The scores of others are 0.
+        """
+        scores = keras.ops.softmax(keras.ops.where(is_choice, logits, np.finfo("float32").min))
+        best = keras.ops.argmax(scores, axis=-1)
+        score = keras.ops.max(scores, axis=-1)
+        return {"index": keras.ops.cast(best, "int32"), "score": score, "scores": scores}
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedCrossEntropy(), label_metrics())

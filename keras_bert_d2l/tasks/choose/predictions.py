@@ -6,6 +6,7 @@ B: texts in a batch, N: number of choices of a text.
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from keras_bert_d2l.inference.asking import (
     Texts,
     asked_model,
     one_per_text,
-    softmax,
+    rows_of,
     text_outputs,
 )
 from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
@@ -112,11 +113,15 @@ def choose(
     repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]
     flat = list(itertools.chain.from_iterable(of_texts))
     outputs = text_outputs(model, tokenizer, repeated, flat, batch_size, max_len, truncate)
+    sizes = np.array([*map(len, of_texts)])
+    is_choice = np.arange(max(sizes, default=0)) < sizes[:, None]
+    logits = np.zeros(is_choice.shape, "float32")
+    logits[is_choice] = list(outputs)
     found: list[Choice] = []
-    for some in of_texts:
-        scores = softmax(np.array(list(itertools.islice(outputs, len(some)))))
-        best = int(scores.argmax())
-        found.append(Choice(best, some[best], float(scores[best]), tuple(scores.tolist())))
+    answers = rows_of(model.answer(logits, is_choice)) if of_texts else []
+    for some, one in zip(of_texts, answers, strict=True):
+        best, scores = one["index"], tuple(one["scores"][: len(some)])
+        found.append(Choice(best, some[best], one["score"], scores))
     return found[0] if isinstance(texts, str) else found
 
 
@@ -177,12 +182,7 @@ class ChoiceSignatures(TextSignatures):
         batch, truncated = self.batches(first, second)
         is_choice = choices != ""
         logits = tf.reshape(self.run(**batch)["logits"], shape)
-        scores = tf.nn.softmax(tf.where(is_choice, logits, logits.dtype.min))
-        best = tf.argmax(scores, axis=1, output_type=tf.int32)
-        return {
-            "choice": tf.gather(choices, best, batch_dims=1),
-            "index": best,
-            "score": tf.gather(scores, best, batch_dims=1),
-            "scores": scores,
-            "truncated": tf.reduce_any(tf.reshape(truncated, shape) & is_choice, axis=1),
-        }
+        answer = cast(MultipleChoice, self.run.model).answer(logits, is_choice)
+        answer["choice"] = tf.gather(choices, answer["index"], batch_dims=1)
+        truncated = tf.reduce_any(tf.reshape(truncated, shape) & is_choice, axis=1)
+        return {**answer, "truncated": truncated}

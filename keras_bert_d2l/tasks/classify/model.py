@@ -102,6 +102,19 @@ class SequenceClassifier(LabeledTask):
             )
         super().__init__(bert, labels, **options)
 
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return the probabilities of labels, `scores` `(B, C)`, and the labels that apply.
+
+        These are the most likely one, `id` int32 `(B,)` and its `score`; or with `multi_label` all
+        with a probability of at least 0.5, `is_label` bool `(B, C)`.
+        """
+        if self.multi_label:
+            scores = keras.ops.sigmoid(logits)
+            return {"scores": scores, "is_label": scores >= 0.5}
+        scores = keras.ops.softmax(logits)
+        best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
+        return {"scores": scores, "score": keras.ops.max(scores, axis=-1), "id": best}
+
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         if self.multi_label:
             return Training(

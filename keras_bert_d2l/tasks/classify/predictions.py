@@ -4,9 +4,10 @@ B: number of texts, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Sequence
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +17,7 @@ from keras_bert_d2l.inference.asking import (
     Texts,
     asked_model,
     one_per_text,
-    sigmoid,
-    softmax,
-    text_outputs,
+    text_answers,
 )
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
@@ -68,6 +67,22 @@ class Classification(Result):
     score: float
     scores: dict[str, float]
     labels: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, labels: Sequence[str], scores: Sequence[float], chosen: str | Sequence[bool]
+    ) -> Self:
+        """Return the result for probabilities in the order of the labels.
+
+        Args:
+            labels: The label names.
+            scores: Their probabilities.
+            chosen: The label of the text, or for each label whether the text has it.
+        """
+        best = int(np.argmax(scores))
+        names = [chosen] if isinstance(chosen, str) else itertools.compress(labels, chosen)
+        by_label = dict(zip(labels, scores, strict=True))
+        return cls(labels[best], scores[best], by_label, tuple(names))
 
 
 @one_per_text(Classification)
@@ -121,15 +136,11 @@ def classify(
     ```
     """
     model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
-    activate = sigmoid if model.multi_label else softmax
-    found: list[Classification] = []
-    for logits in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len, truncate):
-        scores = dict(zip(model.labels, activate(logits).tolist(), strict=True))
-        label = model.labels[int(np.argmax(logits))]
-        labels: tuple[str, ...] = (label,)
-        if model.multi_label:
-            labels = tuple(name for name, score in scores.items() if score >= 0.5)
-        found.append(Classification(label, scores[label], scores, labels))
+    answers = text_answers(model, tokenizer, texts, texts_b, batch_size, max_len, truncate)
+    found = []
+    for one in answers:
+        chosen = one["is_label"] if model.multi_label else model.labels[one["id"]]
+        found.append(Classification.of(model.labels, one["scores"], chosen))
     return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found
 
 
@@ -221,11 +232,8 @@ def evaluate_labels(
     return evaluation_of(examples, metrics, found, mistakes, confusion)
 
 
-_LIKELY = 0.5  # minimum probability of a label in multi-label classification
-
-
 class LabeledSignatures(TextSignatures):
-    """Base class of the signatures of models with one output per label.
+    """Signatures of models with one output per label.
 
     Args:
         run: The model.
@@ -238,38 +246,22 @@ class LabeledSignatures(TextSignatures):
         self.specs = (TEXT, TEXT_B) if options.pairs else (TEXT,)
         self._labels = np.array(run.model.labels, object)
 
-    def labels_and_logits(self, *texts: tf.Tensor) -> tuple[Answer, tf.Tensor]:
-        """Return `labels`, strings `(B, C)`, and `truncated`, bool `(B,)`; and logits `(B, C)`."""
-        batch, truncated = self.batches(*texts)
-        logits = self.run(**batch)["logits"]
-        labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [tf.shape(logits)[0], 1])
-        return {"labels": labels, "truncated": truncated}, logits
-
-
-class ClassifierSignatures(LabeledSignatures):
-    """Signatures of a `SequenceClassifier`; arguments as for `LabeledSignatures`."""
-
     def answer(self, *texts: tf.Tensor) -> Answer:
-        """Return the labels of texts.
+        """Return the labels or the scores of texts.
 
         Args:
             *texts: `text`, and for pairs `text_b`, strings `(B,)`.
 
         Returns: `labels`, strings `(B, C)` in the order of their ids; `scores`, float32 `(B, C)`,
-            their probabilities; and `truncated`, bool `(B,)`. A multi-label classifier also
-            returns `is_label`, bool `(B, C)`; other classifiers return the most likely `label`
-            (string), its `score` (float32) and its `id` (int32), each `(B,)`.
+            the probabilities of a `SequenceClassifier` or the scores of a `SequenceRegressor`; and
+            `truncated`, bool `(B,)`. A multi-label classifier also returns `is_label`, bool
+            `(B, C)`; other classifiers return the most likely `label` (string), its `score`
+            (float32) and its `id` (int32), each `(B,)`.
         """
-        answer, logits = self.labels_and_logits(*texts)
-        if self.run.model.multi_label:
-            scores = tf.sigmoid(logits)
-            return {**answer, "scores": scores, "is_label": scores >= _LIKELY}
-        scores = tf.nn.softmax(logits)
-        best = tf.argmax(logits, axis=1, output_type=tf.int32)
-        return {
-            **answer,
-            "scores": scores,
-            "label": tf.gather(answer["labels"], best, batch_dims=1),
-            "score": tf.gather(scores, best, batch_dims=1),
-            "id": best,
-        }
+        batch, truncated = self.batches(*texts)
+        answer = self.run.model.answer(self.run(**batch)["logits"])
+        num_texts = tf.shape(truncated)[0]
+        labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [num_texts, 1])
+        if "id" in answer:
+            answer["label"] = tf.gather(labels, answer["id"], batch_dims=1)
+        return {**answer, "labels": labels, "truncated": truncated}

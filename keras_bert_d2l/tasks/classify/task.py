@@ -94,7 +94,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
     model = lazy("keras_bert_d2l.tasks.classify.model:SequenceClassifier")
     ask = lazy("keras_bert_d2l.tasks.classify.predictions:classify")
     evaluate = lazy("keras_bert_d2l.tasks.classify.predictions:evaluate_labels")
-    signatures = lazy("keras_bert_d2l.tasks.classify.predictions:ClassifierSignatures")
+    signatures = lazy("keras_bert_d2l.tasks.classify.predictions:LabeledSignatures")
 
     def are_labels(self, cells: Sequence[str]) -> bool:
         return 2 * len(set(cells)) <= len(cells)  # labels are repeated, example ids are not

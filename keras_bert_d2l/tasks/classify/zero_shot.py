@@ -100,7 +100,10 @@ def zero_shot(
         scores = softmax(logits[..., [contradicts, entails]])[..., 1]  # (B, N)
     else:
         scores = softmax(logits[..., entails])
-    results = [_classification(labels, row.tolist(), multi_label) for row in scores]
+    results = [
+        Classification.of(labels, row.tolist(), row >= 0.5 if multi_label else labels[row.argmax()])
+        for row in scores
+    ]
     return results[0] if isinstance(texts, str) else results
 
 
@@ -131,10 +134,3 @@ def _hypotheses(labels: list[str], template: str) -> list[str]:
             f"Received: {shown(template)}."
         )
     return [template.replace("{}", label) for label in labels]
-
-
-def _classification(labels: list[str], scores: list[float], multi_label: bool) -> Classification:
-    by_label = dict(zip(labels, scores, strict=True))
-    best = max(labels, key=by_label.__getitem__)
-    chosen = [label for label in labels if by_label[label] >= 0.5] if multi_label else [best]
-    return Classification(best, by_label[best], by_label, tuple(chosen))

@@ -99,7 +99,7 @@ class TextEmbedder(TaskModel):
         longest = super().max_row_len
         return self.max_len or longest if self.long_texts == "cut" else longest
 
-    def answer(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
+    def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         return self.head(encoded_X, is_token)
 
     def over_windows(self, *arguments: Any) -> Tensor:

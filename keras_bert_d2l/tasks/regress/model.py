@@ -74,6 +74,10 @@ class SequenceRegressor(LabeledTask):
         super().__init__(bert, labels, **options)
         self.head.activation = keras.activations.get(activation)
 
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return the `scores`, `(B, C)`, which are the outputs themselves."""
+        return {"scores": logits}
+
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         return Training(WeightedSquaredError(), score_metrics())
 

@@ -1,4 +1,4 @@
-"""`regress`: predict the scores of texts; their evaluation, and the signatures of exports.
+"""`regress`: predict the scores of texts; their evaluation.
 
 B: number of texts, T: tokens per row, C: number of scores.
 """
@@ -6,17 +6,16 @@ B: number of texts, T: tokens per row, C: number of scores.
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
-import tensorflow as tf
 
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
     asked_model,
     one_per_text,
-    text_outputs,
+    text_answers,
 )
 from keras_bert_d2l.inference.evaluation import (
     Evaluation,
@@ -25,9 +24,7 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import Answer
 from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.classify.predictions import LabeledSignatures
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -53,6 +50,11 @@ class Regression(Result):
 
     score: float
     scores: dict[str, float]
+
+    @classmethod
+    def of(cls, labels: Sequence[str], scores: Sequence[float]) -> Self:
+        """Return the result for scores in the order of their names."""
+        return cls(scores[0], dict(zip(labels, scores, strict=True)))
 
 
 @one_per_text(Regression)
@@ -96,10 +98,8 @@ def regress(
     ```
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=(texts,))
-    found: list[Regression] = []
-    for outputs in text_outputs(model, tokenizer, texts, texts_b, batch_size, max_len, truncate):
-        scores = dict(zip(model.labels, outputs.astype("float64").tolist(), strict=True))
-        found.append(Regression(scores[model.labels[0]], scores))
+    answers = text_answers(model, tokenizer, texts, texts_b, batch_size, max_len, truncate)
+    found = [Regression.of(model.labels, one["scores"]) for one in answers]
     return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found
 
 
@@ -142,19 +142,3 @@ def evaluate_scores(
     ]
     metrics = regression_scores(gold, [one.score for one in found])
     return evaluation_of(examples, metrics, found, mistakes)
-
-
-class RegressorSignatures(LabeledSignatures):
-    """Signatures of a `SequenceRegressor`; arguments as for `LabeledSignatures`."""
-
-    def answer(self, *texts: tf.Tensor) -> Answer:
-        """Return the scores of texts.
-
-        Args:
-            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
-
-        Returns: `labels`, strings `(B, C)`, the names of the scores; `scores`, float32 `(B, C)`;
-            and `truncated`, bool `(B,)`.
-        """
-        answer, logits = self.labels_and_logits(*texts)
-        return {**answer, "scores": logits}

@@ -35,7 +35,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     model = lazy("keras_bert_d2l.tasks.regress.model:SequenceRegressor")
     ask = lazy("keras_bert_d2l.tasks.regress.predictions:regress")
     evaluate = lazy("keras_bert_d2l.tasks.regress.predictions:evaluate_scores")
-    signatures = lazy("keras_bert_d2l.tasks.regress.predictions:RegressorSignatures")
+    signatures = lazy("keras_bert_d2l.tasks.classify.predictions:LabeledSignatures")
 
     def are_labels(self, cells: Sequence[str]) -> bool:
         return all(map(NUMBER.fullmatch, cells))
