@@ -15,9 +15,9 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
     as_flag,
     as_string,
-    cell_string,
     collect,
     listed,
+    unusable_if,
     without_numpy,
     without_point,
 )
@@ -148,7 +148,7 @@ class _Question(NamedTuple):
     questions: str
     contexts: str
     titles: str | None
-    answers: tuple[Answer, ...] | None
+    answers: tuple[Answer, ...] | None = None
     problem: str = ""
 
 
@@ -164,19 +164,14 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     corrected: list[str] = []
 
     def example(found: _Question) -> dict[str, object]:
-        if not found.questions.strip():
-            raise Unusable("empty question")
-        if not found.contexts.strip():
-            raise Unusable("empty context")
-        if found.problem:
-            raise Unusable(found.problem)
-        if has_answers and found.answers is None:
-            raise Unusable("no answers")
-        if all(stands_in(answer, found.contexts) for answer in found.answers or ()):
+        unusable_if(not found.questions.strip(), "empty question")
+        unusable_if(not found.contexts.strip(), "empty context")
+        unusable_if(bool(found.problem), found.problem)
+        unusable_if(has_answers and found.answers is None, "no answers")
+        if found.answers is None:
             return found._asdict()
-        given = found.answers or ()
-        answers = tuple(_in_context(answer, found.contexts) for answer in given)
-        pairs = zip(given, answers, strict=True)
+        answers = tuple(_in_context(answer, found.contexts) for answer in found.answers)
+        pairs = zip(found.answers, answers, strict=True)
         if any(before != answer and before.start >= 0 for before, answer in pairs):
             corrected.append(found.ids)
         return found._replace(answers=answers)._asdict()
@@ -201,14 +196,12 @@ def _in_context(answer: Answer, context: str) -> Answer:
     """
     if stands_in(answer, context):
         return answer
-    text, start = answer.text, answer.start
-    number = context.count(text)
+    text, start, number = answer.text, answer.start, context.count(answer.text)
     if number == 1:
         return Answer(text, context.index(text))
-    if start < 0:
-        raise Unusable("answer has no position, and does not occur exactly once in the context")
-    if not number:
-        raise Unusable("answer does not occur in the context")
+    nowhere = "answer has no position, and does not occur exactly once in the context"
+    unusable_if(start < 0, nowhere)
+    unusable_if(not number, "answer does not occur in the context")
     for encoding, size in _UNITS.items():
         before = context.encode(encoding, "replace")[: start * size].decode(encoding, "ignore")
         if context.startswith(text, len(before)):
@@ -224,13 +217,12 @@ def _read(
     if is_json(file) and file.text.lstrip().startswith(("{", "[{")):
         records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
         articles = records[0].get("data") if len(records) == 1 else None
+        if any("qas" in record for record in records):  # MRQA, which may begin with a header
+            articles = [{"paragraphs": [one for one in records if "header" not in one]}]
         if isinstance(articles, list) and any(
             isinstance(article, Mapping) and "paragraphs" in article for article in articles
         ):
             return list(_squad_questions(file, articles, options)), {}, ()
-        if any("qas" in record for record in records):  # MRQA, which may begin with a header
-            article = {"paragraphs": [record for record in records if "header" not in record]}
-            return list(_squad_questions(file, [article], options)), {}, ()
     try:
         table = read_table(file, options.is_header)
         columns = find_columns(file, table, options)
@@ -248,19 +240,18 @@ def _read(
 def _squad_questions(
     file: TextFile, articles: Sequence[_Json], options: ReadingOptions
 ) -> Iterator[tuple[str, _Question]]:
-    number = 0
+    number = itertools.count(1)
     for article in articles:
-        for paragraph in _list(file, article, "paragraphs", "article"):
-            context = as_string(_key(file, paragraph, "context", "paragraph"))
-            for record in _list(file, paragraph, "qas", "paragraph"):
-                number += 1
-                question = as_string(_key(file, record, "question", "question"))
-                name = as_string(record.get("id", record.get("qid", number)))
+        for paragraph in _field(file, article, "paragraphs", list):
+            context = as_string(_field(file, paragraph, "context"))
+            for record in _field(file, paragraph, "qas", list):
+                question = as_string(_field(file, record, "question"))
+                name = as_string(record.get("id", record.get("qid", next(number))))
                 title = as_string(article.get("title")) or None
-                made = _Question(name, question, context, title, None)
+                made = _Question(name, question, context, title)
                 if options.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
-                    made = _answered(made, _answers(found, context), record)
+                    made = _answered(made, found, record)
                 yield f"question {name}", made
 
 
@@ -268,34 +259,28 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Que
     places = {plain_name(name): place for place, name in enumerate(table.columns or ())}
     started = next((places[name] for name in _STARTS if name in places), None)
     label = columns.label
-    cells = [cell_string(row.cells, label).strip() for row in table.rows]
+    cells = [row.text(label).strip() for row in table.rows]
     are_lists = [cell[:1] in ("", "[", "{") or listed(cell) is not None for cell in cells]
     has_lists = 2 * sum(are_lists) > len(cells)
+    roles = (columns.id, columns.text, columns.text_b, places.get("title"))
     for row in table.rows:
-        context = cell_string(row.cells, columns.text_b)
-        name = cell_string(row.cells, columns.id) or str(row.line)
-        question = cell_string(row.cells, columns.text)
-        title = cell_string(row.cells, places.get("title")) or None
-        made = _Question(name, question, context, title, None)
+        name, question, context, title = map(row.text, roles)
+        made = _Question(name or str(row.line), question, context, title or None)
         if label is not None and label < len(row.cells):
-            start = cell_string(row.cells, started)
-            answers = _answers(_from_cell(row.cells[label], start, has_lists), context)
-            record = {name: row.cells[x] for name, x in places.items() if x < len(row.cells)}
-            made = _answered(made, answers, record)
+            found = _from_cell(row.cells[label], row.text(started), has_lists)
+            made = _answered(made, found, dict(zip(places, row.cells, strict=False)))
         yield f"line {row.line:,}", made
 
 
-def _answered(
-    made: _Question, answers: tuple[Answer, ...] | None, record: Mapping[str, _Json]
-) -> _Question:
+def _answered(made: _Question, found: _Json, record: Mapping[str, _Json]) -> _Question:
     """Return a question with its answers, of which a field of the record may say that none exist.
 
     A field that contradicts the answers is a problem, so no answer is deleted without a word.
     """
-    flags = {name: value for key, value in record.items() if (name := plain_name(key)) in _FLAGS}
-    for name, value in flags.items():
-        text = as_string(value).strip()
-        if text.lower() in _MISSING:
+    answers = _answers(found, made.contexts)
+    for key, value in record.items():
+        name, text = plain_name(key), as_string(value).strip()
+        if name not in _FLAGS or text.lower() in _MISSING:
             continue
         flag = as_flag(text)
         if flag is None:
@@ -339,26 +324,17 @@ def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
     Answers with an empty text say that there is none.
     """
     if isinstance(found, Mapping) and "text" in found:
-        texts, starts = (_several(found.get(name)) for name in ("text", "answer_start"))
-        found = [
-            {"text": text, "answer_start": start}
-            for text, start in itertools.zip_longest(texts, starts)
-        ]
-    if not isinstance(found, list) or not all(map(_is_answer, found)):
+        found = {name: found.get(name) for name in ("text", "answer_start")}
+        columns = [value if isinstance(value, list) else [value] for value in found.values()]
+        rows = itertools.zip_longest(*columns)
+        found = [dict(zip(found, cells, strict=True)) for cells in rows]
+    if not isinstance(found, list):
         return None
-    items = (item if isinstance(item, Mapping) else {"text": item} for item in found)
+    items = [{"text": item} if isinstance(item, str) else item for item in found]
+    if any(not isinstance(item, dict) or _TEXTS.isdisjoint(item) for item in items):
+        return None
     answers = (_answer(item, context) for item in items)
     return tuple(answer for answer in answers if answer.text.strip())
-
-
-def _is_answer(item: _Json) -> bool:
-    return isinstance(item, str) or (isinstance(item, dict) and not _TEXTS.isdisjoint(item))
-
-
-def _several(value: _Json) -> list[_Json]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
 
 
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
@@ -376,21 +352,15 @@ def _answer(item: Mapping[str, _Json], context: str) -> Answer:
     return Answer(text, int(start) if start.removeprefix("-").isdecimal() else -1)
 
 
-def _list(file: TextFile, record: _Json, key: str, kind: str) -> list[_Json]:
-    found = _key(file, record, key, kind)
-    if isinstance(found, list):
-        return found
-    raise ValueError(
-        f"{os.fspath(file.path)!r}: {key!r} of every {kind} in SQuAD format must be a list. "
-        f"Received: {json.dumps(found)[:60]}."
-    )
-
-
-def _key(file: TextFile, record: _Json, key: str, kind: str) -> _Json:
-    if isinstance(record, Mapping) and key in record:
+def _field(file: TextFile, record: _Json, key: str, kind: type = object) -> _Json:
+    """Return a field of an object in a SQuAD file, or raise `ValueError`."""
+    if (
+        isinstance(record, Mapping)
+        and isinstance(record.get(key, file if kind is list else None), kind)
+        and key in record
+    ):
         return record[key]
-    keys = f"the keys {', '.join(record)}" if isinstance(record, Mapping) else repr(record)[:60]
+    a = "a list " if kind is list else ""
     raise ValueError(
-        f"{os.fspath(file.path)!r}: every {kind} in SQuAD format must have {key!r}. Received: "
-        f"{keys}."
+        f"{os.fspath(file.path)!r}: SQuAD needs {a}{key!r} here. Received: {shown(record)}."
     )

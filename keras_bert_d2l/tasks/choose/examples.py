@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
 from keras_bert_d2l.data.tasks.readers.cells import (
-    Unusable,
     as_string,
-    cell_string,
     collect,
     listed,
+    unusable_if,
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
@@ -100,51 +99,44 @@ def choice_examples(file: TextFile, options: ReadingOptions) -> ChoiceExamples:
     """
     table = read_table(file, options.is_header)
     columns = find_columns(file, table, options)
-    of_rows = [_choices(row.cells, columns) for row in table.rows]
-    labels = [cell_string(row.cells, columns.label).strip() for row in table.rows]
+    of_rows = [_choices(row, columns) for row in table.rows]
+    labels = [row.text(columns.label).strip() for row in table.rows]
     is_labeled = any(labels)
-    first = _first_number(labels, of_rows, os.fspath(file.path))
+    pairs = list(zip(labels, of_rows, strict=True))
+    first = _first_number(pairs, os.fspath(file.path))
 
-    def example(found: tuple[Row, _Choices, str]) -> dict[str, object]:
-        row, choices, label = found
-        text, text_b = (cell_string(row.cells, x).strip() for x in (columns.text, columns.text_b))
-        if not text:
-            raise Unusable("empty text")
-        if len(choices.texts) < 2:
-            raise Unusable("fewer than two choices")
-        if not all(choices.texts):
-            raise Unusable("empty choice")
-        if choices.are_lists:
-            raise Unusable("list or object instead of a choice")
+    def example(found: tuple[Row, str, _Choices]) -> dict[str, object]:
+        row, label, choices = found
+        text, text_b = (row.text(x).strip() for x in (columns.text, columns.text_b))
+        unusable_if(not text, "empty text")
+        unusable_if(len(choices.texts) < 2, "fewer than two choices")
+        unusable_if(not all(choices.texts), "empty choice")
+        unusable_if(choices.are_lists, "list or object instead of a choice")
         return {
-            "ids": cell_string(row.cells, columns.id) or str(row.line),
+            "ids": row.text(columns.id) or str(row.line),
             "texts": text,
             "choices": tuple(f"{text_b} {choice}".strip() for choice in choices.texts),
             "labels": _position(label, choices, first) if is_labeled else None,
         }
 
-    rows = zip(table.rows, of_rows, labels, strict=True)
     return collect(
         ChoiceExamples,
         file,
-        ((f"line {found[0].line:,}", found) for found in rows),
+        ((f"line {row.line:,}", (row, *pair)) for row, pair in zip(table.rows, pairs, strict=True)),
         example,
         table.notes,
         columns=columns.named(table),
     )
 
 
-def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
-    found: list[object] = [cells[x] if x < len(cells) else None for x in columns.choices]
-    if len(found) > 1:
-        return _Choices(tuple(as_string(cell).strip() for cell in found))
-    cell = found[0]
-    if isinstance(cell, Mapping):  # ARC: {"text": [...], "label": ["A", "B", ...]}
-        items, names = (
-            found if isinstance(found, list) else [] for found in map(cell.get, ("text", "label"))
-        )
-    else:
-        items = listed(cell, is_alone=True) or []
+def _choices(row: Row, columns: Columns) -> _Choices:
+    items: list[object] = list(map(row.cell, columns.choices))
+    names: list[object] = []
+    if len(items) == 1 and isinstance(items[0], Mapping):  # ARC: {"text": [...], "label": [...]}
+        fields = map(items[0].get, ("text", "label"))
+        items, names = (field if isinstance(field, list) else [] for field in fields)
+    elif len(items) == 1:
+        items = listed(items[0], is_alone=True) or []
         names = [item.get("label") for item in items if isinstance(item, Mapping)]
         items = [item.get("text") if isinstance(item, Mapping) else item for item in items]
     texts = tuple(as_string(item).strip() for item in items)
@@ -152,52 +144,40 @@ def _choices(cells: Sequence[object], columns: Columns) -> _Choices:
     return _Choices(texts, tuple(map(as_string, names)), are_lists)
 
 
-def _first_number(labels: Sequence[str], of_rows: Sequence[_Choices], source: str) -> int:
+def _first_number(pairs: Sequence[tuple[str, _Choices]], source: str) -> int:
     """Return the number of the first choice, 0 or 1.
 
-    The majority decides, so that single wrong labels do not shift all others.
+    The majority decides, so that single wrong labels do not shift all others. Numbers are rejected
+    if all labels of the file may as well be the texts of the choices.
     """
     numbers = [
-        (int(number), len(choices.texts))
-        for label, number, choices in zip(labels, map(without_point, labels), of_rows, strict=True)
-        if number.isdecimal() and label not in choices.names
+        (int(number), label, choices.texts)
+        for label, choices in pairs
+        if (number := without_point(label)).isdecimal() and label not in choices.names
     ]
-    first = sum(number == 0 for number, _ in numbers)
-    last = sum(number == most for number, most in numbers)
-    _check_unambiguous(labels, of_rows, int(last > first), source)
-    if not first + last and any(number < most for number, most in numbers):
+    first = sum(number == 0 for number, _, _ in numbers)
+    last = sum(number == len(texts) for number, _, texts in numbers)
+    counts_from = int(last > first)
+    are_texts = all(choices.texts.count(label) == 1 for label, choices in pairs if label)
+    for number, label, texts in numbers:
+        if are_texts and number - counts_from != texts.index(label):
+            raise ValueError(
+                "The labels of the right choices must be unambiguous. Received: labels that are "
+                f"both numbers and texts of choices in {source!r}, such as {shown(label)} for the "
+                f"choices {shown(list(texts))}. Give their letters, such as A and B."
+            )
+    if not first + last and any(number < len(texts) for number, _, texts in numbers):
         raise ValueError(
             "The numbers of the right choices must show whether they count from 0 or from 1. "
             f"Received: no label 0 and no label of the last choice in {source!r}. Give the letters "
             "of the right choices, such as A and B, or their texts."
         )
-    return int(last > first)
-
-
-def _check_unambiguous(
-    labels: Sequence[str], of_rows: Sequence[_Choices], first: int, source: str
-) -> None:
-    """Reject numbers if all labels of the file may as well be the texts of the choices."""
-    found = [(label, choices) for label, choices in zip(labels, of_rows, strict=True) if label]
-    if not all(choices.texts.count(label) == 1 for label, choices in found):
-        return
-    for label, choices in found:
-        number = without_point(label)
-        if label in choices.names or not number.isdecimal():
-            continue
-        if int(number) - first != choices.texts.index(label):
-            raise ValueError(
-                "The labels of the right choices must be unambiguous. Received: labels that are "
-                f"both numbers and texts of choices in {source!r}, such as {shown(label)} for the "
-                f"choices {shown(list(choices.texts))}. Give the letters of the right choices, "
-                "such as A and B."
-            )
+    return counts_from
 
 
 def _position(label: str, choices: _Choices, first: int) -> int:
     """Return the position of the right choice, from 0. `first` is the number of the first one."""
-    if not label:
-        raise Unusable("no label")
+    unusable_if(not label, "no label")
     number = without_point(label)
     if label in choices.names:
         position = choices.names.index(label)
@@ -207,8 +187,8 @@ def _position(label: str, choices: _Choices, first: int) -> int:
         position = choices.texts.index(label)
     else:
         position = ascii_uppercase.find(label.upper()) if len(label) == 1 else -1
-    if not 0 <= position < len(choices.texts):
-        raise Unusable("label is not the number, the letter or the text of a choice")
+    is_known = 0 <= position < len(choices.texts)
+    unusable_if(not is_known, "label is not the number, the letter or the text of a choice")
     return position
 
 

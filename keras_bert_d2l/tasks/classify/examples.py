@@ -23,12 +23,12 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
     as_flag,
     as_string,
-    cell_string,
     collect,
     is_object,
     listed,
     mark_of,
     marks_of_lists,
+    unusable_if,
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
@@ -164,20 +164,15 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     table = read_table(file, options.is_header)
     found = find_columns(file, table, options) if table.rows else Columns(0)
     columns = found
-    if not any(
-        cell_string(row.cells, x).strip() for row in table.rows for x in _label_columns(found)
-    ):
-        # The file has no labels.
+    if not any(row.text(x).strip() for row in table.rows for x in found.labels):  # has no labels
         columns = dataclasses.replace(found, label=None, flags=())
     if found.flags and not options.multi_label:
         raise ValueError(
             "Several label columns of 1 and 0 need `multi_label`. Received: "
             f"label={shown(options.columns['label'])}."
         )
-    places = (columns.label,) if options.multi_label and columns.label is not None else ()
-    marks = marks_of_lists(
-        cell for row in table.rows for x in places for cell in row.cells[x : x + 1]
-    )
+    rows = table.rows if options.multi_label else ()
+    marks = marks_of_lists(row.cell(columns.label) for row in rows)
     examples = collect(
         kind,
         file,
@@ -194,14 +189,9 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
 
 def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
     """Raise `ValueError` if only the first label never recurs, because it may be a header."""
-    counts = Counter(label for label in labels if isinstance(label, str))
-    rarest = counts.most_common()[-2:]
-    if (
-        len(labels) >= _ENOUGH
-        and len(counts) > 2
-        and rarest[1] == (labels[0], 1)
-        and rarest[0][1] > 1
-    ):
+    counts = Counter(label for label in labels if isinstance(label, str)).most_common()
+    is_rare = len(counts) > 2 and counts[-1] == (labels[0], 1) and counts[-2][1] > 1
+    if is_rare and len(labels) >= _ENOUGH:
         raise file.error(
             1,
             f"the label {shown(labels[0])} occurs only here, so this may be a header. Delete the "
@@ -214,38 +204,22 @@ def _example(
 ) -> dict[str, object]:
     """Return the fields of one example."""
     cells = row.cells
-    text, text_b = cell_string(cells, columns.text), cell_string(cells, columns.text_b)
-    negative = cell_string(cells, columns.negative)
-    used = [*columns.texts, *_label_columns(columns)]
-    if not any(map(_is_filled, cells)):
-        raise Unusable("empty line")
-    if len(cells) <= max(used):
-        raise Unusable("too few columns")
-    if any(isinstance(cells[place], list | dict) for place in columns.texts):
-        raise Unusable("list or object instead of a text")
-    if table.columns is not None and any(map(_is_filled, cells[len(table.columns) :])):
-        raise Unusable("more columns than the header")
-    if not text.strip():
-        raise Unusable("empty text")
-    if columns.text_b is not None and not text_b.strip():
-        raise Unusable("empty second text")
-    if columns.negative is not None and not negative.strip():
-        raise Unusable("empty negative")
+    filled = [place for place, cell in enumerate(cells) if as_string(cell).strip()]
+    are_lists = any(isinstance(row.cell(place), list | dict) for place in columns.texts)
+    unusable_if(not filled, "empty line")
+    unusable_if(len(cells) <= max((*columns.texts, *columns.labels)), "too few columns")
+    unusable_if(are_lists, "list or object instead of a text")
+    num_columns = len(cells if table.columns is None else table.columns)
+    unusable_if(filled[-1] >= num_columns, "more columns than the header")
+    names = ("texts", "texts_b", "negatives")
+    places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
+    for place, kind in zip(places.values(), ("text", "second text", "negative"), strict=True):
+        unusable_if(place is not None and place not in filled, f"empty {kind}")
     return {
-        "ids": cell_string(cells, columns.id) or str(row.line),
-        "texts": text,
-        "texts_b": text_b or None,
-        "negatives": negative or None,
+        "ids": row.text(columns.id) or str(row.line),
+        **{name: row.text(place) or None for name, place in places.items()},
         "labels": _label(table, columns, options, marks, cells),
     }
-
-
-def _is_filled(value: object) -> bool:
-    return bool(as_string(value).strip())
-
-
-def _label_columns(columns: Columns) -> tuple[int, ...]:
-    return columns.flags or (() if columns.label is None else (columns.label,))
 
 
 def _label(
@@ -258,16 +232,14 @@ def _label(
     """Return the label of a row; None if the file has no labels."""
     if columns.flags:  # the label consists of the names of the columns that contain a 1
         flags = {place: as_flag(cells[place]) for place in columns.flags}
-        if None in flags.values():
-            raise Unusable("a label column contains neither 1 nor 0")
+        unusable_if(None in flags.values(), "a label column contains neither 1 nor 0")
         return tuple(table.name(place) for place, is_set in flags.items() if is_set)
     if columns.label is None:
         return None
     value = cells[columns.label]
     if task_named(options.task).has_scores:
         return _score(value)
-    if is_object(value):
-        raise Unusable("object instead of a label")
+    unusable_if(is_object(value), "object instead of a label")
     if options.multi_label:
         return _names(value, options.separator, marks)
     return _single_name(value, columns.text_b is not None)
@@ -275,39 +247,34 @@ def _label(
 
 def _score(value: object) -> float:
     text = as_string(value).strip()
-    if not text:
-        raise Unusable("empty score")
+    unusable_if(not text, "empty score")
     try:
         score = float(value if isinstance(value, bool) else text)
     except ValueError:
         raise Unusable("score is not a number") from None
-    if not math.isfinite(score):
-        raise Unusable("score is not a finite number")
+    unusable_if(not math.isfinite(score), "score is not a finite number")
     return score
 
 
 def _names(value: object, separator: str, marks: Container[str]) -> tuple[str, ...]:
     """Return the labels in a cell; `marks` are the brackets that may enclose a single one."""
-    if value is None:
-        raise Unusable("no label")
+    unusable_if(value is None, "no label")
     text = as_string(value).strip()
     items = listed(value, mark_of(text) in marks)
     items = list(text.split(separator)) if items is None else items
-    if any(isinstance(item, list | dict) for item in items):
-        raise Unusable("list or object instead of a label")
-    names = map(_name, items)
-    return tuple(dict.fromkeys(filter(None, names)))
+    are_lists = any(isinstance(item, list | dict) for item in items)
+    unusable_if(are_lists, "list or object instead of a label")
+    return tuple(dict.fromkeys(filter(None, map(_name, items))))
 
 
 def _single_name(value: object, is_pair: bool) -> str:
-    items = listed(value)
-    if items and not (isinstance(value, str) and _NAME_IN_BRACKETS.fullmatch(value.strip())):
-        raise Unusable("several labels (see --multi-label; `multi_label` in Python)")
-    name = _name(value)
-    if not name or items == []:
-        raise Unusable("empty label")
-    if is_pair and name == _NO_AGREEMENT:
-        raise Unusable(f"label {_NO_AGREEMENT!r} (annotators disagreed)")
+    items, name = listed(value), _name(value)
+    in_brackets = isinstance(value, str) and _NAME_IN_BRACKETS.fullmatch(value.strip())
+    several = "several labels (see --multi-label; `multi_label` in Python)"
+    unusable_if(bool(items) and not in_brackets, several)
+    unusable_if(not name or items == [], "empty label")
+    has_none = is_pair and name == _NO_AGREEMENT
+    unusable_if(has_none, f"label {_NO_AGREEMENT!r} (annotators disagreed)")
     return name
 
 
@@ -336,11 +303,10 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 
     def example(labeled_file: tuple[str, pathlib.Path]) -> dict[str, object]:
         label, path = labeled_file
-        if has_labels and label == _UNLABELED_FOLDER:
-            raise Unusable(f"folder {label!r} has no label")
+        is_unlabeled = has_labels and label == _UNLABELED_FOLDER
+        unusable_if(is_unlabeled, f"folder {label!r} has no label")
         text = read_file(path).text
-        if not text.strip():
-            raise Unusable("empty text")
+        unusable_if(not text.strip(), "empty text")
         name = path.relative_to(folder).as_posix()
         return {"ids": name, "texts": text, "labels": label if has_labels else None}
 

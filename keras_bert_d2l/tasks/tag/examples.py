@@ -15,12 +15,11 @@ from typing import ClassVar, NamedTuple, Self
 from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, how_many
 from keras_bert_d2l.data.tasks.readers.cells import (
-    Unusable,
     are_lists,
     as_string,
-    cell_string,
     collect,
     listed,
+    unusable_if,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.conll import is_conllu, read_conll, read_conllu
@@ -125,10 +124,11 @@ class _Layout:
     labels_of_words: frozenset[str]
 
     @classmethod
-    def of(cls, rows: Sequence[_Words]) -> Self:
-        has_lists = (are_lists(row.words for row in rows), are_lists(row.labels for row in rows))
-        labels = (as_string(row.labels) for row in rows if len(_strings(row.words, False)) == 1)
-        return cls(has_lists, any(row.labels for row in rows), frozenset(labels))
+    def of(cls, rows: Sequence[_Words], has_words: bool) -> Self:
+        cells = ([row.words for row in rows], [row.labels for row in rows])
+        words, labels = (not has_words and are_lists(column) for column in cells)
+        single = (as_string(row.labels) for row in rows if len(_strings(row.words, False)) == 1)
+        return cls((words, labels), any(cells[1]), frozenset(single))
 
     def strings(self, row: _Words) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the words and the labels of a row that is a sentence."""
@@ -160,9 +160,7 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
         rows.pop()
     if table.has_words and table.columns is None:
         _check_words(file, rows)
-    layout = _Layout.of([] if table.has_words else rows)
-    if table.has_words:
-        layout = dataclasses.replace(layout, has_labels=any(row.labels for row in rows))
+    layout = _Layout.of(rows, table.has_words)
     notes: tuple[str, ...] = ()
     if table.has_words:
         num_words = sum(not row.is_end for row in rows)
@@ -277,19 +275,17 @@ def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
 
 def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:
     words, labels = layout.strings(row)
-    if isinstance(row.words, list) and any(isinstance(word, list | dict) for word in row.words):
-        raise Unusable("list or object instead of a word")
-    if row.problem:
-        raise Unusable(row.problem)
-    if not any(map(str.strip, words)):
-        raise Unusable("no words")
-    if not all(words):
-        raise Unusable("empty word")
-    if layout.has_labels and len(words) != len(labels):
-        raise Unusable("different numbers of words and labels")
-    unlabeled = [word for word, label in enumerate(labels, 1) if label in ("", str(IGNORED))]
-    if layout.has_labels and unlabeled:
-        raise Unusable("word without a label", f", word {unlabeled[0]}")
+    items = row.words if isinstance(row.words, list) else []
+    are_lists = any(isinstance(word, list | dict) for word in items)
+    unusable_if(are_lists, "list or object instead of a word")
+    unusable_if(bool(row.problem), row.problem)
+    unusable_if(not any(map(str.strip, words)), "no words")
+    unusable_if(not all(words), "empty word")
+    if layout.has_labels:
+        unusable_if(len(words) != len(labels), "different numbers of words and labels")
+        for number, label in enumerate(labels, 1):
+            is_missing = label in ("", str(IGNORED))
+            unusable_if(is_missing, "word without a label", f", word {number}")
     seen.update(labels)
     name = row.id or str(row.line)
     return {"ids": name, "words": words, "labels": labels if layout.has_labels else None}
@@ -358,17 +354,14 @@ def _rows(table: Table, columns: Columns) -> Iterator[_Words]:
     if table.has_words and table.columns and columns.label is not None:  # CoNLL-U
         # In these columns, "_" is a value: no features.
         missing = None if table.name(columns.label) in ("FEATS", "MISC") else "_"
-    for line, cells, sentence in table.rows:
-        words, labels = (
-            cells[place] if place is not None and place < len(cells) else None
-            for place in (columns.text, columns.label)
-        )
+    for row in table.rows:
+        words, labels = row.cell(columns.text), row.cell(columns.label)
         labels = None if labels == missing else labels
-        is_end = not cells
+        is_end = not row.cells
         if not table.has_words:
-            is_end = not any(as_string(cell).strip(_BLANKS) for cell in (words, labels))
-        name = sentence if columns.id is None else cell_string(cells, columns.id)
-        yield _Words(line, name, words, labels, is_end)
+            is_end = not any(map(_stripped, (words, labels)))
+        name = row.sentence if columns.id is None else row.text(columns.id)
+        yield _Words(row.line, name, words, labels, is_end)
 
 
 def _joined(rows: Sequence[_Words], problems: Mapping[int, str] = {}) -> list[_Words]:
@@ -397,4 +390,8 @@ def _strings(values: object, has_lists: bool) -> tuple[str, ...]:
     items = listed(values, has_lists) if has_lists or isinstance(values, list) else None
     if items is None:
         items = list(_WORD.findall(as_string(values)))
-    return tuple(as_string(item).strip(_BLANKS) for item in items)
+    return tuple(map(_stripped, items))
+
+
+def _stripped(value: object) -> str:
+    return as_string(value).strip(_BLANKS)

@@ -91,11 +91,11 @@ def test_questions_may_be_json_lines(write):
 
 def test_a_squad_file_without_a_required_key_is_rejected(write):
     broken = {"data": [{"paragraphs": [{"qas": []}]}]}
-    with pytest.raises(ValueError, match="every paragraph.*'context'.*the keys qas"):
+    with pytest.raises(ValueError, match="'context'.*'qas'"):
         read_examples("answer", write("a.json", json.dumps(broken)))
     for paragraphs in (None, [{"context": "a", "qas": None}]):
         broken = {"data": [{"paragraphs": paragraphs}]}
-        with pytest.raises(ValueError, match="must be a list. Received: null"):
+        with pytest.raises(ValueError, match="needs a list .*Received: .*None"):
             read_examples("answer", write("a.json", json.dumps(broken)))
 
 
@@ -165,7 +165,7 @@ def test_mrqa_lines_contain_a_context_with_its_questions(write):
     examples = read_examples("answer", write("a.jsonl", content))
     assert (examples.ids, examples.answers) == (("q1",), ((Answer("lake", 20),),))
     assert sum(examples.dropped.values()) == 1
-    with pytest.raises(ValueError, match="every paragraph.*must have 'qas'"):
+    with pytest.raises(ValueError, match="needs a list 'qas'"):
         read_examples("answer", write("b.jsonl", content + '{"context": "b"}\n'))
 
 

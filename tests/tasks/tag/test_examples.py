@@ -90,7 +90,7 @@ def test_sentences_with_more_or_fewer_labels_than_words_are_counted(write):
     [
         ("EU ORG\nrejects\ncall O\n", r"word without a label \(first: line 1, word 2\)"),
         ("rejects\nEU ORG\n", r"word without a label \(first: line 1, word 1\)"),
-        ("a\nb\n\nc\nd O\n", "Most of its lines have one column, but line 5 has 2"),
+        ("a\nb\n\nc\nd O\n", "single column, .*'a'.*label"),
     ],
 )
 def test_a_line_without_a_label_is_named(content, reason, write):

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from keras_bert_d2l.data.tasks.examples import TaskExamples
@@ -53,11 +53,6 @@ def as_string(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
-
-
-def cell_string(row: Sequence[object], column: int | None) -> str:
-    """Return a cell of a row as a string, or "" if there is no such cell."""
-    return as_string(row[column]) if column is not None and column < len(row) else ""
 
 
 def as_flag(value: object) -> bool | None:
@@ -165,6 +160,12 @@ class Unusable(Exception):
         reason: The reason shown to the user.
         part: The part of the row that it is about, such as `", word 2"`, if it is only a part.
     """
+
+
+def unusable_if(is_unusable: bool, reason: str, part: str = "") -> None:
+    """Raise `Unusable` with its arguments if a row cannot be used."""
+    if is_unusable:
+        raise Unusable(reason, part)
 
 
 def collect(

@@ -117,14 +117,22 @@ class Columns:
         texts = (self.text, self.text_b, self.negative)
         return [place for place in texts if place is not None]
 
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The columns of labels."""
+        return self.flags or (() if self.label is None else (self.label,))
+
     def named(self, table: Table) -> dict[str, str]:
         """Return the column names by role."""
-        roles = ("text", "text_b", "negative", "label", "id")
-        single = {role: getattr(self, role) for role in roles}
-        names = {role: table.name(place) for role, place in single.items() if place is not None}
-        several = {"label": self.flags, "choices": self.choices}
-        joined = {role: ", ".join(map(table.name, x)) for role, x in several.items() if x}
-        return names | joined
+        places = {
+            **{role: (getattr(self, role),) for role in ("text", "text_b", "negative", "id")},
+            "label": self.labels,
+            "choices": self.choices,
+        }
+        names = (
+            (role, [table.name(x) for x in of if x is not None]) for role, of in places.items()
+        )
+        return {role: ", ".join(found) for role, found in names if found}
 
 
 def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
@@ -261,17 +269,15 @@ class _Finder:
         if not has_names and len(self.table.first) == 1 and role == "text":
             return 0  # one text per line
         usual = _usual(self.options.task, role)
-        listed = ", ".join(usual[:_NAMED]) + (", ..." if len(usual) > _NAMED else "")
-        why = f": none has a common name ({listed})" if has_names else ""
+        why, how = "", ""
+        if has_names:
+            listed = ", ".join(usual[:_NAMED]) + (", ..." if len(usual) > _NAMED else "")
+            why = f": none has a common name ({listed})"
+            option = f"{_option(role)} (`{role}` in Python)"
+            how = f" Rename one of them to {usual[0]!r}, or choose one with {option}."
+        name = os.fspath(self.file.path)
         raise ValueError(
-            f"`{role}` must name a column of {os.fspath(self.file.path)!r}{why}. "
-            f"{self._what_exists()}"
-            + (
-                f" Rename one of them to {usual[0]!r}, or choose one with {_option(role)} "
-                f"(`{role}` in Python)."
-                if has_names
-                else ""
-            )
+            f"`{role}` must name a column of {name!r}{why}. {self._what_exists()}{how}"
         )
 
     def _one(self, role: str, besides: Sequence[int | None] = ()) -> int | None:
@@ -322,30 +328,16 @@ class _Finder:
         if self.table.columns is not None:
             return f"Its columns are {shown_names(self.table.columns)}."
         first = self.table.first
-        more = [row for row in self.table.rows if len(row.cells) > len(first) == 1]
-        if more and self.table.has_words:
-            return (
-                f"Most of its lines have one column, but line {more[0].line:,} has "
-                f"{len(more[0].cells)}. Every line must have a word and its label."
-            )
-        if len(first) == 1:
-            separators = "commas, semicolons, pipes or tabs"
-            if self.table.has_words:
-                separators = "tabs or spaces"
-            elif self.file.suffix != ".csv":
-                separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"
-            return (
-                f"Its first line is a single column, {shown(first[0])}. Columns must be "
-                f"separated by {separators}."
-            )
-        such_as = "--text 2 --label 1 (text=2, label=1 in Python)"
-        if self.options.labeled is False:
-            such_as = "--text 2 (text=2 in Python)"
         cells = ", ".join(f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(first, 1))
+        if len(first) == 1:
+            separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"
+            if self.table.has_words:
+                separators = "tabs or spaces, and every line must have a word and its label"
+            return f"Its first line is a single column, {cells}. Separate columns by {separators}."
         return (
             f"It has {len(first)} columns without names; the first row is {cells}. Add a first row "
-            f"with common names, or choose columns by their numbers, such as {such_as}, or by "
-            "their names if this row is a header."
+            "with common names, or choose columns by their numbers, such as --text 2 --label 1 "
+            "(text=2, label=1 in Python), or by their names if this row is a header."
         )
 
 

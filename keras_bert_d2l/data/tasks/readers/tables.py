@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from keras_bert_d2l.checks import shown, shown_names
+from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.reading import without_duplicates
 
@@ -49,6 +50,14 @@ class Row(NamedTuple):
     line: int
     cells: Sequence[object]
     sentence: str = ""
+
+    def cell(self, column: int | None) -> object:
+        """Return the cell in a column, or None if there is no such cell."""
+        return self.cells[column] if column is not None and column < len(self.cells) else None
+
+    def text(self, column: int | None) -> str:
+        """Return the cell in a column as a string."""
+        return as_string(self.cell(column))
 
 
 @dataclasses.dataclass(frozen=True)
