@@ -13,6 +13,7 @@ from keras_bert_d2l.checks import check_share, check_type, is_integer, shown
 from keras_bert_d2l.tasks.registry import check_task
 from keras_bert_d2l.text_arguments import has_surrogate
 
+_TEXTS = ("texts", "texts_b", "negatives", "questions", "contexts")
 _OPTIONAL = ("texts_b", "negatives", "titles", "labels", "answers")
 
 Label: TypeAlias = str | float | tuple[str, ...]
@@ -72,6 +73,8 @@ class TaskExamples:
             )
 
         for name in lengths:
+            if name in _TEXTS:
+                check_each(self, name, is_string, "a string")
             for one, value in zip(self.ids, getattr(self, name), strict=True):
                 if has_surrogate(value):
                     raise ValueError(
@@ -192,13 +195,6 @@ class TaskExamples:
         ]
 
 
-def names_of(label: Label) -> tuple[str, ...]:
-    """Return the names in a label; empty for a score."""
-    if isinstance(label, str):
-        return (label,)
-    return tuple(label) if isinstance(label, tuple | list) else ()
-
-
 def is_string(item: object) -> bool:
     """Return whether something is a string."""
     return isinstance(item, str)
@@ -207,6 +203,13 @@ def is_string(item: object) -> bool:
 def are_strings(items: object) -> bool:
     """Return whether something is a list or a tuple of strings."""
     return isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
+
+
+def names_of(label: Label) -> tuple[str, ...]:
+    """Return the names in a label; empty for a score."""
+    if isinstance(label, str):
+        return (label,)
+    return tuple(label) if isinstance(label, tuple | list) else ()
 
 
 def check_each(

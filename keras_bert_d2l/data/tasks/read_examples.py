@@ -4,13 +4,15 @@ import dataclasses
 import os
 import pathlib
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
 from keras_bert_d2l.tasks.classify.examples import folder_examples
 from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.types import PathLike
+
+_ROLES = ("text", "text_b", "negative", "choices", "label", "id")
 
 
 def read_examples(
@@ -102,25 +104,10 @@ def read_examples(
     record = task_named(task)
     if multi_label:
         check_option(task, "multi_label", multi_label)
-    if multi_label and not separator:
-        raise ValueError(
-            f"`multi_label` needs a `separator`. Received: separator={shown(separator)}."
-        )
-    if separator != "," and not multi_label:
-        raise ValueError(
-            "`separator` separates the labels of a text and needs `multi_label`. Received: "
-            f"separator={shown(separator)}, multi_label=False; set `multi_label` or omit "
-            "`separator`."
-        )
-    columns = {
-        "text": text,
-        "text_b": text_b,
-        "negative": negative,
-        "choices": choices,
-        "label": label,
-        "id": id,
-    }
-    given = {role: column for role, column in columns.items() if column is not None}
+    is_right = bool(separator) if multi_label else separator == ","
+    check_that(is_right, "separator", "what separates labels, with `multi_label`", separator)
+    columns = zip(_ROLES, (text, text_b, negative, choices, label, id), strict=True)
+    given = {role: column for role, column in columns if column is not None}
     for role, column in given.items():
         if not isinstance(column, str | int):
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
@@ -130,9 +117,7 @@ def read_examples(
     examples = _read(data, quotes, options)
     name = examples.source
     if not len(examples):
-        is_folder = pathlib.Path(name).is_dir()
-        empty = "it has no subfolders of text files" if is_folder else "none"
-        empty = "it only has a header" if examples.columns else empty
+        empty = "only a header" if examples.columns else "none"
         why = "; ".join(examples.dropped_in_words()) or empty
         raise ValueError(f"{name!r} must contain at least one usable example. Received: {why}.")
     if labeled and not examples.has_labels:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from keras_bert_d2l.checks import shown, shown_names
-from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, how_many, is_string
+from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, how_many
 from keras_bert_d2l.data.tasks.readers.cells import (
     Unusable,
     as_flag,
@@ -98,20 +98,15 @@ class QuestionExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("questions", "contexts"):
-            check_each(self, name, is_string, "a string")
         check_each(self, "answers", _are_answers, "a tuple of `Answer`, empty for no answer")
-        for name, context, answers in zip(
-            self.ids, self.contexts, self.answers or (), strict=False
-        ):
-            for answer in answers:
-                if not stands_in(answer, context):
-                    raise ValueError(
-                        f"An answer must be at its position in the context. Received: "
-                        f"{shown(answer.text)} at character {answer.start} of example "
-                        f"{shown(name)}, where the context has "
-                        f"{shown(context[answer.start : answer.end])}."
-                    )
+        answers = zip(self.ids, self.contexts, self.answers or (), strict=False)
+        for name, context, answer in ((*one, x) for *one, found in answers for x in found):
+            if not stands_in(answer, context):
+                raise ValueError(
+                    f"An answer must be at its position in the context. Received: "
+                    f"{shown(answer.text)} at character {answer.start} of example {shown(name)}, "
+                    f"where the context has {shown(context[answer.start : answer.end])}."
+                )
 
 
 def _are_answers(items: object) -> bool:

@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from keras_bert_d2l.checks import is_integer, shown
-from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
+from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each
 from keras_bert_d2l.data.tasks.readers.cells import (
     as_string,
     collect,
@@ -68,7 +68,6 @@ class ChoiceExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_each(self, "texts", is_string, "a string")
         check_each(self, "choices", _are_several, "a tuple of at least two strings")
         for name, choices, label in zip(self.ids, self.choices, self.labels or (), strict=False):
             if not is_integer(label) or label not in range(len(choices)):

@@ -77,8 +77,6 @@ class TextExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_each(self, "texts", is_string, "a string")
-        check_each(self, "texts_b", is_string, "a string")
         if task_named(self.task).has_scores:
             check_each(self, "labels", _is_finite, "a finite number")
         elif self.multi_label:

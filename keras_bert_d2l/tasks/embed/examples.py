@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.data.tasks.examples import Label, check_each, is_string
+from keras_bert_d2l.data.tasks.examples import Label
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.task import EncodingOptions
 
@@ -49,7 +49,6 @@ class PairExamples(TextExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_each(self, "negatives", is_string, "a string")
         if self.texts_b is None:
             raise ValueError("`texts_b` must have the second text of each pair. Received: None.")
         if self.negatives and self.labels:

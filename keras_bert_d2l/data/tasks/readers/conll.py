@@ -44,22 +44,19 @@ def read_conllu(file: TextFile) -> Table:
     if lines[0].startswith(_GLOBAL_COLUMNS):
         names = tuple(lines[0].removeprefix(_GLOBAL_COLUMNS).split())
     id_column = names.index("ID") if "ID" in names else None
-    rows = []
 
     def is_comment(line: str) -> bool:  # without a column of numbers, "#" may be a word
         return line.startswith("#") and (id_column == 0 or line.count("\t") != len(names) - 1)
 
-    for number, line, sentence in _content_lines(lines, is_comment):
-        cells = line.split("\t") if line else []
-        if cells and len(cells) != len(names):
+    rows = list(_rows(lines, is_comment, lambda line: line.split("\t")))
+    for row in rows:
+        if len(row.cells) not in (0, len(names)):
             raise file.error(
-                number,
+                row.line,
                 f"a word must have {len(names)} columns, separated by tabs. Received: "
-                f"{len(cells)}, {shown(line)}.",
+                f"{len(row.cells)}, {shown(row.cells)}.",
             )
-        if cells and id_column is not None and _NOT_A_WORD.match(cells[id_column]):
-            continue
-        rows.append(Row(number, cells, sentence))
+    rows = [row for row in rows if not _NOT_A_WORD.match(row.text(id_column))]
     return Table(names, rows, names, has_words=True)
 
 
@@ -73,8 +70,7 @@ def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> T
     cells_of = {line: _cells(line) for line in lines if line.strip()}
     comments = _Comments(lines, cells_of)
     num_columns = comments.num_columns
-    content = list(_content_lines(lines, comments.is_comment))
-    rows = [Row(number, cells_of[line] if line else [], id) for number, line, id in content]
+    rows = list(_rows(lines, comments.is_comment, cells_of.__getitem__))
     header = tuple(map(str, rows[0].cells)) if rows else ()
     if header and has_header(header):
         return Table(header, rows[1:], header, notes=comments.notes())
@@ -129,10 +125,10 @@ class _Comments:
         return (f"read {number} such as {shown(self._like_words[0])} as comments",)
 
 
-def _content_lines(
-    lines: Sequence[str], is_comment: Callable[[str], bool]
-) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, the text and the sentence id of each line; the text "" ends a sentence.
+def _rows(
+    lines: Sequence[str], is_comment: Callable[[str], bool], split: Callable[[str], Sequence[str]]
+) -> Iterator[Row]:
+    """Yield the rows of the lines that are words; a row without cells ends a sentence.
 
     The id of a sentence is given in a comment; otherwise, it is the number of its first line.
     """
@@ -140,14 +136,14 @@ def _content_lines(
     for number, line in enumerate([*lines, ""], 1):
         if not line.strip() or line.startswith(DOCUMENTS):
             if in_sentence:
-                yield number, "", id
+                yield Row(number, [], id)
             id, in_sentence = "", False
         elif not in_sentence and is_comment(line):
             found = _SENTENCE_ID.match(line)
             id = found[1] if found else id
         else:
             id, in_sentence = id or str(number), True
-            yield number, line, id
+            yield Row(number, split(line), id)
 
 
 def _cells(line: str) -> list[str]:

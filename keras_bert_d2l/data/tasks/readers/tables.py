@@ -12,10 +12,9 @@ import io
 import itertools
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.readers.cells import as_string
@@ -125,35 +124,26 @@ def json_values(file: TextFile) -> list[tuple[int, object]]:
     Raises:
         ValueError: A line is not JSON.
     """
-    if file.suffix == ".json" or file.text.lstrip().startswith("["):
-        try:
-            whole = _JSON.decode(file.text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":  # "Extra data": JSON lines in a file named .json
-                raise file.error(error.lineno, f"this is not JSON ({error.msg}).") from error
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(file.path)!r}: {error}.") from error
-        except RecursionError as error:
-            raise file.error(1, "this JSON is nested too deeply.") from error
-        else:
+    text, start = file.text.rstrip(), len(file.text) - len(file.text.lstrip())
+    if file.suffix == ".json" or text[start : start + 1] == "[":
+        whole, end = _parsed(file, 1, _JSON.raw_decode, text, start)
+        if end == len(text):  # otherwise, these are JSON lines in a file named .json
             return list(enumerate(whole if isinstance(whole, list) else [whole], 1))
-    return list(_json_lines(file))
+    lines = ((number, line) for number, line in enumerate(file.lines(), 1) if line.strip())
+    return [(number, _parsed(file, number, _JSON.decode, line)) for number, line in lines]
 
 
-def _json_lines(file: TextFile) -> Iterator[tuple[int, object]]:
-    for number, line in enumerate(file.lines(), 1):
-        if line.strip():
-            try:
-                yield number, _JSON.decode(line)
-            except ValueError as error:
-                why = getattr(error, "msg", error)
-                raise file.error(
-                    number,
-                    f"this is not JSON ({why}): {shown(line.strip())}. Every line must be one JSON "
-                    "object.",
-                ) from error
-            except RecursionError as error:
-                raise file.error(number, "this JSON is nested too deeply.") from error
+def _parsed(file: TextFile, line: int, parse: Callable[..., Any], *text: Any) -> Any:
+    """Call a function that parses the JSON that begins in a line."""
+    try:
+        return parse(*text)
+    except RecursionError as error:
+        raise file.error(line, "this JSON is nested too deeply.") from error
+    except ValueError as error:
+        line += getattr(error, "lineno", 1) - 1
+        why = getattr(error, "msg", error)
+        advice = "A file has one JSON list, or one JSON object per line."
+        raise file.error(line, f"this is not JSON ({why}). {advice}") from error
 
 
 def _json_table(file: TextFile) -> Table:

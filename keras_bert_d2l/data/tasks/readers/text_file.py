@@ -7,7 +7,6 @@ datasets is imported.
 import dataclasses
 import datetime
 import decimal
-import functools
 import hashlib
 import json
 import os
@@ -120,13 +119,11 @@ def memory_file(data: InMemory, argument: str = "data") -> TextFile:
         features = {}
     names = {column: _class_names(feature) for column, feature in features.items()}
 
-    @functools.cache
-    def encoder(column: str) -> json.JSONEncoder:
-        return json.JSONEncoder(default=functools.partial(_plain, column))
+    encode = json.JSONEncoder(default=_plain).encode
 
     def line(row: Mapping[str, object]) -> str:
         cells = (
-            f"{json.dumps(str(column))}: {encoder(column).encode(_named(value, names.get(column)))}"
+            f"{encode(str(column))}: {encode(_named(value, names.get(column)))}"
             for column, value in row.items()
         )
         return f"{{{', '.join(cells)}}}\n"
@@ -203,8 +200,8 @@ def _without_arrays(value: object) -> object:
     return value
 
 
-def _plain(column: str, value: object) -> object:
-    """Convert a value of a column that JSON does not have."""
+def _plain(value: object) -> object:
+    """Convert a value that JSON does not have."""
     if type(value).__name__ in _MISSING:
         return None
     plain = _without_arrays(value)
@@ -215,15 +212,14 @@ def _plain(column: str, value: object) -> object:
             return value.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"Bytes in the column {shown(column)} must be UTF-8 text. Received: {shown(value)} "
-                f"({error}). Decode the texts first, or remove the column if it has no texts."
+                f"`data` must have bytes of UTF-8 text. Received: {shown(value)} ({error}). Decode "
+                "the texts first, or remove the column if it has no texts."
             ) from error
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
     if isinstance(value, _WRITTEN) or type(value).__name__ in _OF_PANDAS:
         return str(value)
     raise ValueError(
-        f"The values of the column {shown(column)} must be texts, numbers, lists or dictionaries. "
-        f"Received: {shown(value)} ({type(value).__name__}). Convert them first, or remove the "
-        "column if it is not needed."
+        "`data` must have texts, numbers, lists or dictionaries. Received: "
+        f"{shown(value)} ({type(value).__name__}). Convert it first, or remove its column."
     )
