@@ -1,7 +1,6 @@
 import csv
 import hashlib
 import io
-import json
 import os
 
 import pytest
@@ -15,49 +14,47 @@ def test_tsv_columns_are_separated_by_tabs_and_quotes_are_text(write):
     examples = read_examples("classify", path)
     assert isinstance(examples, TextExamples)
     assert examples.texts == ('"Good, said he', 'bad "film"')
-    assert examples.labels == ("1", "0")
-    assert examples.texts_b is None
+    assert (examples.labels, examples.texts_b) == (("1", "0"), None)
     assert examples.ids == ("2", "3")  # line numbers
     assert examples.source == str(path)
     assert examples.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_csv_cells_may_be_quoted(write):
-    content = 'label,text\r\npos,"He said ""yes"", and\r\nleft"\r\nneg,no\r\n'
-    examples = read_examples("classify", write("train.csv", content))
-    assert examples.texts == ('He said "yes", and\r\nleft', "no")
-    assert examples.labels == ("pos", "neg")
-    assert examples.ids == ("2", "4")
+STS = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # like STS-B's files
+QUOTED = '"He said ""no"", and\nleft"\tx\n"b, ""c"""\ty\nd\t""\n'  # pandas
+QUOTED_TEXTS = ('He said "no", and\nleft', 'b, "c"')
+BARE, REVERSED = {"text": 1, "label": 2}, {"text": 2, "label": 1}
 
 
-def test_csv_may_be_separated_by_semicolons_or_tabs(write):
-    semicolons = read_examples("classify", write("a.csv", "text;label\na, b;x\nc;y\n"))
-    assert semicolons.texts == ("a, b", "c")
-    tabs = 'main-news\t2012\t5.0\tA "man, is\tA man\nmain\t2013\t0.5\tx\ty\n'  # like STS-B's files
-    scored = read_examples("regress", write("sts.csv", tabs), text=4, text_b=5, label=3)
-    assert scored.texts == ('A "man, is', "x")
-    assert scored.labels == (5.0, 0.5)
-    ragged = write("ragged.csv", tabs + "main\t2014\t1.5\ty\tz\tlicence\thttps://a.b\n")
-    assert read_examples("regress", ragged, text=4, text_b=5, label=3).texts_b == (
-        "A man",
-        "y",
-        "z",
-    )
-
-
-def test_quotes_around_complete_cells_are_also_removed_between_tabs(write):
-    rows = 'text\tlabel\n"He said ""no"", and\nleft"\tx\n"b, ""c"""\ty\nd\t""\n'
-    examples = read_examples("classify", write("pandas.csv", rows))
-    assert examples.texts == ('He said "no", and\nleft', 'b, "c"')
-    assert (examples.ids, examples.dropped) == (("2", "4"), {"empty label": 1})
-    bare = read_examples("classify", write("bare.csv", rows.partition("\n")[2]), text=1, label=2)
-    assert bare.texts == examples.texts
-    whole = write("all.csv", '"a, 1"\t"x"\r\n"b"\t"y"\r\n')  # all cells are quoted
-    assert read_examples("classify", whole, text=1, label=2).texts == ("a, 1", "b")
-    for odd in ('"e" f\tx\n', 'e "f"\tx\n', '"e\tx\nf"\ty\n', 'e\tx\n"f\ty\n'):
-        examples = read_examples("classify", write("text.csv", 'text\tlabel\n"a"\ty\n' + odd))
-        assert examples.texts[0] == '"a"'
-        assert len(examples) == 1 + odd.count("\n")
+@pytest.mark.parametrize(
+    ("content", "options", "texts"),
+    [
+        ('text\r\n"a ""b"", and\r\nc"\r\nno\r\n', {}, ('a "b", and\r\nc', "no")),
+        ("text;label\na, b;x\nc;y\n", {}, ("a, b", "c")),
+        ("text|label\na, b|x\nc|y\n", {}, ("a, b", "c")),
+        (STS, {"text": 4, "label": 3}, ('A "man, is', "x")),
+        (f"{STS}main\t2014\t1.5\ty\tz\tlicence\n", {"text": 5, "label": 3}, ("A man", "y", "z")),
+        (f"text\tlabel\n{QUOTED}", {}, QUOTED_TEXTS),
+        (QUOTED, BARE, QUOTED_TEXTS),
+        ('"a, 1"\t"x"\r\n"b"\t"y"\r\n', BARE, ("a, 1", "b")),  # all cells are quoted
+        ('text\tlabel\n"a"\ty\n"e" f\tx\n', {}, ('"a"', '"e" f')),
+        ('text\tlabel\n"a"\ty\n"e\tx\nf"\ty\n', {}, ('"a"', '"e', 'f"')),
+        ('"5","good; and; cheap | nice"\n"2","so"\n', REVERSED, ("good; and; cheap | nice", "so")),
+        (
+            'text\n"a, b"\nit is so; I think\nyes | no\n',
+            {},
+            ("a, b", "it is so; I think", "yes | no"),
+        ),
+        ('"tab\there",pos\n"two\t\ttabs",neg\n', BARE, ("tab\there", "two\t\ttabs")),
+        ("5,It is; so; it is\n2,Not\n5,It, so\n", REVERSED, ("It is; so; it is", "Not", "It")),
+        ("5;So, so, so\n2;No, no\n5;Yes, so\n", REVERSED, ("So, so, so", "No, no", "Yes, so")),
+        (f"text,label\n{'word ' * 30_000},x\n", {}, ("word " * 30_000,)),
+    ],
+)
+def test_the_text_of_a_csv_file_decides_its_delimiter_and_its_quotes(
+    write, content, options, texts
+):
+    assert read_examples("classify", write("a.csv", content), **options).texts == texts
 
 
 def test_nan_is_a_missing_value_in_json(write):
@@ -68,8 +65,7 @@ def test_nan_is_a_missing_value_in_json(write):
         assert (examples.texts, examples.labels) == (("a",), ("1",))
         assert examples.dropped == {"empty text": 1, "empty label": 1}
     scores = read_examples("regress", write("a.jsonl", lines + '{"text": "d", "label": -Infinity}'))
-    assert scores.labels == (1.0,)
-    assert scores.dropped["score is not a finite number"] == 1
+    assert (scores.labels, scores.dropped["score is not a finite number"]) == ((1.0,), 1)
 
 
 def test_fasttext_lines_start_with_their_labels(write):
@@ -82,49 +78,23 @@ def test_fasttext_lines_start_with_their_labels(write):
     assert single.dropped == {"several labels (see --multi-label; `multi_label` in Python)": 1}
 
 
-def test_the_delimiter_is_not_detected_within_quotes(write):
-    path = write("yelp.csv", '"5","good; and; cheap | nice | new"\n"2","not so"\n"5","a b"\n')
-    assert read_examples("classify", path, text=2, label=1).labels == ("5", "2", "5")
-    alone = write("alone.csv", 'text\n"hello, world"\nit is so; I think\nyes | no\n')
-    assert read_examples("classify", alone, labeled=False).texts[1:] == (
-        "it is so; I think",
-        "yes | no",
-    )
-    within = write("within.csv", '"tab\there",pos\n"two\t\ttabs",neg\n')
-    assert read_examples("classify", within, text=1, label=2).labels == ("pos", "neg")
-    bars = read_examples("classify", write("bars.csv", "text|label\na, b|x\nc|y\n"))
-    assert (bars.texts, bars.labels) == (("a, b", "c"), ("x", "y"))
-    first = write("first.csv", "5,It is good; so; it is\n2,It is not\n5,It is, so\n")
-    assert read_examples("classify", first, text=2, label=1).texts[:2] == (
-        "It is good; so; it is",
-        "It is not",
-    )
-    commas = write("commas.csv", "5;So, so, so\n2;No, no\n5;Yes, so, so, so\n")
-    assert read_examples("classify", commas, text=2, label=1).labels == ("5", "2", "5")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"train": [{"text": "a"}], "test": [{"text": "a"}]}', "one object of lists .*'train'"),
+        ('{"0": {"text": "a"}, "1": {"text": "b"}}', "one object of lists or objects, .*'0', '1'"),
+        ("[]", "must contain JSON objects with values"),
+        ("{}", "must contain JSON objects with values"),
+        ('{"text": "a", "label": {"name": "x"}}', "1 dropped: object instead of a label"),
+        ('{"text": ["a", "b"], "label": ["x", "y"]}', "1 dropped: list or object instead of a t"),
+    ],
+)
+def test_nested_json_is_rejected(write, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_examples("classify", write("a.json", content))
 
 
-def test_a_csv_cell_may_be_long(write):
-    text = "word " * 30_000
-    examples = read_examples("classify", write("long.csv", f"text,label\n{text},x\nb,y\n"))
-    assert examples.texts == (text, "b")
-
-
-def test_nested_json_is_rejected(write):
-    inner = {"text": "a", "label": "x"}
-    for content in ({"train": [inner], "test": [inner]}, {"0": inner, "1": inner}):
-        with pytest.raises(ValueError, match="one object of lists or objects, with the keys '"):
-            read_examples("classify", write("a.json", json.dumps(content)))
-    for name, content in (("c.json", "[]"), ("d.jsonl", "{}")):
-        with pytest.raises(ValueError, match="must contain JSON objects with values"):
-            read_examples("classify", write(name, content))
-    with pytest.raises(ValueError, match="1 dropped: object instead of a label"):
-        read_examples("classify", write("e.jsonl", '{"text": "a", "label": {"name": "x"}}'))
-    columns = {"text": ["a", "b"], "label": ["x", "y"]}
-    with pytest.raises(ValueError, match="1 dropped: list or object instead of a text"):
-        read_examples("classify", write("b.json", json.dumps(columns)))
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.txt", "a"])
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a"])
 @pytest.mark.parametrize("task", ["classify", "regress", "tag", "answer", "choose", "embed"])
 def test_a_key_that_occurs_twice_in_an_object_is_an_error(write, task, name):
     for content in ('{"text": "a", "text": "b"}\n', '{"data": [{"a": {"text": 1, "text": 1}}]}'):
