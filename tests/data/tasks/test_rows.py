@@ -158,24 +158,21 @@ def test_every_kind_of_label_is_encoded(tokenizer):
 
 
 def test_labels_that_cannot_be_learned_are_rejected(tokenizer):
-    one = TextExamples(texts=("a", "a"), labels=("x", "x"), source="dev.tsv")
-    with pytest.raises(ValueError, match="at least 2 different labels.*only one label, 'x'"):
-        TaskRows.encode(one, tokenizer, max_len=8)
-    other = TextExamples(texts=("a", "a"), labels=("x", "new"), ids=("l1", "l2"), source="dev.tsv")
-    with pytest.raises(ValueError, match="labels are 'x', 'y'.*dev.tsv.*'new'.*example 'l2'"):
-        TaskRows.encode(other, tokenizer, labels=("x", "y"), max_len=8)
-    capitals = TextExamples(texts=("a", "a"), labels=("True", "False"))
-    with pytest.raises(ValueError, match="'False', 'True' as well.*only in case: use"):
-        TaskRows.encode(capitals, tokenizer, labels=("false", "true"), max_len=8)
+    def texts(*labels, **fields):
+        return TextExamples(texts=["a"] * len(labels), labels=labels, source="dev.tsv", **fields)
+
     tags = WordExamples(words=(("a", "is"),), labels=(("O", "B"),))
-    with pytest.raises(ValueError, match="'B'.*example '0'"):
-        TaskRows.encode(tags, tokenizer, labels=("O", "I"), max_len=8)
-    with pytest.raises(ValueError, match="must not contain duplicates"):
-        TaskRows.encode(tags, tokenizer, labels=("O", "O"), max_len=8)
-    with pytest.raises(ValueError, match="There are no examples"):
-        TaskRows.encode(one.subset([]), tokenizer, max_len=8)
-    with pytest.raises(ValueError, match="`max_len`"):
-        TaskRows.encode(one, tokenizer, labels=("x", "y"), max_len=2)
+    for examples, labels, max_len, message in (
+        (texts("x", "x"), None, 8, "at least 2 different labels.*only one label, 'x'"),
+        (texts("x", "new", ids=["1", "2"]), ("x", "y"), 8, "'x', 'y'.*dev.tsv.*'new'.*example '2'"),
+        (texts("True", "False"), ("false", "true"), 8, "'False', 'True' .*only in case"),
+        (tags, ("O", "I"), 8, "'B'.*example '0'"),
+        (tags, ("O", "O"), 8, "duplicates.*'O', 'O'"),
+        (tags.subset([]), ("O", "B"), 8, "There are no examples"),
+        (texts("x", "x"), ("x", "y"), 2, "`max_len`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TaskRows.encode(examples, tokenizer, labels=labels, max_len=max_len)
 
 
 def test_the_first_token_of_a_word_has_its_label(tokenizer):
@@ -185,11 +182,8 @@ def test_the_first_token_of_a_word_has_its_label(tokenizer):
     features, found = one_batch(rows)
     names = [[rows.label_names[n] if n >= 0 else "" for n in row] for row in found.numpy()]
     assert names == [["", "D", "N", "V", "", "P", ""], ["", "X", "V", "", "N", "", ""]]
-    assert features["tokens"][0].numpy().tolist() == [
-        CLS,
-        *ids(tokenizer, "a crane fly ##ing ."),
-        SEP,
-    ]
+    expected = [CLS, *ids(tokenizer, "a crane fly ##ing ."), SEP]
+    assert features["tokens"][0].numpy().tolist() == expected
     # The word without a visible character is the unknown token, as in prediction.
     assert features["tokens"][1].numpy().tolist()[1] == tokenizer.vocab.unk_id
     assert rows.word_ids.tolist() == [-1, 0, 1, 2, -1, 3, -1, -1, 0, 1, -1, 2, -1]
@@ -203,13 +197,10 @@ def test_a_long_text_of_words_is_split_into_rows(tokenizer):
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=5)
     features, found = one_batch(rows)
     assert rows.examples.tolist() == [0, 0, 1, 1, 2]
-    assert features["tokens"].numpy().tolist() == [
-        [CLS, *ids(tokenizer, "a fly ##ing"), SEP],
-        [CLS, *ids(tokenizer, "fly ##ing crane"), SEP],
-        [CLS, *ids(tokenizer, "fly ##ing fly"), SEP],
-        [CLS, *ids(tokenizer, "##ing fly ##ing"), SEP],
-        [CLS, *ids(tokenizer, "a"), SEP, PAD, PAD],
-    ]
+    pieces = ("a fly ##ing", "fly ##ing crane", "fly ##ing fly", "##ing fly ##ing")
+    expected = [[CLS, *ids(tokenizer, row), SEP] for row in pieces]
+    expected.append([CLS, *ids(tokenizer, "a"), SEP, PAD, PAD])
+    assert features["tokens"].numpy().tolist() == expected
     d, n, v = (rows.label_names.index(name) for name in "DNV")
     assert found.numpy().tolist() == [
         [-100, d, v, -100, -100],

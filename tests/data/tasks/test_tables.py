@@ -40,11 +40,7 @@ BARE, REVERSED = {"text": 1, "label": 2}, {"text": 2, "label": 1}
         ('text\tlabel\n"a"\ty\n"e" f\tx\n', {}, ('"a"', '"e" f')),
         ('text\tlabel\n"a"\ty\n"e\tx\nf"\ty\n', {}, ('"a"', '"e', 'f"')),
         ('"5","good; and; cheap | nice"\n"2","so"\n', REVERSED, ("good; and; cheap | nice", "so")),
-        (
-            'text\n"a, b"\nit is so; I think\nyes | no\n',
-            {},
-            ("a, b", "it is so; I think", "yes | no"),
-        ),
+        ('text\n"a, b"\nit is; so\nyes | no\n', {}, ("a, b", "it is; so", "yes | no")),
         ('"tab\there",pos\n"two\t\ttabs",neg\n', BARE, ("tab\there", "two\t\ttabs")),
         ("5,It is; so; it is\n2,Not\n5,It, so\n", REVERSED, ("It is; so; it is", "Not", "It")),
         ("5;So, so, so\n2;No, no\n5;Yes, so\n", REVERSED, ("So, so, so", "No, no", "Yes, so")),

@@ -33,6 +33,12 @@ def test_swag_is_read(write):
     assert alone.choices[0] == ("a end.", "a door shuts.")
 
 
+def test_the_question_of_race_begins_every_choice():
+    race = {"example_id": "h1", "article": "q", "question": "Who?", "options": ["x", "y"]}
+    found = read([{**race, "answer": "B"}])
+    assert (found.choices, found.labels, found.ids) == ((("Who? x", "Who? y"),), (1,), ("h1",))
+
+
 def test_columns_of_choices_are_ordered_by_their_letters_or_numbers(write):
     rows = [{"question": "2+2?", "option_b": "5", "option_a": "4", "answer": "A"}]
     rows += [{"question": "1+1?", "option_b": "2", "option_a": "3", "answer": "B"}]
@@ -47,24 +53,12 @@ def test_columns_of_choices_are_ordered_by_their_letters_or_numbers(write):
 
 
 @pytest.mark.parametrize(
-    "choices", [{"text": "abc", "label": "ABC"}, {"text": 3}, {"text": ["x", "y"], "label": 3}]
+    "choices", [{"text": "abc", "label": "ABC"}, {"text": 3}, {**XY, "label": 3}]
 )
 def test_choices_that_are_no_lists_are_not_read_as_lists(choices):
-    found = read(
-        [
-            {"question": "q", "choices": choices, "answer": "A"},
-            {"question": "q", "choices": {"text": ["x", "y"], "label": ["A", "B"]}, "answer": "B"},
-        ]
-    )
+    right = {"question": "q", "choices": {**XY, "label": ["A", "B"]}, "answer": "B"}
+    found = read([{"question": "q", "choices": choices, "answer": "A"}, right])
     assert set(found.choices) == {("x", "y")}
-
-
-def test_race_is_read():
-    row = {"example_id": "h1", "article": "Ada wrote it.", "question": "Who wrote it?"}
-    found = read([{**row, "options": ["Bob", "Ada"], "answer": "B"}])
-    assert found.texts == ("Ada wrote it.",)
-    assert found.choices == (("Who wrote it? Bob", "Who wrote it? Ada"),)
-    assert (found.labels, found.ids) == ((1,), ("h1",))
 
 
 @pytest.mark.parametrize(
@@ -120,17 +114,9 @@ def test_labels_that_are_numbers_and_texts_of_choices_are_rejected():
 
 def test_unusable_rows_are_counted(write):
     good = {"text": "q", "options": ["x", "y"], "label": 0}
-    changes = [
-        {"text": " "},
-        {"options": ["x"]},
-        {"options": None},
-        {"options": ["x", ""]},
-        {"options": [["x"], "y"]},
-        {"options": [["x"], ["y", "z"]]},
-        {"label": None},
-        {"label": 7},
-        {"label": "xyz"},
-    ]
+    changes = [{"text": " "}, *({"label": label} for label in (None, 7, "xyz"))]
+    lists = (["x"], None, ["x", ""], [["x"], "y"], [["x"], ["y", "z"]])
+    changes += [{"options": options} for options in lists]
     path = write("a.jsonl", "\n".join(json.dumps({**good, **change}) for change in [*changes, {}]))
     found = read(path)
     assert len(found) == 1
