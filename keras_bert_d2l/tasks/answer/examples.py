@@ -100,7 +100,8 @@ class QuestionExamples(TaskExamples):
         super().__post_init__()
         check_each(self, "answers", _are_answers, "a tuple of `Answer`, empty for no answer")
         answers = zip(self.ids, self.contexts, self.answers or (), strict=False)
-        for name, context, answer in ((*one, x) for *one, found in answers for x in found):
+        placed = ((name, context, one) for name, context, found in answers for one in found)
+        for name, context, answer in placed:
             if not stands_in(answer, context):
                 raise ValueError(
                     f"An answer must be at its position in the context. Received: "

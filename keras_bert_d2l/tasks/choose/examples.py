@@ -150,9 +150,9 @@ def _first_number(pairs: Sequence[tuple[str, _Choices]], source: str) -> int:
     if all labels of the file may as well be the texts of the choices.
     """
     numbers = [
-        (int(number), label, choices.texts)
+        (int(digits), label, choices.texts)
         for label, choices in pairs
-        if (number := without_point(label)).isdecimal() and label not in choices.names
+        if (digits := without_point(label)).isdecimal() and label not in choices.names
     ]
     first = sum(number == 0 for number, _, _ in numbers)
     last = sum(number == len(texts) for number, _, texts in numbers)

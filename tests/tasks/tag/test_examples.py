@@ -75,6 +75,8 @@ def test_conll_may_have_any_number_of_columns(write):
     examples = read_examples("tag", write("a.conll", conll_2012), text=3, label=4)
     assert (examples.words, examples.labels) == ((("A",),), (("NN",),))
     assert read_examples("tag", write("words.txt", "A\ncrane\n\nflies\n")).labels is None
+    spaced = write("words.tsv", "New York\tB-LOC\nis\tO\nfar\tO\n")  # a word may have a space
+    assert read_examples("tag", spaced).words == (("New York", "is", "far"),)
 
 
 @pytest.mark.parametrize(
