@@ -349,7 +349,9 @@ def value_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # TensorFlow's type depends on where the graph runs
-        found = re.search(r"(?:assertion failed: \[|ValueError: )(`.+\.)\]?$", str(error), re.M)
+        found = re.search(
+            r"(?:assertion failed: \[|ValueError: )(.+ Received: .+\.)\]?$", str(error), re.M
+        )
         if isinstance(error, ValueError) or not found:
             raise
         raise ValueError(found[1]) from None

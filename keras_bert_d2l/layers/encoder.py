@@ -9,12 +9,14 @@ from typing import Any, Literal, TypeAlias
 import keras
 from keras import ops
 
+from keras_bert_d2l.checks import wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.inputs import (
     check_shapes,
     check_values,
     gather_positions,
+    holds_text,
     is_known,
     known_sizes,
 )
@@ -158,6 +160,12 @@ class BERTEncoder(Composite):
         if config.relative_buckets:
             self.relative_bias = RelativeBias(config, dtype=self.dtype_policy, name="relative_bias")
 
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Return the outputs for token ids; raise `ValueError` for strings."""
+        if holds_text(tokens := arguments[0] if arguments else options.get("tokens")):
+            raise wrong("tokens", "token ids, as in encoder(**tokenizer(texts))", tokens)
+        return super().__call__(*arguments, **options)
+
     def call(
         self,
         tokens: Tensor,
@@ -198,11 +206,7 @@ class BERTEncoder(Composite):
         return outputs if return_hidden_states or return_attention else encoded
 
     def _embed(
-        self,
-        tokens: Tensor,
-        segments: Tensor,
-        position_ids: Tensor | None,
-        training: bool | None,
+        self, tokens: Tensor, segments: Tensor, position_ids: Tensor | None, training: bool | None
     ) -> Tensor:
         """Return the sum of the embeddings, normalized and after dropout, `(B, T, D)`."""
         is_padding, has_padding_segment = ops.equal(tokens, self.config.pad_id), False

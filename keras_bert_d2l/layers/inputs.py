@@ -3,12 +3,16 @@
 B batch, T tokens, P positions, D hidden width.
 """
 
+import math
+import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_range, is_in_graph
+from keras_bert_d2l.checks import check_range, is_in_graph, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import Tensor
 
@@ -113,6 +117,40 @@ def is_known(x: Tensor) -> bool:
 
         return not isinstance(x, keras.KerasTensor | jax.core.Tracer)
     return not isinstance(x, keras.KerasTensor) and not is_in_graph(x)
+
+
+def is_dataset(x: object) -> bool:
+    """Return whether `x` is a `tf.data.Dataset`."""
+    tf = sys.modules.get("tensorflow")  # not imported for other data under another backend
+    return tf is not None and isinstance(x, tf.data.Dataset)
+
+
+def holds_text(x: Any) -> bool:
+    """Return whether the features `x`, a list, array, tensor or dataset, are strings.
+
+    Raises:
+        ValueError: A list is empty, so the type of its elements is unknown.
+    """
+    if is_dataset(x):
+        import tensorflow as tf
+
+        spec = x.element_spec
+        features = spec[0] if isinstance(spec, tuple) else spec
+        return any(part.dtype == tf.string for part in tf.nest.flatten(features))
+    if isinstance(x, Mapping):
+        return any(holds_text(value) for value in x.values())
+    if isinstance(x, list | tuple):
+        for value in x:
+            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+            is_empty = isinstance(value, list | tuple) and not value  # a text may have no words
+            if not is_missing and not is_empty:
+                return holds_text(value)
+        raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
+    if isinstance(x, str | bytes):
+        return True
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind in "US" or (x.dtype == object and holds_text(x.tolist()))
+    return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
 
 
 def gather_positions(X: Tensor, positions: Tensor, name: str) -> Tensor:

@@ -3,8 +3,6 @@
 B batch, T tokens.
 """
 
-import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph, shown, value_errors
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.inputs import check_shapes, check_values
+from keras_bert_d2l.layers.inputs import check_shapes, check_values, holds_text, is_dataset
 from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Labels
 from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
 from keras_bert_d2l.types import Option, Tensor
@@ -131,8 +129,11 @@ class CheckedModel(keras.Model):
         raise ValueError(f"`class_weights` requires labels, which a {type(self).__name__} lacks.")
 
     def _checked_batch(self, batch: Tensor) -> Tensor:
-        self.check_batch(*keras.utils.unpack_x_y_sample_weight(batch)[:2])
-        return batch
+        x, *rest = unpacked(batch)
+        if holds_text(x):
+            self.token_batch(x)
+        self.check_batch(x, rest[0])
+        return (x,) if rest[0] is None else keras.utils.pack_x_y_sample_weight(x, *rest)
 
     def one_batch(
         self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
@@ -163,11 +164,7 @@ class CheckedModel(keras.Model):
             return super().fit(x, y, batch_size, epochs, **options)
 
     def evaluate(
-        self,
-        x: Tensor = None,
-        y: Tensor = None,
-        batch_size: int | None = None,
-        **options: Option,
+        self, x: Tensor = None, y: Tensor = None, batch_size: int | None = None, **options: Option
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; values out of range raise `ValueError`."""
         with value_errors():
@@ -205,38 +202,16 @@ class CheckedModel(keras.Model):
         return super().predict_on_batch(self.one_batch(x)[0])
 
 
-def is_dataset(x: object) -> bool:
-    """Return whether `x` is a `tf.data.Dataset`."""
-    tf = sys.modules.get("tensorflow")  # not imported for other data under another backend
-    return tf is not None and isinstance(x, tf.data.Dataset)
+def check_has_labels(y: Tensor) -> None:
+    """Raise `ValueError` if there are no labels."""
+    check_that(y is not None, "y", "the labels, which datasets have in each batch, as (x, y)", y)
 
 
-def holds_text(x: Any) -> bool:
-    """Return whether the features `x`, a list, array, tensor or dataset, are strings.
-
-    Raises:
-        ValueError: A list is empty, so the type of its elements is unknown.
-    """
-    if is_dataset(x):
-        import tensorflow as tf
-
-        spec = x.element_spec
-        features = spec[0] if isinstance(spec, tuple) else spec
-        return any(part.dtype == tf.string for part in tf.nest.flatten(features))
-    if isinstance(x, Mapping):
-        return any(holds_text(value) for value in x.values())
-    if isinstance(x, list | tuple):
-        for value in x:
-            is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-            is_empty = isinstance(value, list | tuple) and not value  # a text may have no words
-            if not is_missing and not is_empty:
-                return holds_text(value)
-        raise ValueError(f"There must be at least one text and one word. Received: {shown(x)}.")
-    if isinstance(x, str | bytes):
-        return True
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind in "US" or (x.dtype == object and holds_text(x.tolist()))
-    return str(getattr(x, "dtype", "")) in ("string", "<dtype: 'string'>")
+def unpacked(batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the features, labels and weights of a batch; a list of strings has only features."""
+    if isinstance(batch, list) and all(isinstance(text, str) for text in batch):
+        return batch, None, None
+    return tuple(keras.utils.unpack_x_y_sample_weight(batch))
 
 
 def check_finite(name: str, values: object) -> None:

@@ -25,7 +25,7 @@ from keras_bert_d2l.checks import (
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
-from keras_bert_d2l.models.data_checks import CheckedModel
+from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
 from keras_bert_d2l.models.losses import Loss, Optimizer, with_default_metrics
 from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
@@ -121,12 +121,7 @@ class BatchModel(Composite, CheckedModel, abc.ABC):
         is_read = getattr(self, "nsp", None) is not None
         return sorted(self.missing_heads - (set() if is_read else {"pooler"}))
 
-    def export(
-        self,
-        filepath: PathLike,
-        format: str = "tf_saved_model",
-        **options: Option,
-    ) -> None:
+    def export(self, filepath: PathLike, format: str = "tf_saved_model", **options: Option) -> None:
         """Export the model with token ids as inputs, as `keras.Model.export` does.
 
         Without an `input_signature`, the inputs are int32 and named as in a batch; Keras would
@@ -190,10 +185,7 @@ class BatchModel(Composite, CheckedModel, abc.ABC):
         return model
 
     def enable_lora(
-        self,
-        rank: int,
-        lora_alpha: float | None = None,
-        lora_layers: Sequence[str] = LORA_LAYERS,
+        self, rank: int, lora_alpha: float | None = None, lora_layers: Sequence[str] = LORA_LAYERS
     ) -> None:
         """Freeze the model and train LoRA weights for some of its dense layers.
 
@@ -378,6 +370,7 @@ class BatchModel(Composite, CheckedModel, abc.ABC):
         sample_weight: Tensor = None,
         training: bool = True,
     ) -> Tensor:
+        check_has_labels(y)
         if training and self.missing_heads:  # in a graph, this runs only while it is traced
             losses = self.loss if isinstance(self.loss, Mapping) else dict.fromkeys(y_pred, True)
             trained = {head for head, loss in losses.items() if loss is not None}

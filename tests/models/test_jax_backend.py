@@ -93,6 +93,10 @@ task.compile(keras_bert_d2l.BERTAdamW(1e-3))
 of_words = [["a", "b", "a"], ["b"], ["a"] * 6]
 history = task.fit([text.split() for text in texts], of_words, epochs=3, verbose=0)
 assert history.history["loss"][2] < history.history["loss"][0]
+expected = task.evaluate([text.split() for text in texts], of_words, verbose=0)
+batches = (([text.split()], [labels]) for text, labels in zip(texts, of_words))
+found = task.evaluate(batches, verbose=0, steps=3)
+np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-5)  # metrics, which count labels
 
 # Activation checkpointing does not change a step.
 tokens = np.arange(48).reshape(3, 16)

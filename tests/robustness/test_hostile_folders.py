@@ -181,6 +181,7 @@ def test_a_named_pipe_in_place_of_any_file_is_rejected_or_not_opened(name, tmp_p
     load = kind.load
     if name == "ONNX":  # which other programs load
         pytest.importorskip("onnxruntime")
+        pytest.importorskip("tokenizers")
         from keras_bert_d2l.serving.server.local_server import load
     for file in [path for path in original.rglob("*") if path.is_file()]:
         content = file.read_bytes()

@@ -133,7 +133,7 @@ CASES = {
     "a megabyte as merge": (with_merges("a " + "a" * 10**6), "merges"),
     "merges that are not UTF-8": (with_merges(b"\xff\xfe"), "UTF-8"),
     "half a model": (with_model(SPIECE[: len(SPIECE) // 2]), "SentencePiece"),
-    "a million pieces": (with_model(b"\x0a\x00" * 10**6), "524,288 pieces"),
+    "a million pieces": (with_model(b"\x0a\x00" * (2**20 + 1)), "1,048,576 pieces"),
     "a model of two pieces": (with_model(b"\x0a\x03\x0a\x01a\x0a\x03\x0a\x01b"), "token for pad"),
 }
 

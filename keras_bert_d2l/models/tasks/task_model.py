@@ -4,27 +4,23 @@ B batch, T tokens, D hidden width, C labels.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, get_args
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import (
-    check_bool,
-    check_choice,
-    check_that,
-    checks_names,
-    is_in_graph,
-)
+from keras_bert_d2l.checks import check_bool, check_choice, check_that, checks_names, is_in_graph
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
+from keras_bert_d2l.layers.inputs import holds_text
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.fusion import PlainDropout
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.data_checks import check_finite, holds_text
+from keras_bert_d2l.models.data_checks import check_finite, unpacked
 from keras_bert_d2l.models.features import BatchModel, TextTokenizer, check_keys, check_vocab_size
 from keras_bert_d2l.models.losses import Results
 from keras_bert_d2l.models.own_model import checked_bert
@@ -252,7 +248,7 @@ class TaskModel(BatchModel):
         Texts and arrays are shuffled by default, unless the loss depends on their order. The keys
         of `class_weight` may be label names or ids.
         """
-        text_inputs.check_labels_given(x, y)
+        text_inputs.check_labels_given(x, y, sample_weight)
         if validation_data is None and options.get("validation_split") and text_inputs.are_texts(x):
             parts, share = (x, y, sample_weight), options.pop("validation_split")
             (x, y, sample_weight), validation_data = text_inputs.held_out(parts, share)
@@ -277,7 +273,7 @@ class TaskModel(BatchModel):
         **options: Option,
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
-        text_inputs.check_labels_given(x, y)
+        text_inputs.check_labels_given(x, y, sample_weight)
         return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
 
     def predict(
@@ -303,7 +299,7 @@ class TaskModel(BatchModel):
             function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
             logits = self.predict(x, batch_size, **options)
             return keras.tree.map_structure(lambda x: np.asarray(function(x)), logits)
-        x = text_inputs.without_pandas(x)
+        x = self._from_generator(text_inputs.without_pandas(x))
         if holds_text(x):
             check_vocab_size(self.tokenizer, self.bert_config)
             size = batch_size or 32
@@ -355,9 +351,22 @@ class TaskModel(BatchModel):
         return x, None if y is None else self.label_ids(y), sample_weight
 
     def _checked_batch(self, batch: Tensor) -> Tensor:
-        x, *rest = self._plain(*keras.utils.unpack_x_y_sample_weight(batch))
-        x = self.checked_texts(x) if holds_text(x) else x
-        return super()._checked_batch((x, *(part for part in rest if part is not None)))
+        return super()._checked_batch(self._plain(*unpacked(batch)))
+
+    def _from_generator(self, x: Any) -> Any:
+        """Return a dataset for a generator of strings, and anything else unchanged."""
+        if not isinstance(x, Iterator) or (first := next(x, None)) is None:
+            return x  # Keras reports that there are no batches
+        x = itertools.chain([first], x)
+        return text_inputs.generated(map(self._texts, x)) if holds_text(unpacked(first)[0]) else x
+
+    def _texts(self, batch: Any) -> list[Any]:
+        """Return the texts of a batch, with their labels and weights if any."""
+        x, y, sample_weight = self._plain(*unpacked(batch))
+        rest = itertools.takewhile(lambda part: part is not None, (y, sample_weight))
+        parts = [self.checked_texts(x, y), *rest]
+        text_inputs.check_sizes(parts)
+        return parts
 
     def _data(
         self,
@@ -368,28 +377,32 @@ class TaskModel(BatchModel):
         shuffle: bool = False,
     ) -> dict[str, Tensor]:
         """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
-        x, y, sample_weight = self._plain(x, y, sample_weight)
+        # With JAX, Keras takes a batch of a dataset before it trains, which a generator would lose.
+        as_iterator = isinstance(x, Iterator) and keras.backend.backend() != "tensorflow"
+        x, y, sample_weight = self._plain(self._from_generator(x), y, sample_weight)
         if not holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         check_vocab_size(self.tokenizer, self.bert_config)
         if not text_inputs.is_dataset(x):
             texts = self.checked_texts(x, y)
             x = text_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        x = self._tokenized(x, self._traced_text_batch)
-        return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
+        data = self._tokenized(x, self._traced_text_batch)
+        return {
+            "x": iter(data) if as_iterator else data,
+            "y": None,
+            "sample_weight": None,
+            "batch_size": None,
+        }
 
     def _tokenized(self, dataset: Tensor, text_batch: Callable[..., Batch]) -> Tensor:
         return text_inputs.tokenized(dataset, text_batch, self.text_targets, self.dataset_labels)
 
     def _held_out(self, validation_data: object, batch_size: int | None) -> object:
         """Return the validation data in a format that Keras accepts."""
-        if not isinstance(validation_data, list | tuple):
-            return self._data(validation_data)["x"]
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-        text_inputs.check_labels_given(x, y)
+        x, y, weights = unpacked(validation_data)
+        text_inputs.check_labels_given(x, y, weights)
         data = self._data(x, y, weights, batch_size)
-        is_dataset = text_inputs.is_dataset(data["x"])
-        return data["x"] if is_dataset else (data["x"], data["y"], data["sample_weight"])
+        return data["x"] if data["y"] is None else (data["x"], data["y"], data["sample_weight"])
 
     def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""

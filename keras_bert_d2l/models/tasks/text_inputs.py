@@ -3,16 +3,18 @@
 B batch, T tokens, L tokens in a window, W windows of the longest row, C outputs per row.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import IGNORED, check_share, check_that, shown, wrong
+from keras_bert_d2l.layers.inputs import holds_text, is_dataset
 from keras_bert_d2l.layers.pooling import pooled
-from keras_bert_d2l.models.data_checks import holds_text, is_dataset
+from keras_bert_d2l.models.data_checks import check_has_labels
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 
@@ -82,12 +84,18 @@ def as_tensors(x: Texts, name: str = "texts") -> Texts:
     return tf.convert_to_tensor(found, tf.string)
 
 
-def check_labels_given(x: object, y: object) -> None:
+def check_labels_given(x: object, y: object, sample_weight: object) -> None:
     """Raise `ValueError` if texts have no labels, or a dataset gets others."""
-    if is_dataset(x) and y is not None:
-        raise wrong("y", "None for a dataset, which contains its labels", y)
-    if y is None and are_texts(x):
-        raise ValueError("`y` must be one label per text. Received: y=None. Pass the labels.")
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None and (is_dataset(x) or isinstance(x, Iterator)):
+            raise wrong(name, "None for a dataset or a generator, whose batches contain it", value)
+    if are_texts(x) or (is_dataset(x) and not has_labels(x)):
+        check_has_labels(y)
+
+
+def has_labels(dataset: "tf.data.Dataset") -> bool:
+    """Return whether the elements of a dataset contain labels."""
+    return isinstance(dataset.element_spec, tuple) and len(dataset.element_spec) > 1
 
 
 def are_texts(x: object) -> bool:
@@ -126,12 +134,20 @@ def batched(
             raise wrong(name, "a list, an array or a tensor with one entry per text", values)
     parts = [x] + [part for part in given.values() if part is not None]
     size = check_sizes(parts)
-    if isinstance(y, tf.RaggedTensor):
-        _check_word_counts(parts[0], y)
     dataset = tf.data.Dataset.from_tensor_slices(tuple(parts) if len(parts) > 1 else parts[0])
     if shuffle:
         dataset = dataset.shuffle(max(1, size))
     return dataset.batch(batch_size)
+
+
+def generated(batches: Iterator[Sequence[Any]]) -> "tf.data.Dataset":
+    """Return a dataset of batches of strings, each with its labels and weights if any."""
+    import tensorflow as tf
+
+    first = tuple(next(batches))
+    spec = tf.data.Dataset.from_tensor_slices(first).batch(1).element_spec  # for all sizes
+    all_batches = itertools.chain([first], map(tuple, batches))
+    return tf.data.Dataset.from_generator(lambda: all_batches, output_signature=spec)
 
 
 def check_sizes(parts: Any) -> int:
@@ -202,8 +218,7 @@ def tokenized(
     if not any(part.shape.rank for part in tf.nest.flatten(dataset.element_spec)):
         dataset = dataset.batch(32)  # it has single texts
     spec = dataset.element_spec
-    has_labels = isinstance(spec, tuple) and len(spec) > 1
-    if has_labels and getattr(spec[1], "dtype", None) == tf.string:
+    if has_labels(dataset) and getattr(spec[1], "dtype", None) == tf.string:
         raise ValueError(f"The labels of a dataset must be {dataset_labels}. Received: strings.")
     if isinstance(spec, tuple):
         mapped = dataset.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
@@ -240,7 +255,8 @@ def first_piece_labels(labels: Tensor, word_ids: Tensor) -> Tensor:
     return tf.where(is_first, by_token, IGNORED)
 
 
-def _check_word_counts(words: Tensor, labels: Tensor) -> None:
+def check_word_counts(words: Tensor, labels: Tensor) -> None:
+    """Raise `ValueError` unless every word has one label; both are ragged `(B, None)`."""
     import tensorflow as tf
 
     if words.shape.rank != 2:

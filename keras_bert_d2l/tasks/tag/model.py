@@ -74,7 +74,10 @@ class TokenClassifier(LabeledTask):
                 "The labels of words must be a list of labels for each text, or a ragged tensor. "
                 f"Received: {shown(y)}."
             )
-        return text_inputs.as_tensors(x)
+        texts = text_inputs.as_tensors(x)
+        if y is not None:
+            text_inputs.check_word_counts(texts, y)
+        return texts
 
     def text_batch(self, texts: text_inputs.Texts) -> Batch:
         return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
