@@ -102,12 +102,15 @@ class OptionRecord:
         """Raise `ValueError` if more than one of the options is set."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         chosen = [name for name in names if getattr(self, name) != defaults[name]]
-        if len(chosen) > 1:
-            listed = ", ".join(f"{name}={getattr(self, name)!r}" for name in chosen)
-            raise ValueError(
-                f"`{'`, `'.join(chosen[:-1])}` and `{chosen[-1]}` exclude each other. Received: "
-                f"{listed}; remove all but one."
-            )
+        listed = "` and `".join(chosen)
+        self._check(len(chosen) < 2, f"`{listed}` exclude each other: remove all but one.", *chosen)
+
+    def _check(self, is_right: bool, rule: str, *names: str) -> None:
+        """Raise `ValueError` with a rule and the set options that break it, unless `is_right`."""
+        if not is_right:
+            given = {name: value for name in names if (value := getattr(self, name)) is not None}
+            received = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise ValueError(f"{rule} Received: {received}.")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the dataclass is frozen
@@ -308,11 +311,9 @@ class LoraOptions(OptionRecord):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lora is None and (self.lora_alpha or self.lora_layers != _LORA_LAYERS):
-            raise ValueError(
-                "`lora_alpha` and `lora_layers` require `lora`, the rank. Received: "
-                f"lora_alpha={self.lora_alpha}, lora_layers={self.lora_layers!r}."
-            )
+        is_set = self.lora_alpha or self.lora_layers != _LORA_LAYERS
+        rule = "`lora_alpha` and `lora_layers` require `lora`, the rank."
+        self._check(self.lora is not None or not is_set, rule, "lora_alpha", "lora_layers")
 
     def add_lora(self, model: "BatchModel") -> None:
         """Call `model.enable_lora`, if the options say so."""

@@ -250,21 +250,21 @@ class PretrainingOptions(StepOptions, LoraOptions):
         super().__post_init__()
         for names in EXCLUSIVE:
             self._check_exclusive(*names)
-        if self.lora is not None and self.init is None:
-            raise ValueError(
-                "`lora` freezes the weights that the run starts from, so it requires `init`. "
-                f"Received: lora={self.lora} without `init`; add the checkpoint to adapt."
-            )
-        if self.rows == "bucketed" and self.jit:
-            raise ValueError(
-                "rows='bucketed' produces batches of many lengths, and XLA would compile the step "
-                "for each of them. Received: rows='bucketed' with jit=True; use rows='packed'."
-            )
-        if self.decay_steps is not None and self.schedule != "wsd":
-            raise ValueError(
-                "`decay_steps` requires schedule='wsd'. Received: decay_steps="
-                f"{self.decay_steps}, schedule={self.schedule!r}."
-            )
+        self._check(
+            self.lora is None or self.init is not None,
+            "`lora` freezes the weights that the run starts from, so it requires `init`, the "
+            "checkpoint to adapt.",
+            *("lora", "init"),
+        )
+        self._check(
+            not (self.rows == "bucketed" and self.jit),
+            "Batches of rows='bucketed' have many lengths, and XLA would compile the step for each "
+            "of them: use rows='packed'.",
+            *("rows", "jit"),
+        )
+        has_decay = self.decay_steps is None or self.schedule == "wsd"
+        rule = "`decay_steps` requires schedule='wsd'."
+        self._check(has_decay, rule, "decay_steps", "schedule")
         self._set_defaults()
         self._check_steps()
 
@@ -288,53 +288,33 @@ class PretrainingOptions(StepOptions, LoraOptions):
         )
 
     def _check_steps(self) -> None:
+        total, lengths = self.total_steps, ("short_len", "max_len")
         for name in _STEPS_OR_SHARES:
-            value = getattr(self, name) or 0
-            if self.minutes is not None and value >= 1:
-                raise ValueError(
-                    f"With `minutes`, `{name}` must be a share of the run below 1. Received: "
-                    f"{name}={value}, minutes={self.minutes:g}."
-                )
-        if self.num_steps("warmup_steps") >= self.total_steps:
-            raise ValueError(
-                "`warmup_steps` must be below `steps`. Received: "
-                f"warmup_steps={self.warmup_steps}, steps={self.steps}."
-            )
+            is_share = self.minutes is None or (getattr(self, name) or 0) < 1
+            rule = f"With `minutes`, `{name}` must be a share of the run below 1."
+            self._check(is_share, rule, name, "minutes")
+        warmup, causal, decay = map(self.num_steps, ("warmup_steps", "causal_steps", "decay_steps"))
+        is_below = warmup < total
+        self._check(is_below, "`warmup_steps` must be below `steps`.", "warmup_steps", "steps")
         if self.short_len is not None:
-            if not self.short_steps:
-                raise ValueError(
-                    "`short_len` requires `short_steps`. Received: short_len="
-                    f"{self.short_len}, short_steps=0; set both or neither."
-                )
-            if self.max_len % self.short_len or self.short_len == self.max_len:
-                raise ValueError(
-                    "`short_len` must be a divisor of `max_len`, so that all batches have the same "
-                    f"number of tokens. Received: short_len={self.short_len}, "
-                    f"max_len={self.max_len}."
-                )
-        if self.num_steps("short_steps") > self.total_steps:
-            raise ValueError(
-                f"`short_steps` must be at most `steps`. Received: short_steps={self.short_steps}, "
-                f"steps={self.steps}."
-            )
-        if self.causal_steps and self.objective != "none":
-            given = "" if self.objective is None else f", objective={self.objective!r}"
-            raise ValueError(
-                "`causal_steps` requires objective='none', because [CLS], which the next-sentence "
-                "head reads, does not see the texts in these steps. Received: causal_steps="
-                f"{self.causal_steps}{given}."
-            )
-        if self.num_steps("causal_steps") >= self.total_steps:
-            raise ValueError(
-                "`causal_steps` must be below `steps`, because these steps do not train [MASK]. "
-                f"Received: causal_steps={self.causal_steps}, steps={self.steps}."
-            )
-        if self.num_steps("decay_steps") > self.total_steps - self.num_steps("warmup_steps"):
-            length = "" if self.steps is None else f", steps={self.steps}"
-            raise ValueError(
-                "`warmup_steps` and `decay_steps` together must not exceed the run. Received: "
-                f"warmup_steps={self.warmup_steps}, decay_steps={self.decay_steps}{length}."
-            )
+            is_used = bool(self.short_steps)
+            rule = "`short_len` requires `short_steps`: set both or neither."
+            self._check(is_used, rule, "short_len", "short_steps")
+            is_divisor = self.short_len < self.max_len and self.max_len % self.short_len == 0
+            rule = "`short_len` must be a divisor of `max_len`, for batches of as many tokens."
+            self._check(is_divisor, rule, *lengths)
+        is_at_most = self.num_steps("short_steps") <= total
+        self._check(is_at_most, "`short_steps` must be at most `steps`.", "short_steps", "steps")
+        self._check(
+            not self.causal_steps or self.objective == "none",
+            "`causal_steps` requires objective='none', because [CLS], which the next-sentence head "
+            "reads, does not see the texts in these steps.",
+            *("causal_steps", "objective"),
+        )
+        rule = "`causal_steps` must be below `steps`, because these steps do not train [MASK]."
+        self._check(causal < total, rule, "causal_steps", "steps")
+        rule = "`warmup_steps` and `decay_steps` together must not exceed the run."
+        self._check(decay <= total - warmup, rule, "warmup_steps", "decay_steps", "steps")
 
     def _set_defaults(self) -> None:
         if self.init is None:
@@ -345,11 +325,9 @@ class PretrainingOptions(StepOptions, LoraOptions):
             if self.lowercase is None and not (self.vocab or "").endswith(".json"):
                 self._set("lowercase", True)
         if self.short_steps and self.short_len is None:
-            if self.max_len % _SHORTER or self.max_len < _SHORTER * MIN_LEN:
-                raise ValueError(
-                    f"`short_len` defaults to 1/{_SHORTER} of `max_len`, which must be an integer "
-                    f"of at least {MIN_LEN}. Received: max_len={self.max_len}; set `short_len`."
-                )
+            is_right = self.max_len % _SHORTER == 0 and self.max_len >= _SHORTER * MIN_LEN
+            rule = f"`short_len` must be set: 1/{_SHORTER} of `max_len` is not at least {MIN_LEN}."
+            self._check(is_right, rule, "max_len")
             self._set("short_len", self.max_len // _SHORTER)
         if self.minutes is None and self.steps is None:
             self._set("steps", _DEFAULT_STEPS)
