@@ -1,92 +1,23 @@
 """Option records in Python, on the command line and in run folders."""
 
 import dataclasses
+import pathlib
 
 import pytest
 
-from keras_bert_d2l.training.finetuning.options import (
-    TaskRunOptions,
-)
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
-# Run folders of version 0.1.0 contain these files.
-PRETRAINING_YAML = """\
-# The options of this run, as `keras-bert-d2l pretrain --config` reads them.
-corpus:
-- /data/a.txt
-- docstrings
-layout: auto
-vocab: null
-vocab_size: 8000
-lowercase: true
-preset: mini
-bert_config: null
-init: null
-steps: 1000
-batch_size: 64
-micro_batches: 1
-max_len: 128
-short_steps: 100
-short_len: 16
-objective: null
-masking: token
-rows: padded
-short_seq_prob: 0.0
-learning_rate: 1.0e-05
-warmup_steps: 100
-weight_decay: 0.01
-seed: 0
-precision: float32
-jit: false
-strategy: mirrored
-tpu: null
-held_out: 0.05
-evaluate_every: 50
-cache_dir: null
-"""
-FINETUNING_YAML = """\
-# The options of this run, as `keras-bert-d2l finetune --config` reads them.
-task: classify
-model: /data/bert
-train: /data/r.tsv
-dev: null
-epochs: 3
-learning_rate: 5.0e-05
-warmup_ratio: 0.1
-weight_decay: 0.01
-layer_decay: 1.0
-batch_size: 32
-micro_batches: 1
-max_len: null
-seed: 0
-class_weights:
-  a: 2.0
-monitor: null
-patience: null
-jit: false
-held_out: 0.1
-text: 2
-text_b: null
-label: a,b
-id: null
-header: null
-multi_label: true
-separator: ','
-freeze_encoder: false
-freeze_blocks: null
-lora: 4
-precision: float32
-"""
+ORIGINALS = pathlib.Path(__file__).with_name("originals")  # `run.yaml` of version 0.1.0
 
 
 @pytest.mark.parametrize(
-    ("record", "content"),
-    [(PretrainingOptions, PRETRAINING_YAML), (TaskRunOptions, FINETUNING_YAML)],
+    ("record", "name"),
+    [(PretrainingOptions, "pretrain_0.1.0.yaml"), (TaskRunOptions, "finetune_0.1.0.yaml")],
 )
-def test_an_options_file_of_version_0_1_0_can_be_read_and_rewritten(record, content, tmp_path):
+def test_an_options_file_of_version_0_1_0_can_be_read_and_rewritten(record, name, tmp_path):
     file = tmp_path / "run.yaml"
-    file.write_text(content)
-    options = record.read_yaml(file)
+    options = record.read_yaml(ORIGINALS / name)
     record.from_dict(options).to_yaml(file)
     rewritten = record.read_yaml(file)
     assert set(rewritten) == {field.name for field in dataclasses.fields(record)}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
-from keras_bert_d2l.checks import check_share, check_type, is_integer, shown
+from keras_bert_d2l.checks import check_share, check_that, check_type, is_integer, shown
 from keras_bert_d2l.tasks.registry import check_task
 from keras_bert_d2l.text_arguments import has_surrogate
 
@@ -58,20 +58,17 @@ class TaskExamples:
             values = getattr(self, name)
             if values is None and name in _OPTIONAL:
                 continue
-            if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-                raise ValueError(f"`{name}` must be a list. Received: {shown(values)}.")
+            is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+            check_that(is_list, name, "a list", values)
             values = tuple(values)
             if name == "ids" and not values:
                 values = tuple(map(str, range(lengths[self.sequences[0]])))
             object.__setattr__(self, name, values)
             lengths[name] = len(values)
+        received = ", ".join(f"{length:,} {name}" for name, length in lengths.items())
         if len(set(lengths.values())) > 1:
-            raise ValueError(
-                f"The sequences of {type(self).__name__} must have equal lengths. Received: "
-                + ", ".join(f"{length:,} {name}" for name, length in lengths.items())
-                + "."
-            )
-
+            kind = type(self).__name__
+            raise ValueError(f"Sequences of {kind} must have equal lengths. Received: {received}.")
         for name in lengths:
             if name in _TEXTS:
                 check_each(self, name, is_string, "a string")
@@ -152,17 +149,12 @@ class TaskExamples:
                 the end.
         """
         chosen = list(indices)
+        expected = f"positions of the {how_many(len(self), 'example')}, which count from 0"
         for index in chosen:
-            if not is_integer(index):
-                raise ValueError(
-                    "`indices` must be positions of examples, which are integers; for a mask use "
-                    f"np.flatnonzero(mask). Received: {shown(index)} ({type(index).__name__})."
-                )
-            if not -len(self) <= index < len(self):
-                raise ValueError(
-                    f"`indices` must be positions of the {how_many(len(self), 'example')}, which "
-                    f"count from 0. Received: {index}."
-                )
+            is_right = is_integer(index) and -len(self) <= index < len(self)
+            check_that(
+                is_right, "indices", expected, index, "For a mask, use np.flatnonzero(mask)."
+            )
         fields: dict[str, Any] = {
             name: tuple(values[index] for index in chosen)
             for name in ("ids", *self.sequences)
@@ -294,20 +286,15 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
 
 def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
     """Raise `ValueError` if only one of the two contains pairs, or only `train` has scores."""
-    of_train, of_dev = (
-        "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
-        for examples in (train, dev)
-    )
-    if of_train != of_dev:
+    kinds = []
+    for examples in (train, dev):
+        kind = "pairs of texts" if getattr(examples, "texts_b", None) else "single texts"
+        lacks_scores = train.are_scored and not examples.are_scored
+        kinds.append(f"{kind} without scores" if lacks_scores else kind)
+    if kinds[0] != kinds[1]:
         raise ValueError(
-            f"{dev.source or 'The development data'} must contain {of_train}, like the training "
-            f"data. Received: {of_dev}. Read the same columns from both files, with or without "
-            "`text_b`."
-        )
-    if train.are_scored and not dev.are_scored:
-        raise ValueError(
-            f"{dev.source or 'The development data'} must have a score for each pair, like the "
-            "training data. Received: pairs without scores."
+            f"{dev.source or 'The development data'} must contain {kinds[0]}, like the training "
+            f"data. Received: {kinds[1]}. Read the same columns from both files."
         )
 
 

@@ -17,7 +17,7 @@ def test_a_subset_has_the_examples_at_the_given_positions():
     assert examples.subset([]).ids == ()
     assert examples.subset(np.flatnonzero([False, True, True])).texts == ("b", "c")
     for index in (True, np.True_, 0.9, "1", 3, -4):
-        with pytest.raises(ValueError, match=f"`indices` must be.*Received: {index!r:.4}"):
+        with pytest.raises(ValueError, match=f"`indices` must be.*=.*{index!r:.4}.*flatnonz"):
             examples.subset([0, index])
     assert examples.without_labels().labels is None
 
@@ -29,8 +29,8 @@ TRIPLET = {"texts": ["a"], "texts_b": ["b"], "negatives": ["c"]}
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TextExamples(texts="ab"), "`texts` must be a list. Received: 'ab'"),
-        (lambda: TextExamples(texts=3), "`texts` must be a list. Received: 3"),
+        (lambda: TextExamples(texts="ab"), "`texts` must be a list.*'ab'"),
+        (lambda: TextExamples(texts=3), "`texts` must be a list.*=3"),
         (lambda: TextExamples(texts=["a", 3]), "`texts` .* must be a string. .*3 in example '1'"),
         (lambda: WordExamples(words=["ab"]), "`words` .* must be a tuple of strings.*'ab'"),
         (lambda: QuestionExamples(**{**ASKED, "contexts": None}), "`contexts` must be a list"),

@@ -116,7 +116,7 @@ def test_missing_numbers_intervals_and_columns_of_tensors_are_converted():
         (3, "must be a path, a DataFrame"),
         ([3], "must be a path, a DataFrame"),
         ({"text": ["a"], "label": []}, "equal lengths. Received: 1 in 'text', 0 in 'label'"),
-        ({"text": "a"}, "must be a list. Received: text='a'"),
+        ({"text": "a"}, r"`data\['text'\]` must be a list.*='a'"),
         ([], "'the list' is empty"),
         ([{"xyz": "a", "label": ""}], "Its columns are 'xyz', 'label'"),
     ],

@@ -114,25 +114,24 @@ class Columns:
     @property
     def texts(self) -> list[int]:
         """The columns of texts."""
-        texts = (self.text, self.text_b, self.negative)
-        return [place for place in texts if place is not None]
+        places = (self.text, self.text_b, self.negative)
+        return [place for place in places if place is not None]
 
     @property
     def labels(self) -> tuple[int, ...]:
         """The columns of labels."""
         return self.flags or (() if self.label is None else (self.label,))
 
+    def places(self) -> dict[str, tuple[int, ...]]:
+        """Return the columns by role."""
+        roles = ("text", "text_b", "negative", "label", "id", "choices")
+        places = {role: getattr(self, role) for role in roles} | {"label": self.labels}
+        several = {role: x if isinstance(x, tuple) else (x,) for role, x in places.items()}
+        return {role: found for role, found in several.items() if found not in ((), (None,))}
+
     def named(self, table: Table) -> dict[str, str]:
         """Return the column names by role."""
-        places = {
-            **{role: (getattr(self, role),) for role in ("text", "text_b", "negative", "id")},
-            "label": self.labels,
-            "choices": self.choices,
-        }
-        names = (
-            (role, [table.name(x) for x in of if x is not None]) for role, of in places.items()
-        )
-        return {role: ", ".join(found) for role, found in names if found}
+        return {role: ", ".join(map(table.name, x)) for role, x in self.places().items()}
 
 
 def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
@@ -200,33 +199,26 @@ class _Finder:
     def find(self) -> Columns:
         text, text_b = self._texts()
         choices = self._choices() if "choices" in self.task.columns else ()
-        label = None
-        flags = self._flags() if self.options.labeled is not False else ()
-        if self.options.labeled is not False and not flags:
+        label: int | None = None
+        flags: tuple[int, ...] = ()
+        if self.options.labeled is not False:
+            flags = self._several("label") if "multi_label" in self.task.options else ()
             is_needed = self.options.labeled and not self.task.has_optional_labels
             find = self._needed if is_needed else self._one
-            label = find("label", besides=(text, text_b, *choices))
+            if len(flags) < 2:
+                label, flags = find("label", besides=(text, text_b, *choices)), ()
         negative = self._one("negative")
-        self._check_different(
-            text=[text],
-            text_b=[text_b],
-            negative=[negative],
-            choices=choices,
-            label=[label, *flags],
-        )
-        return Columns(text, text_b, label, self._one("id"), flags, negative, choices)
-
-    def _check_different(self, **places_of_roles: Sequence[int | None]) -> None:
-        """Raise `ValueError` if a column has two roles."""
+        found = Columns(text, text_b, label, self._one("id"), flags, negative, choices)
         roles: dict[int, str] = {}
-        places = ((role, place) for role, found in places_of_roles.items() for place in found)
-        for role, place in places:
-            if place is not None and roles.setdefault(place, role) != role:
-                raise ValueError(
-                    f"`{roles[place]}` and `{role}` must be different columns of "
-                    f"{os.fspath(self.file.path)!r}. Received: {shown(self.table.name(place))} for "
-                    "both."
-                )
+        for role, places in found.places().items():
+            for place in places if role != "id" else ():
+                if roles.setdefault(place, role) != role:
+                    raise ValueError(
+                        f"`{roles[place]}` and `{role}` must be different columns of "
+                        f"{os.fspath(self.file.path)!r}. Received: "
+                        f"{shown(self.table.name(place))} for both."
+                    )
+        return found
 
     def _texts(self) -> tuple[int, int | None]:
         options, names = self.options, self._plain_names()
@@ -241,10 +233,8 @@ class _Finder:
 
     def _choices(self) -> tuple[int, ...]:
         """Return the column of lists of choices, or the columns of the choices."""
-        given = self.options.columns.get("choices")
-        if given is not None:
-            parts = [given] if given in (self.table.columns or ()) else _parts(given)
-            return tuple(self._given("choices", part) for part in parts)
+        if given := self._several("choices"):
+            return given
         found = [_CHOICE.fullmatch(name) for name in self._plain_names()]
         stems = Counter(match[1] for match in found if match)
         stem, number = max(stems.items(), key=lambda item: item[1], default=("", 0))
@@ -253,13 +243,12 @@ class _Finder:
         numbers = {n: match[2] for n, match in enumerate(found) if match and match[1] == stem}
         return tuple(sorted(numbers, key=lambda n: (len(numbers[n]), numbers[n])))
 
-    def _flags(self) -> tuple[int, ...]:
-        """Return the label columns if several are given, separated by commas."""
-        given = self.options.columns.get("label")
-        if "multi_label" not in self.task.options or given in (self.table.columns or ()):
-            return ()
-        parts = _parts(given)
-        return tuple(self._given("label", part) for part in parts) if len(parts) > 1 else ()
+    def _several(self, role: str) -> tuple[int, ...]:
+        """Return the columns that are given for a role, separated by commas."""
+        given = self.options.columns.get(role)
+        is_name = given is not None and given in (self.table.columns or ())
+        parts = [str(given)] if is_name else _parts(given)
+        return tuple(self._given(role, part) for part in parts)
 
     def _needed(self, role: str, besides: Sequence[int | None] = ()) -> int:
         found = self._one(role, besides)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.reading import sha256_of
 from keras_bert_d2l.text.text_files import bare_suffix, read_text
 
@@ -154,24 +154,16 @@ def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
         objects = [row for row in rows if isinstance(row, Mapping)]
         if len(rows) in (len(texts), len(objects)):
             return objects or [{"text": text} for text in texts]
-    raise ValueError(
-        f"`{argument}` must be a path, a DataFrame, a Dataset, a list of dictionaries or of texts, "
-        "or a dictionary of lists, one per column. Received: "
-        f"{shown(data)} ({type(data).__name__})."
-    )
+    lists = "a list of dictionaries or of texts, or a dictionary of lists, one per column"
+    raise wrong(argument, f"a path, a DataFrame, a Dataset, {lists}", data)
 
 
 def _column(name: str, values: object, argument: str) -> list[object]:
     if hasattr(values, "features"):  # a DatasetDict
-        raise ValueError(
-            f"`{argument}` must be one data set. Received: several splits. Choose one: "
-            f"{argument}[{shown(name)}]."
-        )
-    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-        raise ValueError(
-            f"Each column of `{argument}` must be a list. Received: {name!s:.99}={shown(values)}."
-        )
-    return list(values)
+        raise ValueError(f"`{argument}` has several splits. Choose one: {argument}[{shown(name)}].")
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | Mapping)
+    check_that(is_list, f"{argument}[{shown(name)}]", "a list", values)
+    return list(cast(Iterable[object], values))
 
 
 def _class_names(feature: object) -> Sequence[str] | None:
