@@ -28,14 +28,14 @@ class Graph:
         nodes: The nodes in topological order.
         constants: Arrays by name. Weights have the same names as in checkpoints.
         inputs: Shapes of the int64 inputs by name. A string names a dynamic dimension.
-        outputs: Shapes of the float32 outputs by name.
+        outputs: Dtypes and shapes of the outputs by name.
     """
 
     def __init__(self, *inputs: str) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, Shape] = dict.fromkeys(inputs, PLACES)
-        self.outputs: dict[str, Shape] = {}
+        self.outputs: dict[str, tuple[str, Shape]] = {}
 
     def add(self, operator: str, *inputs: str, **attributes: str | float | Sequence[int]) -> str:
         """Add a node and return the name of its output, which is also that of the node."""
@@ -52,12 +52,24 @@ class Graph:
         self.nodes[-1].output.append(second)
         return first, second
 
-    def output(self, name: str, X: str, *shape: str | int) -> None:
+    def best(self, X: str, size: int) -> tuple[str, str]:
+        """Return the highest values on the last axis, in order, and their places, int64."""
+        values = self.add("TopK", X, self.constant([size], "int64"))
+        places = f"{values}_places"
+        self.nodes[-1].output.append(places)
+        return values, places
+
+    @property
+    def typed_inputs(self) -> dict[str, tuple[str, Shape]]:
+        """Dtypes and shapes of the inputs by name."""
+        return {name: ("int64", shape) for name, shape in self.inputs.items()}
+
+    def output(self, name: str, X: str, *shape: str | int, dtype: str = "float32") -> None:
         """Give a tensor the name of an output of the graph."""
         from onnx import helper
 
         self.nodes.append(helper.make_node("Identity", [X], [name], name))
-        self.outputs[name] = shape
+        self.outputs[name] = dtype, shape
 
     def constant(self, value: float | Sequence[int], dtype: str = "float32") -> str:
         """Add a constant that is not a weight and return its name."""

@@ -12,6 +12,8 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
@@ -19,7 +21,9 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
+from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.model_card import card_fields
 from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
@@ -60,12 +64,17 @@ def export_onnx(
     transformers.js. The inputs are int64: `input_ids`, `attention_mask` (1 for tokens, 0 for
     padding) and `token_type_ids` (the segments, if the model has at least two), all `(B, T)`.
     A `BERTModel` with an MLM head also takes `pred_positions` `(B, P)`, which may be omitted. B, T
-    and P may differ between calls. The outputs are float32:
+    and P may differ between calls. The outputs are float32, apart from ids (int64)
+    and `is_label` (bool):
 
     - `BERTModel`: `last_hidden_state` `(B, T, D)`; `pooler_output` `(B, D)`; `sentence_embedding`
-      `(B, D)`, as from `embed`; `mlm_logits` `(B, P, V)`; and `nsp_logits` `(B, 2)`, whose column
-      1 means "is next". The outputs of missing heads (`BERTModel.missing_heads`) are omitted;
-    - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`;
+      `(B, D)`, as from `embed`; `mlm_logits` `(B, P, V)`, and the five most likely tokens with
+      their probabilities, `mlm_ids` and `mlm_scores` `(B, P, 5)`; and `nsp_logits` and the
+      probabilities `nsp` `(B, 2)`, whose column 1 means "is next". The outputs of missing heads
+      (`BERTModel.missing_heads`) are omitted;
+    - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`, and what they mean, as in a
+      SavedModel: `scores` `(B, C)`, with `score` and `id` `(B,)` of the most likely label, or
+      `is_label` `(B, C)` with `multi_label`;
     - `TokenClassifier`: `logits` `(B, T, C)`;
     - `MultipleChoice`: `logits` `(B, 1)`, the score of each text with one choice;
     - `QuestionAnswerer`: `start_logits` and `end_logits` `(B, T)`;
@@ -137,10 +146,9 @@ def export_onnx(
         check_vocabulary(model, tokenizer)
     graph = _graph(model)
     proto = _proto(graph, type(model).__name__)
-    shapes = (("int64", graph.inputs), ("float32", graph.outputs))
     inputs, outputs = (
-        {name: {"dtype": dtype, "shape": list(shape)} for name, shape in found.items()}
-        for dtype, found in shapes
+        {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in found.items()}
+        for found in (graph.typed_inputs, graph.outputs)
     )
     card = {
         "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
@@ -221,7 +229,28 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
         rows = PLACES if model.gives_tokens else PLACES[:1]
         # `MultipleChoice` has no labels, but one score per row.
         graph.output("logits", logits, *rows, len(getattr(model, "labels", "1")))
+        if isinstance(model, LabeledTask) and not model.gives_tokens:
+            _add_answer(graph, logits, model)
     return graph
+
+
+def _add_answer(graph: Graph, logits: str, model: LabeledTask) -> None:
+    """Add what `model.answer` says about the logits."""
+    num_labels = len(model.labels)
+    if model.labels_are == "scores":
+        graph.output("scores", logits, "batch", num_labels)
+    elif model.labels_are == "rows":
+        scores = graph.add("Sigmoid", logits)
+        is_label = graph.add("GreaterOrEqual", scores, graph.constant(0.5))
+        graph.output("scores", scores, "batch", num_labels)
+        graph.output("is_label", is_label, "batch", num_labels, dtype="bool")
+    else:
+        scores = graph.add("Softmax", logits, axis=-1)
+        best = graph.add("ReduceMax", scores, graph.constant([-1], "int64"), keepdims=0)
+        graph.output("scores", scores, "batch", num_labels)
+        graph.output("score", best, "batch")
+        number = graph.add("ArgMax", logits, axis=-1, keepdims=0)
+        graph.output("id", number, "batch", dtype="int64")
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None:
@@ -232,15 +261,22 @@ def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None
         graph.output("pooler_output", cls, "batch", config.num_hiddens)
     if "mlm" in heads:
         logits = predict_masked(graph, heads["mlm"], encoded)
-        graph.output("mlm_logits", logits, *graph.inputs[PREDICTED], config.vocab_size)
+        places = graph.inputs[PREDICTED]
+        graph.output("mlm_logits", logits, *places, config.vocab_size)
+        size = min(DEFAULT_TOP_K, config.vocab_size)
+        scores, ids = graph.best(graph.add("Softmax", logits, axis=-1), size)
+        graph.output("mlm_scores", scores, *places, size)
+        graph.output("mlm_ids", ids, *places, size, dtype="int64")
     if "nsp" in heads:
-        graph.output("nsp_logits", dense(graph, heads["nsp"].dense, cls, "nsp/dense"), "batch", 2)
+        logits = dense(graph, heads["nsp"].dense, cls, "nsp/dense")
+        graph.output("nsp_logits", logits, "batch", 2)
+        graph.output("nsp", graph.add("Softmax", logits, axis=-1), "batch", 2)
 
 
 def _proto(graph: Graph, name: str) -> "ModelProto":
     """Convert a graph to a protocol buffer and validate it."""
     import onnx
-    from onnx import TensorProto, helper
+    from onnx import helper
 
     size = sum(value.nbytes for value in graph.constants.values())
     if size >= onnx.checker.MAXIMUM_PROTOBUF:
@@ -249,11 +285,11 @@ def _proto(graph: Graph, name: str) -> "ModelProto":
             f"{size / 1e9:.1f} GB of weights. Use `export_saved_model`."
         )
     inputs, outputs = (
-        [helper.make_tensor_value_info(k, dtype, shape) for k, shape in tensors.items()]
-        for dtype, tensors in (
-            (TensorProto.INT64, graph.inputs),
-            (TensorProto.FLOAT, graph.outputs),
-        )
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), x)
+            for name, (dtype, x) in tensors.items()
+        ]
+        for tensors in (graph.typed_inputs, graph.outputs)
     )
     values = [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()]
     proto = helper.make_model(

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.onnx_model import OPSET, export_onnx
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 MAX_LEN, VOCAB_SIZE = 24, 9
 SHAPES = [(1, MAX_LEN, 3), (3, 7, 1), (8, 2, 0)]  # B, T, P
 TOLERANCE = 1e-5
+ANSWERS = {"scores", "score", "id", "is_label", "nsp", "mlm_scores", "mlm_ids"}
 
 GOOGLE = {"activation": "gelu", "embedding_norm": True, "tie_embeddings": True}
 CONFIGS = {
@@ -124,9 +126,9 @@ def make_batch(size, length, seed=0):
 
 def assert_equal(given, expected):
     expected = {name: np.asarray(value) for name, value in expected.items() if value is not None}
-    assert given.keys() == expected.keys()
+    assert given.keys() - ANSWERS == expected.keys() - ANSWERS
     for name, array in expected.items():
-        assert given[name].dtype == np.float32
+        assert given[name].dtype == np.float32 or name in ANSWERS
         np.testing.assert_allclose(given[name], array, rtol=TOLERANCE, atol=TOLERANCE)
 
 
@@ -144,7 +146,11 @@ def test_every_architecture_matches_keras(name, make_model, ask):
             "pooler_output": None if model.hidden is None else model.hidden(encoded[:, 0]),
             "mlm_logits": mlm_logits,
             "nsp_logits": nsp_logits,
+            "nsp": None if nsp_logits is None else keras.ops.softmax(nsp_logits),
         }
+        if mlm_logits is not None and positions.size:
+            scores, ids = top_predictions(mlm_logits, 5)
+            expected |= {"mlm_scores": scores, "mlm_ids": ids}
         assert_equal(onnx_model({**batch, "pred_positions": positions}), expected)
 
 
@@ -155,6 +161,7 @@ def test_predicted_positions_may_be_omitted(make_model, ask):
     assert_equal(answer, onnx_model({**batch, "pred_positions": np.zeros((3, 0))}))
 
 
+WHOLE_TEXTS = SequenceClassifier | SequenceRegressor
 TASKS = {
     "classify": lambda bert: SequenceClassifier(bert, ["a", "b", "c"]),
     "multi-label": lambda bert: SequenceClassifier(bert, ["a"], multi_label=True),
@@ -176,7 +183,8 @@ def test_task_models_match_keras(task, make_model, ask):
             assert_equal(onnx_model(batch), {f"{k}_logits": logits for k, logits in found.items()})
         else:
             found = np.asarray(found)[:, np.newaxis] if task == "choose" else found
-            assert_equal(onnx_model(batch), {"logits": found})
+            answer = model.answer(found) if isinstance(model, WHOLE_TEXTS) else {}
+            assert_equal(onnx_model(batch), {"logits": found, **answer})
 
 
 @pytest.mark.parametrize(
@@ -273,7 +281,10 @@ def test_a_batch_may_be_empty(make_model, ask):
         "sentence_embedding": (0, 8),
         "pooler_output": (0, 8),
         "mlm_logits": (0, 2, VOCAB_SIZE),
+        "mlm_scores": (0, 2, 5),
+        "mlm_ids": (0, 2, 5),
         "nsp_logits": (0, 2),
+        "nsp": (0, 2),
     }
 
 
@@ -318,7 +329,7 @@ def test_int8_quantizes_the_blocks_and_stays_close_to_float32(make_model, ask, t
     assert operators.count("MatMulInteger") == 2 * 6
     assert operators.count("MatMul") == 2 * 2 + 2  # scores and values per block, pooler and head
     batch = make_batch(8, MAX_LEN)
-    (logits,) = onnxruntime.InferenceSession(str(path)).run(None, inputs_of(batch))
+    (logits,) = onnxruntime.InferenceSession(str(path)).run(["logits"], inputs_of(batch))
     expected = np.asarray(model(batch))
     assert 0 < np.abs(logits - expected).max() < 0.05 * np.abs(expected).max()
     assert json.loads((path.parent / "model_card.json").read_text())["int8"] is True
@@ -353,7 +364,10 @@ def test_the_file_has_one_opset_and_named_inputs_and_outputs(make_model, tmp_pat
         "sentence_embedding": ["batch", 8],
         "pooler_output": ["batch", 8],
         "mlm_logits": ["batch", "predictions", VOCAB_SIZE],
+        "mlm_scores": ["batch", "predictions", 5],
+        "mlm_ids": ["batch", "predictions", 5],
         "nsp_logits": ["batch", 2],
+        "nsp": ["batch", 2],
     }
     weights = [value.name for value in file.graph.initializer if "/" in value.name]
     assert "encoder/blk_1/attention/W_q/kernel" in weights
@@ -384,7 +398,12 @@ def test_the_folder_contains_the_vocabulary_and_the_labels(make_model, tokenizer
     assert card["config"] == model.bert_config.to_dict()
     assert card["tokenizer"] == tokenizer.options
     assert card["inputs"]["input_ids"] == {"dtype": "int64", "shape": ["batch", "length"]}
-    assert card["outputs"] == {"logits": {"dtype": "float32", "shape": ["batch", 2]}}
+    assert card["outputs"] == {
+        "logits": {"dtype": "float32", "shape": ["batch", 2]},
+        "scores": {"dtype": "float32", "shape": ["batch", 2]},
+        "score": {"dtype": "float32", "shape": ["batch"]},
+        "id": {"dtype": "int64", "shape": ["batch"]},
+    }
     assert read(folder / "tokenizer_config.json")["model_max_length"] == MAX_LEN
     config = read(folder / "config.json")
     assert (config["model_type"], config["max_position_embeddings"]) == ("bert", MAX_LEN)

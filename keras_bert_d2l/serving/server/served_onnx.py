@@ -1,12 +1,12 @@
 """Load a folder of `export_onnx` and answer like a SavedModel, without TensorFlow.
 
 B: texts in a batch, T: tokens in a row, M: maximum number of masks per text, C: labels, D: hidden
-width, V: vocabulary size, k: predictions per mask.
+width, k: predictions per mask.
 """
 
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 
 import numpy as np
@@ -21,13 +21,17 @@ from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 _REMEDY = "Export the model with `keras-bert-d2l export-onnx --model CHECKPOINT --out FOLDER`."
-_LIKELY = 0.5  # probability from which a label of several applies
-_CLASSIFIER = "SequenceClassifier"
-_TASKS = (None, _CLASSIFIER, "SequenceRegressor", "TextEmbedder")
-_RENAMED = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
-_MASKED = "mlm_logits"
-_OMITTED = {"last_hidden_state", _MASKED}  # outputs that the signature `tokens` does not return
-_TOP_K = 5  # predictions per mask, the default of `export_saved_model`
+_TASKS = (None, "SequenceClassifier", "SequenceRegressor", "TextEmbedder")
+_OURS = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
+_OF_LABELS = ("scores", "score", "id", "is_label")
+# Outputs of the file that each signature answers with, if the file has them.
+_ANSWERS = {
+    "serving_default": ("sentence_embedding", "pooler_output", "nsp", *_OF_LABELS),
+    "tokens": ("sentence_embedding", "pooler_output", "nsp_logits", "logits"),
+    "embed": ("sentence_embedding",),
+    "nsp": ("nsp",),
+    "fill_mask": ("mlm_ids", "mlm_scores"),
+}
 _PAIR = {name: Spec((None,), np.dtype(object), name) for name in ("text", "text_b")}
 _TEXT = {"text": _PAIR["text"]}
 _TOKENS = {
@@ -82,16 +86,20 @@ class ServedONNX:
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
-        outputs = {x.name for x in self._session.get_outputs()}
-        self._outputs = sorted(outputs - _OMITTED)
+        self._outputs = {x.name for x in self._session.get_outputs()}
         self.interfaces: dict[str, Interface] = {}
         texts = _PAIR if self._task.get("pairs") else _TEXT
         signatures = {"serving_default": texts, "tokens": _TOKENS}
-        if "sentence_embedding" in outputs:
+        if self._outputs.isdisjoint(_ANSWERS["serving_default"]):
+            raise ValueError(
+                f"{file!r} must have the answers of the model as outputs, such as `scores`. "
+                f"Received: {', '.join(sorted(self._outputs))}. {_REMEDY}"
+            )
+        if "sentence_embedding" in self._outputs:
             signatures["embed"] = _TEXT
-        if "nsp_logits" in outputs:
+        if "nsp" in self._outputs:
             signatures["nsp"] = _PAIR
-        if _MASKED in outputs:
+        if "mlm_ids" in self._outputs:
             self._vocab = Vocab.from_file(vocab_file_in(folder))
             signatures["fill_mask"] = _TEXT
         example = {**dict.fromkeys(_PAIR, _EMPTY), "valid_lens": np.ones(1, "int32")}
@@ -117,37 +125,20 @@ class ServedONNX:
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
         """Call a signature and return its outputs; see `Served`."""
         if "tokens" in inputs:
-            return self._run(**inputs)
+            return self._run(signature, **inputs)
         texts = [*inputs.values()]
         # If there are no texts, the model computes with an empty one.
         batch, truncated = self._batch(texts if any(map(len, texts)) else [_EMPTY] * len(texts))
         if signature == "fill_mask":
             found = self._fill_mask(batch)
         else:
-            found = dict(self._answer(signature, self._run(**batch)))
+            found = dict(self._run(signature, **batch))
+        if "scores" in found and signature == "serving_default":
+            labels = np.array([label.encode() for label in self._task["labels"]], object)
+            found["labels"] = np.tile(labels, (len(truncated), 1))
+            found |= {"label": labels[found["id"]]} if "id" in found else {}
         found["truncated"] = truncated
         return {name: x[: len(texts[0])] for name, x in found.items()}
-
-    def _answer(self, signature: str, outputs: Arrays) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield what a SavedModel answers, from the outputs of `tokens`."""
-        if "embedding" in outputs:
-            if signature != "nsp":
-                yield "embedding", outputs["embedding"]
-            if signature == "serving_default":
-                yield from ((k, x) for k, x in outputs.items() if k == "pooled")
-            if signature != "embed":
-                yield from (("nsp", _softmax(x)) for k, x in outputs.items() if k == "nsp_logits")
-            return
-        scores = outputs["logits"]
-        labels = np.array([label.encode() for label in self._task["labels"]], object)
-        yield "labels", np.tile(labels, (len(scores), 1))
-        if self._task["kind"] == _CLASSIFIER and self._task["multi_label"]:
-            scores = 1 / (1 + np.exp(-scores))
-            yield "is_label", scores >= _LIKELY
-        elif self._task["kind"] == _CLASSIFIER:
-            best, scores = scores.argmax(axis=1).astype("int32"), _softmax(scores)
-            yield from (("label", labels[best]), ("score", scores.max(axis=1)), ("id", best))
-        yield "scores", scores
 
     def _fill_mask(self, batch: Arrays) -> dict[str, np.ndarray]:
         """Return what the signature of a SavedModel answers, each `(B, M)` or `(B, M, k)`."""
@@ -156,21 +147,19 @@ class ServedONNX:
         is_real = np.arange(numbers.max()) < numbers[:, None]
         positions = np.zeros(is_real.shape, "int32")
         positions[is_real] = is_mask.nonzero()[1]
-        shape = (*is_real.shape, _TOP_K)
-        tokens, scores = np.full(shape, b"", object), np.zeros(shape, "float32")
-        ids = np.zeros(shape, "int32")
-        logits = self._run(**batch, positions=positions)[_MASKED]
+        found = self._run("fill_mask", positions, **batch)
+        ids, scores = (found[name] * is_real[..., None] for name in _ANSWERS["fill_mask"])
+        tokens = np.full(ids.shape, b"", object)
         for place in zip(*is_real.nonzero(), strict=True):
-            of_all = _softmax(logits[place])  # one mask after another, to save memory
-            ids[place] = _best(of_all)
-            scores[place] = of_all[ids[place]]
-            tokens[place] = [self._vocab.spelled(number).encode() for number in ids[place].tolist()]
+            tokens[place] = [self._vocab.spelled(x).encode() for x in ids[place].tolist()]
         return {"tokens": tokens, "scores": scores, "ids": ids, "positions": positions}
 
-    def _run(self, positions: np.ndarray | None = None, **batch: np.ndarray) -> Arrays:
+    def _run(
+        self, signature: str, positions: np.ndarray | None = None, **batch: np.ndarray
+    ) -> Arrays:
         """Return the outputs of the file for a batch, by our names.
 
-        With `positions`, `(B, M)`, return only the logits of the tokens there.
+        `fill_mask` also needs the `positions` of the masks, `(B, M)`.
         """
         tokens, segments, valid_lens = (batch[name] for name in _TOKENS)
         width = tokens.shape[1]
@@ -188,11 +177,12 @@ class ServedONNX:
             "attention_mask": np.arange(width) < valid_lens[:, None],
         }
         given = {name: x.astype("int64") for name, x in given.items() if name in self._inputs}
-        names = self._outputs
         if positions is not None:
-            given["pred_positions"], names = positions.astype("int64"), [_MASKED]
+            given["pred_positions"] = positions.astype("int64")
+        names = [name for name in _ANSWERS[signature] if name in self._outputs]
         outputs = self._session.run(names, given, self._run_options)
-        return {_RENAMED.get(name, name): x for name, x in zip(names, outputs, strict=True)}
+        found = {_OURS.get(name, name): x for name, x in zip(names, outputs, strict=True)}
+        return {k: x.astype("int32") if x.dtype == "int64" else x for k, x in found.items()}
 
     def _batch(self, texts: list[np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return the inputs of `_run` for texts or pairs, and whether each was truncated.
@@ -239,17 +229,6 @@ def _kept(room: int, first: int, second: int = 0) -> tuple[int, ...]:
     return kept[::-1] if first > second else kept
 
 
-def _best(scores: np.ndarray) -> np.ndarray:
-    """Return the indices of the k highest scores `(V,)`, in order; ties keep their order."""
-    found = np.flatnonzero(scores >= np.partition(scores, -_TOP_K)[-_TOP_K])
-    return found[np.argsort(-scores[found], kind="stable")][:_TOP_K]
-
-
 def _check(name: str, x: np.ndarray, least: int, most: int, what: str = "") -> None:
     for wrong in x[(x < least) | (x > most)]:
         raise ValueError(f"`{name}` must be from {least} to {most}{what}. Received: {wrong}.")
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponents / exponents.sum(axis=-1, keepdims=True)

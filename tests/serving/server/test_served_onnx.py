@@ -38,7 +38,7 @@ def load_onnx(task_models, model, tokenizer, tmp_path):
 
 @pytest.mark.parametrize("name", ["demo", "classifier", PAIRS, "regressor", "embedder"])
 def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatch):
-    monkeypatch.setattr("keras_bert_d2l.serving.server.served_onnx._TOP_K", TOP_K)
+    monkeypatch.setattr("keras_bert_d2l.serving.onnx_model.DEFAULT_TOP_K", TOP_K)
     right, given = load(name), load_onnx(name, pairs=name == PAIRS)
     assert right.interfaces.keys() - given.interfaces.keys() <= {"tf_example"}
     for signature, interface in given.interfaces.items():
