@@ -246,8 +246,8 @@ class _Finder:
     def _several(self, role: str) -> tuple[int, ...]:
         """Return the columns that are given for a role, separated by commas."""
         given = self.options.columns.get(role)
-        is_name = given is not None and given in (self.table.columns or ())
-        parts = [str(given)] if is_name else _parts(given)
+        is_one = isinstance(given, int) or given in (self.table.columns or ())
+        parts = [given] if is_one and given is not None else _parts(given)
         return tuple(self._given(role, part) for part in parts)
 
     def _needed(self, role: str, besides: Sequence[int | None] = ()) -> int:
