@@ -164,6 +164,17 @@ def check_list(name: str, value: object, items: str) -> None:
         raise ValueError(f"`{name}` must be a list of {items}. Received: {shown(value)}.")
 
 
+def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
+    """Return the label names as a tuple; raise `ValueError` if they are invalid."""
+    # A set has no fixed order, so the ids of its names would differ between processes.
+    is_list = isinstance(labels, list | tuple) or is_of_numpy(labels, "ndarray")
+    names = tuple(labels) if is_list else ()
+    is_name = all(isinstance(name, str) and name for name in names)
+    is_right = is_name and len(set(names)) == len(names) >= at_least
+    check_that(is_right, "labels", f"a list of at least {at_least} different names", labels)
+    return names
+
+
 def check_bool(name: str, value: object) -> bool:
     """Return `value` as a plain boolean, or raise a `ValueError` if it is not a boolean."""
     check_that(isinstance(value, bool) or is_of_numpy(value, "bool_"), name, "True or False", value)

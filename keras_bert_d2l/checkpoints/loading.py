@@ -27,13 +27,19 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import 
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import arguments_of, check_known, check_that, shown, shown_names
+from keras_bert_d2l.checks import (
+    arguments_of,
+    check_known,
+    check_labels,
+    check_that,
+    shown,
+    shown_names,
+)
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.labeled_task import check_labels
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import errors_naming, readable_fields

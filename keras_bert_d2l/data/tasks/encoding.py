@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown, shown_names
+from keras_bert_d2l.checks import check_labels, shown, shown_names
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.registry import task_named
@@ -106,14 +106,8 @@ def check_label_names(
         ValueError: There are too few names, a name is repeated, or an example has an unknown
             label.
     """
-    if labels is not None and not isinstance(labels, list | tuple):
-        raise ValueError(f"`labels` must be a list of label names. Received: {shown(labels)}.")
-    names = examples.label_names if labels is None else tuple(labels)
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"`labels` must be strings. Received: {shown(list(names))}.")
+    names = examples.label_names if labels is None else check_labels(labels, at_least)
     source = f"{examples.source!r} has" if examples.source else "the examples have"
-    if len(set(names)) < len(names):
-        raise ValueError(f"`labels` must not contain duplicates. Received: {shown(list(names))}.")
     if len(names) < at_least:
         found = f"only one label, {shown(names[0])}" if names else "none"
         raise ValueError(

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from keras_bert_d2l.checks import (
+    check_labels,
     check_range,
-    check_that,
     is_integer,
     is_number,
     shown,
@@ -67,16 +67,6 @@ class LabeledTask(TaskModel):
                 )
             weights[name] = float(weight)
         return [*weights.values()]
-
-
-def check_labels(labels: Sequence[str], at_least: int) -> tuple[str, ...]:
-    """Return the label names as a tuple; raise `ValueError` if they are invalid."""
-    # A set has no fixed order, so the ids of its names would differ between processes.
-    names = tuple(labels) if isinstance(labels, list | tuple | np.ndarray) else ()
-    is_name = all(isinstance(name, str) and name for name in names)
-    is_right = is_name and len(set(names)) == len(names) >= at_least
-    check_that(is_right, "labels", f"a list of at least {at_least} different names", labels)
-    return names
 
 
 def label_ids(y: object, labels: Sequence[str]) -> Tensor:

@@ -235,10 +235,7 @@ def _with_marks(
         if not before.is_end and not row.is_end
     ]
     first = rows[0].id
-    steps = [
-        "+1" if before.isdecimal() and row.isdecimal() and int(row) == int(before) + 1 else row
-        for before, row in pairs
-    ]
+    steps = ["+1" if _is_next(*pair) else pair[1] for pair in pairs]
     is_counted = set(steps) <= {"+1", first} and 2 * steps.count("+1") >= len(steps)
     if is_counted and any(row == first != before for before, row in pairs):
         counted = (row._replace(id=str(row.line) if row.id == first else "") for row in rows)
@@ -254,23 +251,16 @@ def _with_marks(
 
 def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
     """Raise `ValueError` if most words of a CoNLL file are texts of several words."""
-    unlabeled = (row for row in rows if not row.labels)
+    unlabeled = [row for row in rows if not row.labels]
     columns = [row for row in unlabeled if _OTHER_COLUMNS.fullmatch(as_string(row.words))]
-    if 2 * len(columns) > len(rows):
-        raise file.error(
-            columns[0].line,
-            "the columns of a file with one word per line must be separated by tabs or spaces. "
-            f"Received: {shown(columns[0].words)}. Replace the separators, or add a first line "
-            "such as 'word;tag' and name the file .csv.",
-        )
     texts = [row for row in rows if " " in as_string(row.words)]
-    if 2 * len(texts) > len(rows):
-        raise file.error(
-            texts[0].line,
-            "the task 'tag' needs one word with its label per line (CoNLL), or a table with a "
-            "header and with lists of words and labels. Received: the text "
-            f"{shown(as_string(texts[0].words))}; for a label per text, use the task 'classify'.",
-        )
+    for found, expected, advice in (
+        (columns, "columns separated by tabs or spaces", "Add a first line and name the file .csv"),
+        (texts, "one word with its label per line", "Use the task 'classify' for labels of texts"),
+    ):
+        if 2 * len(found) > len(rows):
+            received = shown(as_string(found[0].words))
+            raise file.error(found[0].line, f"must be {expected}. Received: {received}. {advice}.")
 
 
 def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:
@@ -325,15 +315,14 @@ def _find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Colu
 def _is_counted(rows: Sequence[Row]) -> bool:
     """Return whether the first column numbers words, from 0 or 1, in each sentence or in all."""
     numbers = [str(row.cells[0]) for row in rows if len(row.cells) > 2]
-    return (
-        len(set(numbers)) > 1
-        and numbers[0] in ("0", "1")
-        and all(
-            number == numbers[0]
-            or (number.isdecimal() and before.isdecimal() and int(number) == int(before) + 1)
-            for before, number in itertools.pairwise(numbers)
-        )
-    )
+    pairs = itertools.pairwise(numbers)
+    are_next = all(number == numbers[0] or _is_next(before, number) for before, number in pairs)
+    return len(set(numbers)) > 1 and numbers[0] in ("0", "1") and are_next
+
+
+def _is_next(before: str, number: str) -> bool:
+    are_numbers = before.isdecimal() and number.isdecimal()
+    return are_numbers and int(number) == int(before) + 1
 
 
 def _ended_by_numbers(rows: Sequence[Row]) -> list[Row]:

@@ -149,7 +149,7 @@ def test_words_may_be_in_a_table(write, name, content, label, labels):
         ("a.tsv", "sentence\tlabel\nnot so good\t0\nbad is\t1\n", "different numbers of words"),
         ("a.csv", "index,word,tag\n0,Ada,PER\n1,left,O\n2,Bob,PER\n", "not marked"),
         *(
-            ("a.txt", f"{row}\n{row}\n", "tabs or spaces. Received")
+            ("a.txt", f"{row}\n{row}\n", "columns separated by tabs or spaces. Received")
             for row in ("a;B-PER", "a,O", "a|PERSON", ";;PUNCT")
         ),
         ("a.tsv", "a joy to see\tgood\na bore\tbad\n", "line 1: .*one word .*'a joy to see'"),
