@@ -1,49 +1,41 @@
 """Locks on files and folders, which the system releases when their process ends."""
 
 import contextlib
-import errno
 import os
 import pathlib
 from collections.abc import Iterator
 
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of some network file systems
-
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, *, wait: bool = False) -> Iterator[bool]:
-    """Yield whether this process could lock a folder. The lock ends with the block."""
+def locked(path: pathlib.Path, *, wait: bool = False) -> Iterator[bool | None]:
+    """Yield whether this process could lock a file or folder. The lock ends with the block.
+
+    The answer is False if another process has locked it or if it does not exist, and None if the
+    system does not have such locks, as on Windows and on some network file systems.
+    """
+    access = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS only locks files that are writable
+    is_locked: bool | None = False
     with contextlib.ExitStack() as closing:
         try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            closing.callback(os.close, descriptor)
-            is_locked = _lock(descriptor, wait=wait)
-        except OSError:  # another process has locked it, or the system cannot open folders
-            is_locked = False
+            import fcntl  # not available on Windows
+
+            while not is_locked:  # a previous owner may just have removed or replaced the path
+                descriptor = os.open(path, access)
+                closing.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                is_locked = is_at(descriptor, path)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except (ImportError, OSError):
+            is_locked = None
         yield is_locked
-
-
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Lock an open file or folder, and return whether the system has such locks.
-
-    Raises:
-        BlockingIOError: Another process has locked it, and `wait` is not set.
-    """
-    import fcntl  # not available on Windows, where no caller gets here
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return False
-        raise
-    return True
 
 
 @contextlib.contextmanager
 def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock on a file, which the system releases when the process ends.
 
-    On Windows and on file systems without locks, this function does nothing.
+    Without locks in the system, this function only creates the file.
 
     Args:
         path: The file. It is created, with its folder.
@@ -53,23 +45,16 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
     Raises:
         BlockingIOError: Another process holds the lock, and `wait` is not set.
     """
-    if os.name == "nt":
-        yield
-        return
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = open(path, "ab")  # noqa: SIM115
-        except FileNotFoundError:  # the previous owner of the lock has just removed the folder
-            continue
-        with lock:
-            try:
-                _lock(lock.fileno(), wait=wait)
-            except BlockingIOError as error:
-                raise BlockingIOError(busy) from error
-            if path.exists() and is_at(lock.fileno(), path):
+        with contextlib.suppress(FileNotFoundError):  # the previous owner removed the folder
+            path.touch()
+        with locked(path, wait=wait) as is_locked:
+            if is_locked is not False:
                 yield
                 return
+        if path.exists() and not wait:
+            raise BlockingIOError(busy)
 
 
 def is_at(descriptor: int, path: pathlib.Path) -> bool:
