@@ -89,16 +89,16 @@ def test_batches_equal_the_output_of_the_tokenizer(tokenizer):
         np.testing.assert_array_equal(labels, [0, 1, 0])
 
 
-def test_truncated_examples_are_counted(tokenizer):
+@pytest.mark.parametrize(
+    ("texts_b", "max_len", "number", "full_lengths"),
+    [(None, 5, 1, [4, 10, 5]), (("a", "a", "a a a"), 8, 2, [6, 12, 9])],
+)
+def test_truncated_examples_are_counted(tokenizer, texts_b, max_len, number, full_lengths):
     texts = ("a crane", "the lake is flying over the lake", "a a a")
-    rows = TaskRows.encode(TextExamples(texts=texts), tokenizer, max_len=5)
-    assert rows.num_truncated == 1
-    np.testing.assert_array_equal(rows.full_lengths, [4, 10, 5])
-    np.testing.assert_array_equal(rows.lengths, [4, 5, 5])
-    pairs = TextExamples(texts=texts, texts_b=("a", "a", "a a a"))
-    rows = TaskRows.encode(pairs, tokenizer, max_len=8)
-    assert rows.num_truncated == 2
-    np.testing.assert_array_equal(rows.full_lengths, [6, 12, 9])
+    examples = TextExamples(texts=texts, texts_b=texts_b)
+    rows = TaskRows.encode(examples, tokenizer, max_len=max_len)
+    assert (rows.num_truncated, rows.full_lengths.tolist()) == (number, full_lengths)
+    assert rows.lengths.tolist() == [min(length, max_len) for length in full_lengths]
 
 
 def test_an_epoch_contains_each_row_once(many):

@@ -220,9 +220,7 @@ def test_words_may_be_quotes_in_a_table_of_a_program(write):
     ("task", "name", "content", "expected"),
     [
         ("classify", "a.txt", "A film.\nA bore.\n", ("A film.", "A bore.")),
-        ("classify", "a.tsv", "text\tlabel\na\tx\nb\ty\n", ("a", "b")),
         ("classify", "a.csv", 'text,label\n"a, b",x\nc,y\n', ("a, b", "c")),
-        ("classify", "a.jsonl", '{"text": "a"}\n{"text": "b"}\n', ("a", "b")),
         ("tag", "a.conll", "Ada PER\nleft O\n\nBob PER\n", (("Ada", "left"), ("Bob",))),
         ("tag", "a.csv", "word,tag\nAda,PER\nleft,O\n\nBob,PER\n", (("Ada", "left"), ("Bob",))),
     ],

@@ -103,6 +103,10 @@ def test_sentences_that_cannot_be_used_are_counted(write):
     assert examples.dropped == dict.fromkeys(reasons, 1)
     nested = {"tokens": [["a", ["b"]], ["c"]], "tags": [["X", "X"], ["X"]]}
     assert read_examples("tag", nested).dropped == {"list or object instead of a word": 1}
+    ignored = {"words": [["a", "b"], ["c"]], "labels": [[1, -100], [0]]}
+    for data in (ignored, write("b.conll", "a 1\nb -100\n\nc 0\n")):
+        examples = read_examples("tag", data)
+        assert (examples.words, examples.dropped) == ((("c",),), {"word without a label": 1})
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,7 @@ def test_words_may_be_in_a_table(write, name, content, label, labels):
             ("a.txt", f"{row}\n{row}\n", "columns separated by tabs or spaces. Received")
             for row in ("a;B-PER", "a,O", "a|PERSON", ";;PUNCT")
         ),
+        ("a.txt", "-DOCSTART- -X- O\n\n# comment\n", "at least one usable example"),
         ("a.tsv", "a joy to see\tgood\na bore\tbad\n", "line 1: .*one word .*'a joy to see'"),
         ("a.tsv", "text\tlabel\na joy\tgood\na bore\tbad\n", "line 2: .*one word .*'a joy'"),
     ],
@@ -187,13 +192,6 @@ def test_numbers_of_words_are_no_words_and_end_sentences(write, numbers):
     assert examples.columns == {"text": "2", "label": "3"}
     numbers = write("numbers.tsv", "1\tO\n2\tO\n")
     assert read_examples("tag", numbers).words == (("1", "2"),)
-
-
-def test_a_file_of_only_document_marks_has_no_examples(write):
-    path = write("marks.txt", "-DOCSTART- -X- O\n\n# comment\n")
-    for header in (None, True):
-        with pytest.raises(ValueError, match="at least one usable example|`text` must name"):
-            read_examples("tag", path, header=header)
 
 
 ODD = ["New\u00a0York", "100\u2009000", "[1]", "[]", "['a']", "[3 7]", "a b", "\u3000", "(x, y)"]
@@ -240,15 +238,6 @@ def test_ids_number_words_if_most_are_one_more_than_the_id_before(ids, sentences
     words = list("abcdef")[: len(ids)]
     examples = read_examples("tag", {"id": ids, "word": words, "tag": ["X"] * len(ids)})
     assert examples.words == tuple(map(tuple, sentences))
-
-
-@pytest.mark.parametrize("name", ["a.conll", "a.jsonl", "rows"])
-def test_a_word_with_the_label_minus_100_has_no_label(write, name):
-    rows = [{"words": ["a", "b"], "labels": [1, -100]}, {"words": ["c", "d"], "labels": [0, 1]}]
-    lines = map(json.dumps, rows) if name == "a.jsonl" else ["a 1", "b -100", "", "c 0", "d 1"]
-    data = rows if name == "rows" else write(name, "\n".join(lines))
-    examples = read_examples("tag", data)
-    assert (examples.words, examples.dropped) == ((("c", "d"),), {"word without a label": 1})
 
 
 def test_what_contradicts_the_layout_of_a_table_is_reported():
