@@ -264,7 +264,7 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Que
         made = _Question(name or str(row.line), question, context, title or None)
         if label is not None and label < len(row.cells):
             found = _from_cell(row.cells[label], row.text(started), has_lists)
-            made = _answered(made, found, dict(zip(places, row.cells, strict=False)))
+            made = _answered(made, found, {name: row.cell(x) for name, x in places.items()})
         yield f"line {row.line:,}", made
 
 

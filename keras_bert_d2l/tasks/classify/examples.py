@@ -289,12 +289,12 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
             or a file is not UTF-8.
     """
     has_labels = options.labeled is not False
-    reads_folders = task_named(options.task).reads_folders
-    if options.given or not reads_folders or (has_labels and reads_folders != "labeled"):
+    of_task = task_named(options.task).reads_folders
+    if options.given or not of_task or (has_labels and of_task != "labeled"):
         raise ValueError(
             f"{os.fspath(folder)!r} is a folder. Its subfolders are read as labels, for the task "
-            f"'classify' and without columns. Received: task={options.task!r}"
-            + (f", columns {shown(options.given)}." if options.given else ".")
+            f"'classify' and without columns. Received: task={options.task!r}, columns "
+            f"{shown(options.given)}."
         )
     files = list(_labeled_files(folder, has_labels))
     kept = [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER]
@@ -320,12 +320,13 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
     """Yield each file with its folder name: the `.txt` files, or all files if there are none."""
     folders = _visible_folders(folder)
-    inner = [[path.name for path in _visible_folders(one)] for one in folders]
-    if folders and all(inner):  # such as the IMDB reviews, with folders "train" and "test"
+    if folders and all(
+        map(_visible_folders, folders)
+    ):  # such as the IMDB reviews, with folders "train" and "test"
+        names = ", ".join(one.name for one in folders[:_SHOWN])
         raise ValueError(
             f"{os.fspath(folder)!r} must contain one folder of text files per label. Received: "
-            f"folders of folders. Pass one of {', '.join(one.name for one in folders[:_SHOWN])}, "
-            f"which contain {', '.join(inner[0][:_SHOWN])}."
+            f"folders of folders. Pass one of {names}."
         )
     if not folders and not labeled:
         folders = [folder]

@@ -166,29 +166,26 @@ def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, objec
     """Return the examples in a single JSON object: the list "data", or the object itself."""
     if isinstance(data := whole.get("data"), list):  # {"version": ..., "data": [...]}
         return list(enumerate(data, 1))
-    items = [
-        next(iter(value), None) if isinstance(value, list) else value for value in whole.values()
-    ]
-    if all(isinstance(value, list | dict) for value in whole.values()) and any(
-        isinstance(item, list | dict) for item in items
-    ):
+    values = whole.values()
+    items = [next(iter(value), None) if isinstance(value, list) else value for value in values]
+    are_nested = any(isinstance(item, list | dict) for item in items)
+    if are_nested and all(isinstance(value, list | dict) for value in values):
         raise file.error(
             1,
-            "the file must contain a list of objects, one per example, or one object per line. "
-            "Received: one object of lists or objects, with the keys "
-            f"{shown_names(list(whole)[:_SHOWN_KEYS])}. Save one of them, or its items, "
-            "as a separate file.",
+            "the file must contain a list of objects, or one object per line. Received: one object "
+            f"of lists or objects, with the keys {shown_names(list(whole)[:_SHOWN_KEYS])}. Save "
+            "one of them as a separate file.",
         )
     return [(1, whole)]
 
 
 def _fasttext_table(file: TextFile) -> Table:
-    rows = []
+    rows, columns = [], ("label", "text")
     for number, line in enumerate(file.lines(), 1):
         if found := _FASTTEXT_LINE.match(line) if line.strip() else None:
             labels = [word.removeprefix(_FASTTEXT) for word in found[1].split()]
             rows.append(Row(number, [labels if len(labels) > 1 else "".join(labels), found[2]]))
-    return Table(("label", "text"), rows, ("label", "text"))
+    return Table(columns, rows, columns)
 
 
 class Dialect(NamedTuple):

@@ -5,15 +5,15 @@ datasets is imported.
 """
 
 import dataclasses
-import datetime
-import decimal
 import hashlib
 import json
 import os
 import pathlib
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Protocol, TypeAlias, cast
+from uuid import UUID
 
 from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.reading import sha256_of
@@ -93,14 +93,8 @@ InMemory: TypeAlias = (
 )
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
 _OF_PANDAS = ("Interval", "Period")
-_WRITTEN = (  # types whose `str` is the usual text of a value
-    decimal.Decimal,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    uuid.UUID,
-    pathlib.PurePath,
-)
+# Types whose `str` is the usual text of a value.
+_WRITTEN = (Decimal, date, time, timedelta, UUID, pathlib.PurePath)
 
 
 def memory_file(data: InMemory, argument: str = "data") -> TextFile:
