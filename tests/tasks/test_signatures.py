@@ -23,16 +23,16 @@ def test_no_text_produces_nan_or_infinity(name, ask_signature):
                 value.decode()  # it can be written as JSON
 
 
-def test_words_after_the_last_token_are_skipped_and_wrong_bytes_replaced(
-    ask_signature, task_models
-):
+def test_all_words_of_a_long_text_are_tagged_and_wrong_bytes_replaced(ask_signature, task_models):
     text = "red, greenish " * 3 + "blue " * 100
     answers = ask_signature("tagger", text=[text, "red", b"red \xff\xfe blue"])
-    read = tag(task_models["tagger"], text[: answers["ends"][0, -1]])  # 22 tokens
-    assert answers["truncated"].tolist() == [True, False, False]
-    assert [word.decode() for word in answers["words"][0]] == [one.word for one in read]
-    assert [label.decode() for label in answers["labels"][0]] == [one.label for one in read]
-    assert answers["words"][1].tolist() == [b"red"] + [b""] * (len(read) - 1)
+    expected = tag(task_models["tagger"], text)
+    assert not answers["truncated"].any()
+    assert [word.decode() for word in answers["words"][0]] == [one.word for one in expected]
+    assert [label.decode() for label in answers["labels"][0]] == [one.label for one in expected]
+    scores = [one.score for one in expected]
+    np.testing.assert_allclose(answers["scores"][0], scores, rtol=0, atol=1e-5)
+    assert answers["words"][1].tolist() == [b"red"] + [b""] * (len(expected) - 1)
     assert answers["words"][2, :3].tolist() == [b"red", "\ufffd\ufffd".encode(), b"blue"]
     assert answers["starts"][2, :3].tolist() == [0, 4, 7]
 

@@ -25,6 +25,7 @@ from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 
 _ACCENT, _SPACE = r"\p{Mn}", f"[{character_class(white_space())}]"
+_WINDOWS_PER_STEP = 32  # maximum batch size of the model, to limit memory use
 _STEP = 8  # the shortest length, and the distance between the lengths up to 64
 
 Batch = dict[str, tf.Tensor]
@@ -234,6 +235,34 @@ class TextSignatures:
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the outputs of `serving_default` for strings, each `(B,)`."""
         return self.embed(*texts)
+
+    def in_steps(self, windows: Batch, *outputs: str) -> Answer:
+        """Run the model on the windows of long texts, a few at a time.
+
+        Args:
+            windows: The batch, `(W, T)`.
+            *outputs: The names of the outputs to return, with one place per token.
+        """
+        num_windows = tf.shape(windows["valid_lens"])[0]
+        num_steps = tf.maximum(-(-num_windows // _WINDOWS_PER_STEP), 1)
+        size = -(-num_windows // num_steps)  # steps of equal size; the last window may repeat
+        places = tf.minimum(tf.range(num_steps * size), num_windows - 1)
+
+        def run(places: tf.Tensor) -> Answer:
+            names = ("tokens", "segments", "valid_lens")
+            found = self.run(**{name: tf.gather(windows[name], places) for name in names})
+            return {name: found[name] for name in outputs}
+
+        found = tf.map_fn(
+            run,
+            tf.reshape(places, [num_steps, size]),
+            fn_output_signature=dict.fromkeys(outputs, tf.float32),
+            parallel_iterations=1,
+        )
+        return {
+            name: tf.reshape(x, tf.concat([[num_steps * size], tf.shape(x)[2:]], 0))[:num_windows]
+            for name, x in found.items()
+        }
 
     def embed(self, text: tf.Tensor) -> Answer:
         """Return one vector per text.

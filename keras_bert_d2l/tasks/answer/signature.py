@@ -23,7 +23,6 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 MAX_ANSWER_LEN = 30
 
 _NEVER = float("-inf")
-_WINDOWS_PER_STEP = 32  # maximum batch size of the model, to limit memory use
 
 
 class AnswererSignatures(TextSignatures):
@@ -70,7 +69,7 @@ class AnswererSignatures(TextSignatures):
         """
         question, context = checked_pairs(*texts)
         windows, truncated = self._windows(question, context)
-        logits = self._logits(windows)
+        logits = self.in_steps(windows, "start", "end")
         num_rows, k = tf.shape(context)[0], self._top_k
         rows = tf.cast(windows["rows"], tf.int64)
         characters = Characters(context)
@@ -113,28 +112,6 @@ class AnswererSignatures(TextSignatures):
             overlap=self._overlap,
         )
         return self.batches.trim(windows), truncated
-
-    def _logits(self, windows: Batch) -> Answer:
-        """Return the logits `start` and `end` `(W, T)`, computed in chunks of windows."""
-        num_windows = tf.shape(windows["rows"])[0]
-        num_steps = tf.maximum(-(-num_windows // _WINDOWS_PER_STEP), 1)
-        size = -(-num_windows // num_steps)  # chunks of equal size; the last window may repeat
-        places = tf.minimum(tf.range(num_steps * size), num_windows - 1)
-
-        def run(places: tf.Tensor) -> Answer:
-            names = ("tokens", "segments", "valid_lens")
-            return self.run(**{name: tf.gather(windows[name], places) for name in names})
-
-        logits = tf.map_fn(
-            run,
-            tf.reshape(places, [num_steps, size]),
-            fn_output_signature=dict.fromkeys(("start", "end"), tf.float32),
-            parallel_iterations=1,
-        )
-        return {
-            side: tf.reshape(x, [num_steps * size, tf.shape(x)[2]])[:num_windows]
-            for side, x in logits.items()
-        }
 
     def _best(
         self, windows: Batch, logits: Answer, num_rows: tf.Tensor, characters: Characters

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.asking import (
@@ -31,12 +32,13 @@ from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.tag.rows import SplitWords, TaggingRows, split_texts, split_words
+from keras_bert_d2l.tasks.tag.rows import SplitWords, Windows, split_texts, split_words
 from keras_bert_d2l.tasks.tag.schemes import scheme_of
 from keras_bert_d2l.tasks.task import EvaluationOptions
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import PathLike, Tensor
 
 ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]
 Joining: TypeAlias = Literal["simple", "first", "average", "max"]
@@ -276,10 +278,19 @@ def _tags(
     batch_size: int,
     max_len: int,
 ) -> list[list[Tag]]:
-    rows = TaggingRows(split, tokenizer.vocab, max_len)
-    outputs = predict_texts(model, rows.batch, len(rows), batch_size)
+    tokens = split.ragged()
+    windows = Windows.of(tokens, max_len - ADDED_TO_ONE)
+
+    def batch(start: int, stop: int) -> dict[str, Tensor]:
+        return frame_tokens(windows.tokens[start:stop], vocab=tokenizer.vocab)
+
+    outputs = list(predict_texts(model, batch, len(windows.texts), batch_size))
+    texts, places = tokens.value_rowids(), tf.ragged.range(tokens.row_lengths()).values
+    pairs = zip(*(x.numpy().tolist() for x in windows.places(texts, places)), strict=True)
+    of_tokens = [outputs[window][place] for window, place in pairs]
+    logits_of_tokens = np.reshape(of_tokens, (-1, len(model.labels)))
+    token_logits = np.split(logits_of_tokens, tokens.row_splits[1:-1])
     found: list[list[Tag]] = []
-    token_logits = rows.token_outputs(outputs)
     for words, firsts, logits in zip(split.words, split.firsts, token_logits, strict=True):
         probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)
         labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)

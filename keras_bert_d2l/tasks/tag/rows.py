@@ -5,8 +5,8 @@ Training and prediction use the same rows, and count each word in the same one o
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -23,35 +23,56 @@ from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 
 _NO_WORD = -1
+_MOST_TOKENS = 1 << 32  # in a text
 
 
-class Window(NamedTuple):
-    """The part of a text in one row, as indices of its tokens.
+class Windows(NamedTuple):
+    """The rows of texts, in order. A long text has several, which overlap by half.
+
+    Every token counts in one of them: that with more of its context.
 
     Attributes:
-        start: The first token.
-        end: The index after the last token.
-        begin: The first token that counts in this row. Others have more context in another row.
-        stop: The index after the last token that counts.
+        texts: The index of the text of each window, int32 `(W,)`.
+        starts: The index of the first token of each window in its text, int32 `(W,)`.
+        begins: The index of the first token that counts in each window, int32 `(W,)`.
+        tokens: The tokens of the windows, int32 `(W, None)`.
     """
 
-    start: int
-    end: int
-    begin: int
-    stop: int
+    texts: tf.Tensor
+    starts: tf.Tensor
+    begins: tf.Tensor
+    tokens: tf.RaggedTensor
 
+    @classmethod
+    def of(cls, tokens: tf.RaggedTensor, room: int) -> Self:
+        """Return windows of at most `room` tokens over the tokens `(B, None)` of texts."""
+        sizes = tf.cast(tokens.row_lengths(), tf.int32)
+        step = max(1, room // 2)
+        last = tf.maximum(sizes - room, 0)
+        places = tf.ragged.range(-(-last // step) + 1)
+        texts = tf.cast(places.value_rowids(), tf.int32)
+        starts = tf.minimum(places.values * step, tf.gather(last, texts))
+        ends = tf.minimum(starts + room, tf.gather(sizes, texts))
+        # The middle of an overlap separates the tokens that count in one window and in the next.
+        begins = tf.where(places.values == 0, 0, (starts + tf.roll(ends, 1, axis=0)) // 2)
+        firsts = tf.gather(tf.cast(tokens.row_starts(), tf.int32), texts)
+        of_windows = tf.ragged.range(firsts + starts, firsts + ends)
+        kept = of_windows.with_values(tf.gather(tokens.values, of_windows.values))
+        return cls(texts, starts, begins, kept)
 
-def windows(num_tokens: int, room: int) -> list[Window]:
-    """Divide a text into windows of at most `room` tokens, which overlap by half if it is longer.
+    def places(self, texts: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the window in which each token counts, and its place there after `[CLS]`.
 
-    The middle of an overlap separates the tokens that count in one window and in the next.
-    """
-    last = max(0, num_tokens - room)
-    starts = [*range(0, last, max(1, room // 2)), last]
-    ends = [min(start + room, num_tokens) for start in starts]
-    middles = [(start + end) // 2 for start, end in zip(starts[1:], ends[:-1], strict=True)]
-    begins, stops = [0, *middles], [*middles, num_tokens]
-    return list(map(Window, starts, ends, begins, stops))
+        Args:
+            texts: The index of the text of each token, int `(N,)`.
+            tokens: The index of each token in its text, int `(N,)`.
+
+        Returns: both int32 `(N,)`.
+        """
+        texts, tokens = tf.cast(texts, tf.int64), tf.cast(tokens, tf.int64)
+        of_windows = tf.cast(self.texts, tf.int64) * _MOST_TOKENS + tf.cast(self.begins, tf.int64)
+        window = tf.searchsorted(of_windows, texts * _MOST_TOKENS + tokens, side="right") - 1
+        return window, tf.cast(tokens, tf.int32) - tf.gather(self.starts, window) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +97,11 @@ class SplitWords:
     words: list[list[Word]]
     tokens: list[np.ndarray]
     firsts: list[np.ndarray]
+
+    def ragged(self) -> tf.RaggedTensor:
+        """Return the token ids, int32 `(B, None)`."""
+        values = np.concatenate([*self.tokens, np.zeros(0, np.int32)])
+        return tf.RaggedTensor.from_row_lengths(values, list(map(len, self.tokens)))
 
 
 def split_texts(
@@ -133,55 +159,6 @@ def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWo
     )
 
 
-class TaggingRows:
-    """The rows of texts for a tagger. A long text has several rows, which overlap by half.
-
-    If a token is in two rows, the output from the row with more of its context is used.
-
-    Args:
-        split: The words and tokens of the texts.
-        vocab: The vocabulary, for its special tokens.
-        max_len: Maximum number of tokens in a row, T, including special tokens.
-
-    Attributes:
-        windows: The windows of each text, one for each of its rows.
-        tokens_of_rows: The token ids of each row, without special tokens.
-    """
-
-    def __init__(self, split: SplitWords, vocab: Vocab, max_len: int) -> None:
-        self._vocab = vocab
-        room = max_len - ADDED_TO_ONE
-        self.windows = [windows(len(tokens), room) for tokens in split.tokens]
-        self.tokens_of_rows = [
-            tokens[window.start : window.end]
-            for tokens, of_text in zip(split.tokens, self.windows, strict=True)
-            for window in of_text
-        ]
-
-    def __len__(self) -> int:
-        return len(self.tokens_of_rows)
-
-    def batch(self, start: int, stop: int) -> Mapping[str, Tensor]:
-        """Return the rows from `start` to `stop` as inputs of the model."""
-        rows = self.tokens_of_rows[start:stop]
-        tokens = tf.RaggedTensor.from_row_lengths(np.concatenate(rows), list(map(len, rows)))
-        return frame_tokens(tokens, vocab=self._vocab)
-
-    def token_outputs(self, outputs: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the outputs for the tokens of each text, `(tokens, C)`.
-
-        Args:
-            outputs: The outputs for the tokens of each row, `(T, C)`, in the order of the rows.
-        """
-        of_rows = iter(outputs)
-        for of_text in self.windows:
-            kept = [
-                next(of_rows)[begin - start + 1 : stop - start + 1]  # + 1: rows start with [CLS]
-                for start, _, begin, stop in of_text
-            ]
-            yield np.concatenate(kept)
-
-
 def _word(text: str, start: int, end: int) -> Word:
     start, end = whole_characters(text, start, end)
     return Word(text[start:end], start, end)
@@ -195,29 +172,29 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
     check_max_len(options.max_len, 1, tokenizer.vocab)
     names, ids = names_and_ids(examples, options.labels)
     split = split_words(examples.words, tokenizer)
-    rows, vocab = TaggingRows(split, tokenizer.vocab, options.max_len), tokenizer.vocab
-    tokens = [np.array([vocab.cls_id, *row, vocab.sep_id]) for row in rows.tokens_of_rows]
-    word_ids = []
-    for of_text, firsts in zip(rows.windows, split.firsts, strict=True):
-        for start, end, begin, stop in of_text:
-            words = np.flatnonzero((begin <= firsts) & (firsts < stop))
-            word_ids.append(np.full(end - start + ADDED_TO_ONE, _NO_WORD, np.int32))
-            word_ids[-1][firsts[words] - start + 1] = words  # + 1: rows start with [CLS]
-    words_of_rows, token_labels = np.concatenate(word_ids), None
+    windows = Windows.of(split.ragged(), options.max_len - ADDED_TO_ONE)
+    batch = frame_tokens(windows.tokens, vocab=tokenizer.vocab)
+    lengths = batch["valid_lens"].numpy()
+    is_token = np.arange(batch["tokens"].shape[1]) < lengths[:, None]
+    word_ids = np.full(is_token.shape, _NO_WORD, np.int32)
+    words = [np.arange(len(firsts)) for firsts in split.firsts]
+    texts = np.repeat(np.arange(len(words)), list(map(len, words)))
+    window, place = windows.places(texts, np.concatenate([*split.firsts, np.zeros(0, np.int64)]))
+    word_ids[window, place] = np.concatenate([*words, np.zeros(0, np.int64)])
+    words_of_rows, token_labels = word_ids[is_token], None
     if ids is not None:
         token_labels = np.full(len(words_of_rows), IGNORED, np.int32)
         token_labels[words_of_rows != _NO_WORD] = ids
-    num_rows = list(map(len, rows.windows))
-    lengths = np.array(list(map(len, tokens)), np.int32)
+    num_rows = np.bincount(windows.texts, minlength=len(split.tokens))
     return {
         "label_names": names,
-        "tokens": np.concatenate(tokens, dtype=np.int32),
+        "tokens": batch["tokens"].numpy()[is_token],
         "splits": splits(lengths),
         "seconds": lengths,
         "labels": token_labels,
-        "examples": np.repeat(np.arange(len(num_rows), dtype=np.int32), num_rows),
+        "examples": windows.texts.numpy(),
         "full_lengths": np.array([len(x) + ADDED_TO_ONE for x in split.tokens], np.int32),
-        "num_truncated": sum(number > 1 for number in num_rows),
+        "num_truncated": int((num_rows > 1).sum()),
         "word_ids": words_of_rows,
         "has_token_labels": True,
     }

@@ -8,17 +8,16 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import Answer, ServedModel, TextOptions
 from keras_bert_d2l.serving.signatures.texts import Characters, TextSignatures
-from keras_bert_d2l.tasks.tag.rows import continue_words
+from keras_bert_d2l.tasks.tag.rows import Windows, continue_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
 class TaggerSignatures(TextSignatures):
     """Signatures of a `TokenClassifier`.
 
-    The outputs match `keras_bert_d2l.tag` if the complete text fits into the model; words after
-    the last token that fits are skipped. Words are those of the tokenizer: texts are split at
-    whitespace and, with WordPiece, around punctuation. The first token of a word determines its
-    label.
+    The outputs match `keras_bert_d2l.tag`: a text of any length is read in windows that overlap by
+    half. Words are those of the tokenizer: texts are split at whitespace and, with WordPiece,
+    around punctuation. The first token of a word determines its label.
 
     Args:
         run: The model.
@@ -43,15 +42,10 @@ class TaggerSignatures(TextSignatures):
             `truncated`, bool `(B,)`.
         """
         tokens, starts, ends = self.batches.pieces(*texts)
-        batch, truncated = self.batches.of_pieces(tokens)
+        windows = Windows.of(tokens, self.batches.room)
+        batch, _ = self.batches.of_pieces(windows.tokens)
+        logits = self.in_steps(batch, "logits")["logits"]
         first, last = self._words(tokens, starts, ends)
-        room = tf.cast(self.batches.room, first.dtype)
-        keeps_end = int(self.batches.truncation_side == "left")
-        skipped = keeps_end * tf.maximum(tokens.row_lengths() - room, 0)  # at the start, (B,)
-        fits = first.with_values(first.values - tf.gather(skipped, first.value_rowids()))
-        fits = (fits >= 0) & (fits < room)
-        first, last = (tf.ragged.boolean_mask(places, fits) for places in (first, last))
-
         rows = first.value_rowids()
         row_starts = tf.gather(tokens.row_starts(), rows)
         starts = tf.gather(starts.values, row_starts + first.values)
@@ -63,9 +57,8 @@ class TaggerSignatures(TextSignatures):
             first = tf.ragged.boolean_mask(first, first.with_values(is_word))
             rows, starts, ends = (tf.boolean_mask(x, is_word) for x in (rows, starts, ends))
 
-        # The start token comes before the tokens of the text.
-        places = tf.stack([rows, first.values - tf.gather(skipped, rows) + 1], axis=1)
-        scores = tf.nn.softmax(tf.gather_nd(self.run(**batch)["logits"], places))  # (N, C)
+        places = tf.stack(windows.places(rows, first.values), axis=1)
+        scores = tf.nn.softmax(tf.gather_nd(logits, places))  # (N, C)
         ids = tf.argmax(scores, axis=1, output_type=tf.int32)
         columns = {
             "words": characters.spans(rows, starts, ends),
@@ -76,7 +69,7 @@ class TaggerSignatures(TextSignatures):
             "ends": ends,
         }
         dense = {name: first.with_values(column).to_tensor() for name, column in columns.items()}
-        return {**dense, "truncated": truncated}
+        return {**dense, "truncated": tf.zeros(tokens.nrows(), tf.bool)}
 
     def _words(
         self, tokens: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor

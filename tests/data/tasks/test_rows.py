@@ -11,7 +11,7 @@ from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.tag.examples import WordExamples
-from keras_bert_d2l.tasks.tag.rows import TaggingRows, split_words
+from keras_bert_d2l.tasks.tag.rows import Windows, split_words
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -221,12 +221,16 @@ def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len
     labels = tuple(tuple(f"l{draw.integers(9)}" for _ in text) for text in words)
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=max_len)
     assert rows.lengths.max() <= max_len
-    predicted = TaggingRows(split_words(words, tokenizer), tokenizer.vocab, max_len)
+    split = split_words(words, tokenizer)
+    windows = Windows.of(split.ragged(), max_len - 2)
+    assert windows.texts.numpy().tolist() == rows.examples.tolist()
     # If a model returns the labels of the rows, prediction finds each word's label.
-    outputs = np.split(rows.labels, rows.splits[1:-1])
-    of_texts = predicted.token_outputs(outputs)  # -100 for tokens that do not begin a word
-    found = [[rows.label_names[n] for n in tokens if n >= 0] for tokens in of_texts]
-    assert found == [list(text) for text in labels]
+    for text, firsts in enumerate(split.firsts):
+        found = windows.places([text] * len(firsts), firsts)
+        labels_of = [
+            rows.labels[rows.splits[row] + place] for row, place in zip(*found, strict=True)
+        ]
+        assert [rows.label_names[n] for n in labels_of] == list(labels[text])
     assert (rows.labels >= 0).sum() == sum(map(len, words))
 
 
