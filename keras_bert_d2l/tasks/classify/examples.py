@@ -297,12 +297,12 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
             f"{shown(options.given)}."
         )
     files = list(_labeled_files(folder, has_labels))
-    kept = [path for label, path in files if not has_labels or label != _UNLABELED_FOLDER]
+    skipped = _UNLABELED_FOLDER if has_labels else None
+    kept = [path for label, path in files if label != skipped]
 
     def example(labeled_file: tuple[str, pathlib.Path]) -> dict[str, object]:
         label, path = labeled_file
-        is_unlabeled = has_labels and label == _UNLABELED_FOLDER
-        unusable_if(is_unlabeled, f"folder {label!r} has no label")
+        unusable_if(label == skipped, f"folder {label!r} has no label")
         text = read_file(path).text
         unusable_if(not text.strip(), "empty text")
         name = path.relative_to(folder).as_posix()
@@ -320,9 +320,7 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
 def _labeled_files(folder: pathlib.Path, labeled: bool) -> Iterator[tuple[str, pathlib.Path]]:
     """Yield each file with its folder name: the `.txt` files, or all files if there are none."""
     folders = _visible_folders(folder)
-    if folders and all(
-        map(_visible_folders, folders)
-    ):  # such as the IMDB reviews, with folders "train" and "test"
+    if folders and all(map(_visible_folders, folders)):  # such as those of the IMDB reviews
         names = ", ".join(one.name for one in folders[:_SHOWN])
         raise ValueError(
             f"{os.fspath(folder)!r} must contain one folder of text files per label. Received: "
