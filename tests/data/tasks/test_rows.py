@@ -59,9 +59,8 @@ def test_choices_form_rows_with_their_text(tokenizer):
     features, labels = one_batch(rows)
     assert labels.numpy().tolist() == [1, 0, 1]
     kept = [0, 1, 3]
-    flat = tokenizer(
-        [texts[n] for n in kept for _ in range(2)], [c for n in kept for c in choices[n]], 6
-    )
+    sides = [texts[n] for n in kept for _ in range(2)], [c for n in kept for c in choices[n]]
+    flat = tokenizer(*sides, 6)
     for name, values in flat.items():
         shape = (3, 2, *values.shape[1:])
         np.testing.assert_array_equal(features[name], tf.reshape(values, shape))
@@ -74,10 +73,8 @@ def test_choices_form_rows_with_their_text(tokenizer):
 def test_batches_equal_the_output_of_the_tokenizer(tokenizer):
     texts = ("a crane", "who is it ?", "the lake is flying over the lake")
     texts_b = ("it is flying .", "what", "a crane does")
-    for examples in (
-        TextExamples(texts=texts, labels=("x", "y", "x")),
-        TextExamples(texts=texts, texts_b=texts_b, labels=("x", "y", "x")),
-    ):
+    for second in (None, texts_b):
+        examples = TextExamples(texts=texts, texts_b=second, labels=("x", "y", "x"))
         rows = TaskRows.encode(examples, tokenizer, max_len=9)
         features, labels = one_batch(rows)
         expected = tokenizer(texts, examples.texts_b, max_len=9)
@@ -201,14 +198,8 @@ def test_a_long_text_of_words_is_split_into_rows(tokenizer):
     expected = [[CLS, *ids(tokenizer, row), SEP] for row in pieces]
     expected.append([CLS, *ids(tokenizer, "a"), SEP, PAD, PAD])
     assert features["tokens"].numpy().tolist() == expected
-    d, n, v = (rows.label_names.index(name) for name in "DNV")
-    assert found.numpy().tolist() == [
-        [-100, d, v, -100, -100],
-        [-100, -100, -100, n, -100],
-        [-100, v, -100, -100, -100],
-        [-100, -100, v, -100, -100],
-        [-100, d, -100, -100, -100],
-    ]
+    names = [["-" if n < 0 else rows.label_names[n] for n in row] for row in found.numpy()]
+    assert list(map("".join, names)) == ["-DV--", "---N-", "-V---", "--V--", "-D---"]
     assert rows.num_truncated == 2
     assert rows.lost_in_words() == []
 
@@ -234,20 +225,22 @@ def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len
     assert (rows.labels >= 0).sum() == sum(map(len, words))
 
 
+def asked(*questions, contexts, answers):
+    return QuestionExamples(questions=questions, contexts=contexts, answers=answers)
+
+
 def test_a_long_context_is_split_into_rows(tokenizer):
-    examples = QuestionExamples(
-        questions=("what is it ?", "who ?"),
-        contexts=(CONTEXT, "it is a crane ."),
-        answers=((Answer("the lake", CONTEXT.index("the lake")), Answer("a crane", 0)), ()),
+    answers = ([Answer("the lake", CONTEXT.index("the lake")), Answer("a crane", 0)], [])
+    examples = asked(
+        "what is it ?", "who ?", contexts=(CONTEXT, "it is a crane ."), answers=answers
     )
     rows = TaskRows.encode(examples, tokenizer, max_len=14, overlap=3)  # 7 tokens of the context
     assert rows.examples.tolist() == [0, 0, 0, 1]
     assert rows.num_truncated == 1
     assert rows.full_lengths.tolist() == [4 + 14 + 3, 2 + 5 + 3]
     features, labels = one_batch(rows)
-    for number, (start, end) in enumerate(
-        zip(labels["start"].numpy(), labels["end"].numpy(), strict=True)
-    ):
+    spans = zip(labels["start"].numpy(), labels["end"].numpy(), strict=True)
+    for number, (start, end) in enumerate(spans):
         tokens = features["tokens"][number].numpy().tolist()
         found = tokens[start : end + 1] if start else []
         assert tokens[:6] == [CLS, *ids(tokenizer, "what is it ?"), SEP] or number == 3
@@ -259,11 +252,8 @@ def test_a_long_context_is_split_into_rows(tokenizer):
 
 def test_an_answer_that_does_not_fit_in_any_row_is_ignored_and_counted(tokenizer):
     long_answer = Answer("crane is flying over the lake", 2)  # 7 tokens
-    examples = QuestionExamples(
-        questions=("who ?", "who ?"),
-        contexts=(CONTEXT, CONTEXT),
-        answers=((long_answer,), (Answer("lake", CONTEXT.index("lake")),)),
-    )
+    answers = ([long_answer], [Answer("lake", CONTEXT.index("lake"))])
+    examples = asked("who ?", "who ?", contexts=(CONTEXT, CONTEXT), answers=answers)
     rows = TaskRows.encode(examples, tokenizer, max_len=10, overlap=2)
     assert (rows.labels[rows.examples == 0] == -100).all()
     assert (rows.labels[rows.examples == 1] >= 0).all()
@@ -272,11 +262,8 @@ def test_an_answer_that_does_not_fit_in_any_row_is_ignored_and_counted(tokenizer
 
 
 def test_questions_without_room_for_the_context_are_counted_or_rejected(tokenizer):
-    examples = QuestionExamples(
-        questions=("what is it over the lake ?", "who ?"),
-        contexts=(CONTEXT, "it ."),
-        answers=((), ()),
-    )
+    questions = ("what is it over the lake ?", "who ?")
+    examples = asked(*questions, contexts=(CONTEXT, "it ."), answers=([], []))
     rows = TaskRows.encode(examples, tokenizer, max_len=10, overlap=2)
     assert rows.examples.tolist() == [1]
     assert rows.full_lengths.tolist() == [0, 7]

@@ -4,13 +4,13 @@ import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
-TOXIC = (
-    "id,comment_text,toxic,obscene,threat\n"
-    'a1,"you, ""sir""",1,1,0\n'
-    "a2,fine,0,0.0,false\n"
-    "a3,not scored,-1,-1,-1\n"
-    "a4,bad,True,0,0\n"
-)
+TOXIC = '''\
+id,comment_text,toxic,obscene,threat
+a1,"you, ""sir""",1,1,0
+a2,fine,0,0.0,false
+a3,not scored,-1,-1,-1
+a4,bad,True,0,0
+'''
 
 
 def test_a_line_may_contain_only_a_text(write):
@@ -70,11 +70,9 @@ def test_subfolders_are_read_as_labels(write, tmp_path):
 
 
 def test_unusable_rows_are_counted_by_reason_with_the_first_line(write):
-    content = (
-        "premise\thypothesis\tlabel\na\tb\tx\n \tb\tx\na\t\tx\na\tb\t\n\na\tb\n"
-        "a\tb\t-\na\tb\tx\tmore\na\tb\ty\t\t\n"
-    )
-    examples = read_examples("classify", write("pairs.tsv", content))
+    rows = ["a\tb\tx", " \tb\tx", "a\t\tx", "a\tb\t", "", "a\tb", "a\tb\t-"]
+    rows = ["premise\thypothesis\tlabel", *rows, "a\tb\tx\tmore", "a\tb\ty\t\t"]
+    examples = read_examples("classify", write("pairs.tsv", "\n".join(rows)))
     assert examples.labels == ("x", "y")
     reasons = ("empty text", "empty second text", "empty label", "empty line", "too few columns")
     others = ("label '-' (annotators disagreed)", "more columns than the header")
