@@ -120,18 +120,12 @@ def test_unusable_rows_are_counted(write):
     path = write("a.jsonl", "\n".join(json.dumps({**good, **change}) for change in [*changes, {}]))
     found = read(path)
     assert len(found) == 1
-    assert found.dropped == {
-        "empty text": 1,
-        "fewer than two choices": 2,
-        "empty choice": 1,
-        "list or object instead of a choice": 2,
-        "no label": 1,
-        "label is not the number, the letter or the text of a choice": 2,
-    }
+    once = dict.fromkeys(("empty text", "empty choice", "no label"), 1)
+    unknown = "label is not the number, the letter or the text of a choice"
+    twice = ("fewer than two choices", "list or object instead of a choice", unknown)
+    assert found.dropped == once | dict.fromkeys(twice, 2)
     with pytest.raises(ValueError, match="`choices` must name a column.*choices, options"):
         read([{"text": "q", "label": 0}])
-    with pytest.raises(ValueError, match="`choices` is for the task 'choose'"):
-        read_examples("classify", path, choices="options")
 
 
 @pytest.mark.parametrize(
