@@ -105,7 +105,7 @@ def read_examples(
     if multi_label:
         check_option(task, "multi_label", multi_label)
     is_right = bool(separator) if multi_label else separator == ","
-    check_that(is_right, "separator", "what separates labels, with `multi_label`", separator)
+    check_that(is_right, "separator", "a text such as '|', and it needs `multi_label`", separator)
     columns = zip(_ROLES, (text, text_b, negative, choices, label, id), strict=True)
     given = {role: column for role, column in columns if column is not None}
     for role, column in given.items():

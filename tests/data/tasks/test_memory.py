@@ -110,7 +110,7 @@ def test_missing_numbers_intervals_and_columns_of_tensors_are_converted():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"text": [b"caf\xe9"]}, "`data` must .*UTF-8.*Received: b'caf"),
+        ({"text": [b"caf\xe9"]}, "`data` must be UTF-8.*Received: b'caf"),
         ({"text": [object()]}, r"`data` must.*\(object\)"),
         ({"text": ["a"], "label": [[1j]]}, r"`data` must.*1j \(complex\)"),
         (3, "must be a path, a DataFrame"),
