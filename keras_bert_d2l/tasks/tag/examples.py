@@ -255,18 +255,12 @@ def _check_words(file: TextFile, rows: Sequence[_Words]) -> None:
     columns = [row for row in unlabeled if _OTHER_COLUMNS.fullmatch(as_string(row.words))]
     texts = [row for row in rows if " " in as_string(row.words)]
     for found, expected, advice in (
-        (
-            columns,
-            "columns separated by tabs or spaces",
-            "Or add column names and name the file .csv",
-        ),
-        (texts, "one word with its label per line", "Use the task 'classify' for labels of texts"),
+        (columns, "columns separated by tabs or spaces", "Or name columns, and the file .csv."),
+        (texts, "one word with its label per line", "Use the task 'classify' for labels of texts."),
     ):
         if 2 * len(found) > len(rows):
             received = shown(as_string(found[0].words))
-            raise file.error(
-                found[0].line, f"must have {expected}. Received: {received}. {advice}."
-            )
+            raise file.error(found[0].line, f"must have {expected}. Received: {received}. {advice}")
 
 
 def _example(layout: _Layout, seen: set[str], row: _Words) -> dict[str, object]:

@@ -198,8 +198,8 @@ def _plain(value: object) -> object:
             return value.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"Bytes in `data` must be UTF-8 text. Received: {shown(value)} ({error}). Decode the "
-                "texts first, or remove the column if it has no texts."
+                f"Bytes in `data` must be UTF-8 text. Received: {shown(value)} ({error}). Decode "
+                "the texts first, or remove the column if it has no texts."
             ) from error
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
