@@ -15,8 +15,7 @@ a4,bad,True,0,0
 
 def test_a_line_may_contain_only_a_text(write):
     examples = read_examples("classify", write("lines.txt", "one text\n\nanother\n\n"))
-    assert examples.texts == ("one text", "another")
-    assert examples.labels is None
+    assert (examples.texts, examples.labels) == (("one text", "another"), None)
     assert examples.dropped == {"empty line": 1}
 
 
@@ -89,8 +88,7 @@ def test_a_file_may_have_no_labels(write):
     path = write("b.tsv", "text\tlabel\na\t\nb\t\n")
     assert read_examples("classify", path).labels is None
     unlooked = read_examples("classify", write("c.tsv", "text\tlabel\na\tx\nb\t\n"), labeled=False)
-    assert (unlooked.texts, unlooked.labels) == (("a", "b"), None)
-    assert not unlooked.has_labels
+    assert (unlooked.texts, unlooked.has_labels) == (("a", "b"), False)
 
 
 @pytest.mark.parametrize(

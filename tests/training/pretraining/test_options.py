@@ -175,6 +175,8 @@ def test_a_run_resumes_with_the_shares_that_it_was_given(tmp_path):
 def test_an_unknown_option_is_rejected_with_a_list_of_known_options():
     with pytest.raises(ValueError, match=r"'step'.*steps, minutes, batch_size"):
         PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
+    with pytest.raises(ValueError, match="Unknown option 'step'"):
+        PretrainingOptions.normal_form("step", 1)  # of a run that is resumed
 
 
 def test_the_choices_match_the_data_pipeline():
