@@ -5,9 +5,9 @@ k: maximum number of answers per question.
 """
 
 import dataclasses
-import heapq
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,17 +20,16 @@ from keras_bert_d2l.inference.asking import (
     asked_model,
     checked_max_len,
     one_per_text,
-    softmax,
+    rows_of,
 )
 from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
+from keras_bert_d2l.tasks.answer.spans import N_BEST, PLACES, best_answers, best_spans
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from keras_bert_d2l.text_arguments import check_filled, text_list
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
-N_BEST = 20  # answers that the softmax runs over, as in google-research/bert, run_squad.py
 _QUESTIONS_AT_ONCE = 512  # questions whose windows are in memory at the same time
 
 
@@ -154,67 +153,37 @@ def answer(
     max_len, overlap = _window_sizes(model, max_len, overlap)
     num_added = tokenizer.vocab.num_added(2)
     check_questions(_num_tokens(tokenizer, asked), max_len, overlap, num_added)
+    num_best = max(top_k, N_BEST)
+    options = {"kind": tokenizer.vocab.kind, "num_best": num_best, "top_k": top_k}
+    options["null_threshold"] = null_threshold
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
         tensors = tokenizer.windows(asked[some], texts[some], max_len, overlap)
         windows = {name: values.numpy() for name, values in tensors.items()}
-        best = _Candidates(texts[some], max(top_k, N_BEST))
         features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
+        nulls = np.zeros(len(windows["rows"]), "float32")
+        spans = []
         for numbers, logits in predict_rows(model, features, batch_size):
+            nulls[numbers] = logits["start"][:, 0] + logits["end"][:, 0]
             batch = {name: values[numbers] for name, values in windows.items()}
-            best.add(batch, logits, max_answer_len)
-        found += [best.answers(row, top_k, null_threshold) for row in range(len(texts[some]))]
+            best, window, *tokens = best_spans(batch, logits, max_answer_len, num_best)
+            spans.append((best, tf.gather(numbers.astype("int32"), window), *tokens))
+        candidates = [tf.concat(parts, axis=0) for parts in zip(*spans, strict=True)]
+        places = {name: tensors[name] for name in PLACES}
+        answers = best_answers(places, candidates, nulls, tf.constant(texts[some]), **options)
+        rows = zip(texts[some], rows_of(answers), strict=True)
+        found += [_found(context, row) for context, row in rows]
     return found[0] if isinstance(questions, str) else found
 
 
-class _Candidates:
-    """The best spans of each context found so far, and its lowest no-answer logit."""
-
-    def __init__(self, contexts: Sequence[str], num_best: int) -> None:
-        self._contexts = contexts
-        self._num_best = num_best
-        self._spans: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
-        self._null = [np.inf] * len(contexts)
-
-    def add(
-        self, windows: Mapping[str, np.ndarray], logits: Mapping[str, np.ndarray], max_len: int
-    ) -> None:
-        """Add the spans of at most `max_len` tokens from a batch of windows."""
-        logits = {side: tf.cast(logits[side], tf.float64) for side in ("start", "end")}
-        nulls = (logits["start"][:, 0] + logits["end"][:, 0]).numpy().tolist()
-        rows = windows["rows"].tolist()
-        for row, null in zip(rows, nulls, strict=True):
-            self._null[row] = min(self._null[row], null)
-        found = best_spans(windows, logits, max_answer_len=max_len, num_best=self._num_best)
-        columns = (values.numpy().tolist() for values in found)
-        for logit, window, first, last in zip(*columns, strict=True):
-            row = rows[window]
-            start, end = windows["starts"][window, first], windows["ends"][window, last]
-            place = whole_characters(self._contexts[row], int(start), int(end))
-            if place[0] == place[1]:  # nothing but a space
-                continue
-            self._spans[row][place] = max(logit, self._spans[row].get(place, -np.inf))
-
-    def answers(self, row: int, top_k: int, null_threshold: float | None) -> list[FoundAnswer]:
-        """Return the best answers of a context."""
-        context, null = self._contexts[row], self._null[row]
-        spans = heapq.nlargest(self._num_best, self._spans[row].items(), key=lambda item: item[1])
-        if not spans:  # the context has no tokens, for example only a zero-width character
-            return [FoundAnswer("", 0.0, 0, 0, null, null)]
-        candidates = [(context[slice(*place)], *place, logit) for place, logit in spans]
-        if null_threshold is not None:
-            nothing = ("", 0, 0, null)
-            if null - spans[0][1] > null_threshold:
-                candidates.insert(0, nothing)
-            else:
-                candidates.append(nothing)  # include it in the softmax
-        scores = softmax(np.array([logit for *_, logit in candidates])).tolist()
-        found = [
-            FoundAnswer(text, score, start, end, logit, null)
-            for (text, start, end, logit), score in zip(candidates, scores, strict=True)
-        ]
-        kept = [one for place, one in enumerate(found) if one.text or place == 0]
-        return kept[:top_k]
+def _found(context: str, row: Mapping[str, Any]) -> list[FoundAnswer]:
+    """Return the answers of a context, without the places of the row that are padding."""
+    columns = (row[name] for name in ("scores", "starts", "ends", "logits"))
+    return [
+        FoundAnswer(context[start:end], score, start, end, logit, row["null"])
+        for place, (score, start, end, logit) in enumerate(zip(*columns, strict=True))
+        if start < end or place == 0
+    ]
 
 
 def fitting_questions(
@@ -261,50 +230,3 @@ def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:
         )
     check_filled("question", questions)
     check_filled("context", contexts)
-
-
-_NEVER = float("-inf")
-
-
-def best_spans(
-    windows: Mapping[str, Tensor],
-    logits: Mapping[str, Tensor],
-    *,
-    max_answer_len: int,
-    num_best: int,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the spans of context tokens with the highest logits, in the order of the windows.
-
-    The logit of a span is the sum of the start logit of its first token and the end logit of its
-    last token.
-
-    Args:
-        windows: `segments`, `starts` and `ends`, int `(W, T)`, as `Tokenizer.windows` returns them.
-            They may have more padding than the logits.
-        logits: `start` and `end`, float `(W, T)`.
-        max_answer_len: Maximum number of tokens in a span, L.
-        num_best: Maximum number of spans per window, n.
-
-    Returns: four tensors `(N,)`: the logits, and as int32 the indices of the windows, of the first
-        tokens and of the last tokens.
-    """
-    length = tf.shape(logits["start"])[1]
-    max_answer_len = tf.minimum(max_answer_len, length)
-    segments, starts_at, ends_at = (
-        windows[name][:, :length] for name in ("segments", "starts", "ends")
-    )
-    is_context = (segments == 1) & (ends_at > starts_at)
-    never = tf.constant(_NEVER, logits["start"].dtype)
-    starts, ends = (tf.where(is_context, logits[side], never) for side in ("start", "end"))
-    # (W, T, L): the spans from each token to itself and to the following tokens.
-    ends = tf.pad(ends, [[0, 0], [0, max_answer_len]], constant_values=never)
-    to = tf.range(length)[:, tf.newaxis] + tf.range(max_answer_len)
-    spans = starts[:, :, tf.newaxis] + tf.gather(ends, to, axis=1)
-    flat = tf.reshape(spans, [tf.shape(spans)[0], length * max_answer_len])
-    flat = tf.pad(flat, [[0, 0], [0, num_best]], constant_values=never)
-    best, place = tf.math.top_k(flat, num_best)
-    is_span = best > never
-    window = tf.cast(tf.where(is_span)[:, 0], tf.int32)
-    place = tf.boolean_mask(place, is_span)
-    first = place // max_answer_len
-    return tf.boolean_mask(best, is_span), window, first, first + place % max_answer_len
