@@ -144,8 +144,8 @@ TASKS = {
     ),
     "regressor": lambda client, model: (client.regress(TEXTS), regress(model, TEXTS)),
     "tagger": lambda client, model: (
-        [*client.tag(TEXTS[:2]), client.tag(TEXTS[1], aggregate="first")],
-        [*tag(model, TEXTS[:2]), tag(model, TEXTS[1], aggregate="first")],
+        [*client.tag(TEXTS), *client.tag(TEXTS, aggregate="first")],
+        [*tag(model, TEXTS), *tag(model, TEXTS, aggregate="first")],
     ),
     "answerer": lambda client, model: (
         client.answer(["red", "blue"], TEXTS[2:4]),
