@@ -48,7 +48,7 @@ examples = kb.read_examples("classify", file)
 train, dev = kb.split_examples(examples, 0.2)  # duplicate texts stay in the same part
 
 # %% Fine-tune
-model = kb.load_task(kb.SequenceClassifier, checkpoint, labels=train.label_names).model
+model = kb.SequenceClassifier.from_pretrained(checkpoint, labels=train.label_names)
 runs = (pathlib.Path(f"runs/{file.stem}_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
 rate, epochs = (1e-3, 15) if is_toy else (5e-5, 3)  # a pretrained model needs a low learning rate

@@ -60,7 +60,7 @@ column = sys.argv[4] if len(sys.argv) > 4 else None
 train, dev = (kb.read_examples("tag", file, label=column) for file in files)
 
 # %% Fine-tune
-model = kb.load_task(kb.TokenClassifier, checkpoint, labels=train.label_names).model
+model = kb.TokenClassifier.from_pretrained(checkpoint, labels=train.label_names)
 runs = (pathlib.Path(f"runs/tags_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
 rate = 1e-3 if is_toy else 5e-5  # a pretrained model needs a low learning rate

@@ -52,7 +52,7 @@ train, *others = (kb.read_examples("answer", file) for file in files)
 train, dev = (train, others[0]) if others else kb.split_examples(train, 0.2)
 
 # %% Fine-tune
-model = kb.load_task(kb.QuestionAnswerer, checkpoint).model
+model = kb.QuestionAnswerer.from_pretrained(checkpoint)
 runs = (pathlib.Path(f"runs/answers_{number}") for number in itertools.count(1))
 run_dir = next(run for run in runs if not run.exists())
 rate, epochs, rows = (2e-3, 12, 8) if is_toy else (5e-5, 2, 32)

@@ -12,7 +12,6 @@ from .checkpoints.adapters import (
 from .checkpoints.loading import (
     Pretrained as Pretrained,
     load_pretrained as load_pretrained,
-    load_task as load_task,
     load_tokenizer as load_tokenizer,
 )
 from .checkpoints.detection import (

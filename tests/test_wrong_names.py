@@ -61,7 +61,7 @@ WRONG = {
     "compile of a task": (lambda model, **_: model.compile(class_weight={}), "class_weights"),
     "Keras's compile": (lambda model, **_: model.compile(metric=[]), "metrics"),
     "a question": (lambda model, **_: kb.classify(model, "a", batchsize=2), "batch_size"),
-    "a task to load": (lambda **_: kb.load_task(kb.SequenceClassifier, "a", label=[]), "labels"),
+    "a task to load": (lambda **_: kb.SequenceClassifier.from_pretrained("a", label=[]), "labels"),
 }
 
 
@@ -70,10 +70,3 @@ def test_the_nearest_argument_is_suggested(call, given):
     wrong, meant = WRONG[call]
     with pytest.raises(ValueError, match=f"Did you mean '{meant}'\\?"):
         wrong(**given)
-
-
-@pytest.mark.parametrize("kind", ["SequenceClassifier", "classify", kb.BERTModel])
-def test_a_task_is_loaded_by_its_class(kind):
-    message = "`kind` must be one of the classes SequenceClassifier.*Pass the class itself"
-    with pytest.raises(ValueError, match=message):
-        kb.load_task(kind, "checkpoint", labels=["a", "b"])

@@ -163,7 +163,7 @@ def beside_huggingface(
         seconds["huggingface"] = train_by_huggingface(examples.task, steps, folder, options)
         keras.config.set_dtype_policy("float32")  # evaluate both in float32
         for who, took in seconds.items():
-            trained = kb.load_task(type(model), folder / who, verbose=False).model
+            trained = type(model).from_pretrained(folder / who, verbose=False)
             lengths = {"max_len": options.max_len, "overlap": overlap}
             for part, some in held_out.items():
                 evaluation = evaluate(trained, some, **lengths)
@@ -238,7 +238,7 @@ def embed(options: argparse.Namespace) -> None:
     examples = read_examples("classify", options.file)
     some, held_out = split(examples, examples.texts)
     parts = {"similarity": similarities(held_out), "retrieval": entailments(held_out)}
-    start = kb.load_task(kb.TextEmbedder, options.checkpoint, verbose=False).model
+    start = kb.TextEmbedder.from_pretrained(options.checkpoint, verbose=False)
     for part, data in parts.items():
         metrics = {key: round(x, 4) for key, x in evaluate(start, data).metrics.items()}
         show(task="embed", who="start", held_out=part, **metrics)
@@ -288,7 +288,7 @@ def static(options: argparse.Namespace) -> None:
     examples = read_examples("classify", options.file)
     some, held_out = split(examples, examples.texts)
     texts = sorted({*some.texts, *(some.texts_b or ())})
-    teacher = kb.load_task(kb.TextEmbedder, options.checkpoint, verbose=False).model
+    teacher = kb.TextEmbedder.from_pretrained(options.checkpoint, verbose=False)
     models = {"teacher": teacher, "without texts": kb.distill_static(teacher)}
     start = time.perf_counter()
     models["static"] = kb.distill_static(teacher, texts)

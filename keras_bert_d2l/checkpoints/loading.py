@@ -4,7 +4,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import kerashub, native, tensorflow_hub
@@ -31,7 +31,6 @@ from keras_bert_d2l.checks import (
     arguments_of,
     check_known,
     check_labels,
-    check_that,
     shown,
     shown_names,
 )
@@ -44,7 +43,6 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import errors_naming, readable_fields
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, Option, PathLike
 
@@ -190,47 +188,7 @@ def load_task(
     verbose: bool = True,
     **options: Option,
 ) -> Pretrained:
-    """Load a checkpoint of any known format as a task model.
-
-    A checkpoint of the same task is loaded with its head. For a BERT without a task, and for a
-    checkpoint of the same task with other labels, the encoder is loaded (and the pooler, if the
-    task uses it); the head is initialized at random, and this is reported. A `TextEmbedder` has the
-    pooling that a folder of sentence-transformers defines. A head whose class the files do not name
-    is that of `kind`.
-
-    Args:
-        kind: The class of the task, for example `SequenceClassifier`.
-        path: The checkpoint, as for `load_pretrained`, also by name.
-        verify: As for `load_pretrained`.
-        verbose: As for `load_pretrained`.
-        **options: The arguments of the task class other than `bert`, for example `labels`. For a
-            checkpoint of the same task, they may be omitted; otherwise they must match it, except
-            that other `labels` create a new head. Labels that the checkpoint calls `LABEL_0`,
-            `LABEL_1` and so on, or whose names are not valid, get the given names.
-
-    Returns:
-        The model with the tokenizer attached, the tokenizer and the configuration.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint, or one of its files is missing.
-        ValueError: The checkpoint has a different task or different options, is damaged, or is a
-            BERT that does not support the task.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
-    kb.save_pretrained(model, "checkpoints/tiny")
-    classifier, tokenizer, config = kb.load_task(
-        kb.SequenceClassifier, "checkpoints/tiny", labels=["bad", "good"]
-    )
-    ```
-    """
-    is_task = isinstance(kind, type) and issubclass(kind, TaskModel)
-    advice = "Pass the class itself, such as `kb.SequenceClassifier`."
-    check_that(is_task, "kind", f"one of the classes {', '.join(task_kinds())}", kind, advice)
+    """Load a checkpoint as a model of a task; see `TaskModel.from_pretrained`."""
     known = arguments_of(kind.__init__, TaskModel.__init__)
     check_known("option", options, (*kind.fields, *known))
     if "labels" in options:  # an array, too
@@ -278,7 +236,7 @@ def _with_new_head(
             raise ValueError(
                 f"{path!r} embeds texts with {shown(pooling)}, which a TextEmbedder does not "
                 f"support. Supported: one of {tuple(POOLINGS)}, and normalization. For other "
-                'vectors of the same BERT, pass pooling="mean" to `load_task`.'
+                'vectors of the same BERT, pass pooling="mean" to `from_pretrained`.'
             )
         options = {**embedding, **options}
     labels = inspect.signature(kind.__init__).parameters.get("labels")
@@ -292,6 +250,15 @@ def _with_new_head(
     if kind.has_head:
         print(f"{path}: {describe_task(task_fields(task_model) or {})}, with a new head")
     return task_model
+
+
+def load_bert(path: PathLike, **options: Any) -> BERTModel:
+    """Load a checkpoint without the head of a task; see `BERTModel.from_pretrained`."""
+    model = load_pretrained(path, **options).model
+    if isinstance(model, BERTModel):
+        return model
+    print(f"{os.fspath(path)}: {describe_task(task_fields(model) or {})}; its head is discarded")
+    return without_head(model)
 
 
 def without_head(model: TaskModel) -> BERTModel:
@@ -349,7 +316,7 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     """Build the model of a checkpoint and load its weights."""
     config, table, arrays = checkpoint.config, checkpoint.table, checkpoint.arrays
     if checkpoint.unnamed:
-        raise ValueError(f"{checkpoint.unnamed} Correct it, or pass `labels` to `load_task`.")
+        raise ValueError(f"{checkpoint.unnamed} Correct it, or pass `labels` to `from_pretrained`.")
     may_lack = HEAD_NAMES if checkpoint.task is None else ()
     check_contents(table, arrays, main_shapes(config), may_lack)
     with stage("Loading the checkpoint"):

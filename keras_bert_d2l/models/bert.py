@@ -5,6 +5,7 @@ V vocabulary.
 """
 
 import dataclasses
+import pkgutil
 from collections.abc import Sequence
 from typing import Any, Self, TypeAlias, Unpack, cast
 
@@ -20,7 +21,7 @@ from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, combine
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Tensor
+from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, PathLike, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
 PACKED_FEATURES = ("attention_mask", "example_ids", "position_ids", "cls_positions")
@@ -164,6 +165,32 @@ class BERTModel(BatchModel):
             ValueError: `config` is not a `BERTConfig`.
         """
         return cls(config, **options)
+
+    @classmethod
+    def from_pretrained(cls, path: PathLike, **options: Option) -> Self:
+        """Load a checkpoint of any known format, without the head of a task.
+
+        Args:
+            path: The checkpoint, as for `load_pretrained`, also by name.
+            **options: The other arguments of `load_pretrained`.
+
+        Returns: the model, with the tokenizer attached.
+
+        Raises:
+            FileNotFoundError, ValueError: As for `load_pretrained`.
+
+        Example:
+
+        ```python
+        import keras_bert_d2l as kb
+
+        model = kb.BERTModel.from_pretrained("novels-small")
+        print(kb.fill_mask(model, "the [MASK] of my text")[0][0].token)
+        ```
+        """
+        load = pkgutil.resolve_name("keras_bert_d2l.checkpoints.loading:load_bert")
+        loaded: Self = load(path, **options)
+        return loaded
 
     @classmethod
     def from_layers(

@@ -149,7 +149,7 @@ def test_the_class_of_the_model_follows_its_head(local_hub, tagger, tmp_path):
     edit_weights(folder, lambda old: old | {name: x.astype("f4") for name, x in pooler.items()})
     edit_config(folder, _num_labels=len(LABELS))
     local_hub.add("someone/ner", folder)
-    model = kb.load_task(kb.TokenClassifier, "someone/ner").model
+    model = kb.TokenClassifier.from_pretrained("someone/ner")
     assert model.labels == tuple(LABELS)
     np.testing.assert_array_equal(model(BATCH), trained(BATCH))
     assert len(kb.tag(model, "a b a")) == 3
@@ -338,6 +338,6 @@ def test_the_modules_of_an_embedder_are_downloaded(inside, local_hub, tmp_path, 
     folder = write(tmp_path / "old", inside=inside, bert=LOWER, pooling={"pooling_mode": "max"})
     local_hub.add("someone/embedder", folder)
     assert kb.load_tokenizer("someone/embedder").options["lowercase"]
-    model = kb.load_task(kb.TextEmbedder, "someone/embedder").model
+    model = kb.TextEmbedder.from_pretrained("someone/embedder")
     assert (model.pooling, model.normalize, model.tokenizer.options["lowercase"]) == ("max", 1, 1)
     assert "; text embedding: max" in capsys.readouterr().out

@@ -198,7 +198,7 @@ def prepared(small_models, tmp_path_factory):
     nli = kb.SequenceClassifier(make_bert(), ["contradiction", "neutral", "entailment"])
     kb.save_pretrained(nli, folder / "runs/nli")
     base = small_models[SHORT_NAMES["bert-base-uncased"]]
-    adapted = kb.load_task(kb.SequenceClassifier, base, labels=["bad", "good"]).model
+    adapted = kb.SequenceClassifier.from_pretrained(base, labels=["bad", "good"])
     adapted.enable_lora(8)
     kb.save_adapter(adapted, folder / "runs/films/adapter")
     return folder

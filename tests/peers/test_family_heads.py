@@ -101,7 +101,7 @@ def test_scores_and_single_labels_keep_their_kind(name, problem, tmp_path):
 def test_embedders_are_written_for_sentence_transformers(name, tmp_path):
     theirs = family.original(name, "Model")
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = kb.load_task(kb.TextEmbedder, tmp_path / "theirs", verbose=False).model
+    ours = kb.TextEmbedder.from_pretrained(tmp_path / "theirs", verbose=False)
     kb.save_pretrained(ours, tmp_path / "ours", format="huggingface")
     assert (tmp_path / "ours/modules.json").exists()
     inputs = family.inputs_of(theirs)
@@ -119,7 +119,7 @@ def test_task_models_of_modernbert_start_with_the_layers_of_the_mlm_head(tmp_pat
     auto = transformers.AutoModelForSequenceClassification
     theirs = auto.from_pretrained(tmp_path, id2label=family.LABELS).eval()
     labels, head = [*family.LABELS.values()], theirs.classifier
-    ours = kb.load_task(kb.SequenceClassifier, tmp_path, labels=labels, pooling="mean").model
+    ours = kb.SequenceClassifier.from_pretrained(tmp_path, labels=labels, pooling="mean")
     ours.head.kernel.assign(head.weight.detach().numpy().T)  # random in both
     ours.head.bias.assign(head.bias.detach().numpy())
     assert_equal(ours, theirs)

@@ -62,7 +62,7 @@ def test_a_token_classifier_of_transformers_is_loaded_by_name(local_hub, tmp_pat
     theirs.save_pretrained(tmp_path / "ner")
     tokenizer.save_pretrained(tmp_path / "ner")
     local_hub.add("someone/ner", tmp_path / "ner")
-    ours = kb.load_task(kb.TokenClassifier, "someone/ner")
+    ours = kb.TokenClassifier.from_pretrained("someone/ner")
     assert ours.model.labels == tuple(LABELS)
     assert_equal(ours, theirs, tokenizer)
 

@@ -22,7 +22,7 @@ def test_the_metrics_of_a_search_are_equal_also_for_several_correct_texts(double
     expected = evaluation.InformationRetrievalEvaluator(*named, correct)(theirs)
     texts, texts_b = zip(*((queries[a], corpus[b]) for a, b in pairs), strict=True)
     examples = kb.PairExamples(texts=texts, texts_b=texts_b, negatives=corpus[-len(pairs) :])
-    found = kb.evaluate(kb.load_task(kb.TextEmbedder, tmp_path).model, examples).metrics
+    found = kb.evaluate(kb.TextEmbedder.from_pretrained(tmp_path), examples).metrics
     for k in (1, 10):
         assert found[f"recall@{k}"] == pytest.approx(expected[f"cosine_recall@{k}"])
     assert found["mean_reciprocal_rank"] == pytest.approx(expected["cosine_mrr@10"])
@@ -30,7 +30,7 @@ def test_the_metrics_of_a_search_are_equal_also_for_several_correct_texts(double
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_stored_vectors_of_folders_are_right_and_saving_keeps_them(name, tmp_path):
-    ours = kb.load_task(kb.TextEmbedder, write(tmp_path / "theirs", **FOLDERS[name])).model
+    ours = kb.TextEmbedder.from_pretrained(write(tmp_path / "theirs", **FOLDERS[name]))
     kb.save_pretrained(ours, tmp_path / "saved", format="huggingface")
     for folder in ("theirs", "saved"):
         model = sentence_transformers.SentenceTransformer(str(tmp_path / folder), device="cpu")
@@ -83,5 +83,5 @@ def test_pairs_of_one_group_are_no_negatives_of_each_other():
 def test_no_texts_have_vectors_of_the_usual_width(tmp_path):
     theirs = sentence_transformers.SentenceTransformer(str(write(tmp_path)), device="cpu")
     assert theirs.encode([]).shape == (0,)
-    embedder = kb.load_task(kb.TextEmbedder, tmp_path, verbose=False).model
+    embedder = kb.TextEmbedder.from_pretrained(tmp_path, verbose=False)
     assert kb.embed(embedder, []).shape == (0, 4)

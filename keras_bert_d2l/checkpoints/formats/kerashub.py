@@ -252,7 +252,7 @@ def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
         elif kind in _CLASSIFIERS:
             raise FileNotFoundError(
                 f"{os.fspath(path)!r} has no {TASK_WEIGHTS_FILE}, the head of its {kind}. Copy it "
-                f"again. For a new head, remove {TASK_FILE} and pass `labels` to `load_task`."
+                f"again. For a new head, remove {TASK_FILE} and pass `labels` to `from_pretrained`."
             )
     used = [name for name in arrays.shapes if kind != _EMBEDDER or not name.startswith(_POOLER)]
     return arrays.select({name: name for name in used})

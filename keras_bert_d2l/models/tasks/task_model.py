@@ -5,6 +5,7 @@ B batch, T tokens, D hidden width, C labels.
 
 import functools
 import itertools
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, get_args
 
@@ -33,7 +34,7 @@ from keras_bert_d2l.models.tasks.text_inputs import (
     longest_row,
     over_windows,
 )
-from keras_bert_d2l.types import ConfigDict, Option, Tensor
+from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor
 
 
 class TaskModel(BatchModel):
@@ -446,6 +447,49 @@ class TaskModel(BatchModel):
         expected = f"0 or {total} with shared_blocks=True, whose blocks have the same weights"
         check_that(is_right, "num_blks", expected, num_blks)
         partial_training.freeze_lower_part(self.encoder, frozen)
+
+    @classmethod
+    def from_pretrained(
+        cls, path: PathLike, *, verify: bool = True, verbose: bool = True, **options: Option
+    ) -> Self:
+        """Load a checkpoint of any known format as a model of this task.
+
+        A checkpoint of the same task is loaded with its head. For a BERT without a task, and for a
+        checkpoint of the same task with other labels, the encoder is loaded (and the pooler, if
+        the task uses it); the head is initialized at random, and this is reported. A `TextEmbedder`
+        has the pooling that a folder of sentence-transformers defines. A head whose class the files
+        do not name is that of this task.
+
+        Args:
+            path: The checkpoint, as for `load_pretrained`, also by name.
+            verify: As for `load_pretrained`.
+            verbose: As for `load_pretrained`.
+            **options: The arguments of the class other than `bert`, for example `labels`. For a
+                checkpoint of the same task, they may be omitted; otherwise they must match it,
+                except that other `labels` create a new head. Labels that the checkpoint calls
+                `LABEL_0`, `LABEL_1` and so on, or whose names are not valid, get the given names.
+
+        Returns: the model, with the tokenizer attached.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint, or one of its files is missing.
+            ValueError: The checkpoint has a different task or different options, is damaged, or is
+                a BERT that does not support the task.
+
+        Example:
+
+        ```python
+        import keras_bert_d2l as kb
+
+        model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
+        kb.save_pretrained(model, "checkpoints/tiny")
+        labels = ["bad", "good"]
+        classifier = kb.SequenceClassifier.from_pretrained("checkpoints/tiny", labels=labels)
+        ```
+        """
+        load = pkgutil.resolve_name("keras_bert_d2l.checkpoints.loading:load_task")
+        loaded: Self = load(cls, path, verify=verify, verbose=verbose, **options).model
+        return loaded
 
     def task_config(self) -> ConfigDict:
         """Return the arguments, besides `bert`, that define the model, as plain JSON values."""

@@ -22,7 +22,6 @@ from keras_bert_d2l import (
     WarmupLinearDecay,
     convert_checkpoint,
     load_pretrained,
-    load_task,
 )
 from keras_bert_d2l.checkpoints.formats import google
 from keras_bert_d2l.checkpoints.formats.foreign_config import read_bert_config
@@ -489,9 +488,9 @@ def test_a_checkpoint_of_run_classifier_is_a_task_model(folder, num_outputs, kin
 def test_the_labels_of_run_classifier_can_be_named(folder):
     fine_tuned(folder, 3)
     names = ["bad", "dull", "good"]
-    assert load_task(SequenceClassifier, folder, labels=names).model.labels == tuple(names)
+    assert SequenceClassifier.from_pretrained(folder, labels=names).labels == tuple(names)
     with pytest.raises(ValueError, match="must be a checkpoint of a TokenClassifier"):
-        load_task(TokenClassifier, folder, labels=names)
+        TokenClassifier.from_pretrained(folder, labels=names)
 
 
 def test_a_checkpoint_of_run_squad_is_a_question_answerer(folder, tmp_path):

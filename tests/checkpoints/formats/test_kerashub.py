@@ -1,6 +1,5 @@
 """Presets that KerasHub 0.32 and KerasNLP 0.8.2 wrote (`scripts/originals/kerashub.py`)."""
 
-import functools
 import json
 import pathlib
 import zipfile
@@ -94,7 +93,7 @@ def test_a_classifier_has_the_outputs_of_kerashub(unpack, name):
 @pytest.mark.parametrize("name", nightly_except(EMBEDDERS[:1], EMBEDDERS))
 def test_an_embedder_has_the_outputs_of_kerashub(unpack, name):
     folder, batch, expected = unpack(name)
-    model = kb.load_task(kb.TextEmbedder, folder).model
+    model = kb.TextEmbedder.from_pretrained(folder)
     assert_close(model(batch), expected["output"])
     assert model.max_row_len == 12  # `sequence_length` of its preprocessor
 
@@ -113,8 +112,10 @@ def test_what_is_written_back_equals_the_original_bit_for_bit(unpack, name, tmp_
     folder, _, _ = unpack(name)
     back = tmp_path / "back"
     is_embedder = name in EMBEDDERS
-    load = functools.partial(kb.load_task, kb.TextEmbedder) if is_embedder else kb.load_pretrained
-    kb.save_pretrained(load(folder).model, back, format="kerashub")
+    model = (
+        kb.TextEmbedder.from_pretrained(folder) if is_embedder else kb.load_pretrained(folder)[0]
+    )
+    kb.save_pretrained(model, back, format="kerashub")
     for file in folder.glob("*.h5"):
         zeros = {name: bytes(len(weights(file)[name])) for name in POOLER} if is_embedder else {}
         assert weights(back / file.name) == weights(file) | zeros
@@ -132,7 +133,7 @@ def test_a_converted_embedder_keeps_its_arguments_and_its_pooler(tmp_path):
     embedder = kb.TextEmbedder(model, "cls", normalize=False, max_len=9, long_texts="max")
     native.write(model, tmp_path, None, {}, embedding=embedder.task_config())
     kb.convert_checkpoint(tmp_path, back, "kerashub")
-    assert kb.load_task(kb.TextEmbedder, back).model.task_config() == embedder.task_config()
+    assert kb.TextEmbedder.from_pretrained(back).task_config() == embedder.task_config()
     kernel = weights(back / "model.weights.h5")["dense/vars/0"]
     assert kernel == model.hidden.kernel.numpy().tobytes()
 

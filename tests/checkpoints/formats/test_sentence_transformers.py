@@ -19,7 +19,7 @@ def plain(tmp_path_factory):
 
 
 def vector(path):
-    model = kb.load_task(kb.TextEmbedder, path, verbose=False).model
+    model = kb.TextEmbedder.from_pretrained(path, verbose=False)
     return model, kb.embed(model, TEXT)
 
 
@@ -59,7 +59,7 @@ def test_an_unsupported_setting_is_an_error(file, fields, message, plain, tmp_pa
     folder = shutil.copytree(plain, tmp_path / "edited")
     edit_json(folder / file, fields)
     with pytest.raises(ValueError, match=message):
-        kb.load_task(kb.TextEmbedder, folder)
+        kb.TextEmbedder.from_pretrained(folder)
 
 
 OTHERS = [("mean and Dense and Normalize", {"steps": ("Pooling", "Dense", "Normalize")})]
@@ -71,8 +71,8 @@ OTHERS += [("my_code.Pooling", {"classes": {"Pooling": "my_code.Pooling"}})]
 def test_another_computation_is_an_error_that_describes_it(message, options, tmp_path):
     folder = write(tmp_path, **options)
     with pytest.raises(ValueError, match=f"embeds texts with .*{message}.*, which a TextEmbedder"):
-        kb.load_task(kb.TextEmbedder, folder)
-    assert kb.load_task(kb.TextEmbedder, folder, pooling="cls").model.pooling == "cls"
+        kb.TextEmbedder.from_pretrained(folder)
+    assert kb.TextEmbedder.from_pretrained(folder, pooling="cls").pooling == "cls"
     with pytest.raises(ValueError, match=f"'kerashub' cannot store.*{message}.*BERT alone"):
         kb.convert_checkpoint(folder, tmp_path / "preset", format="kerashub")
 
@@ -83,22 +83,22 @@ def test_fields_that_change_no_result_here_are_no_obstacle(plain, tmp_path):
     edit_json(folder / MODEL, {"similarity_fn_name": "dot", "prompts": {"query": ""}})
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
     edit_json(folder / BERT, {"modality_config": {"text": text, "message": {"method": "x"}}})
-    assert kb.load_task(kb.TextEmbedder, folder).model.normalize
+    assert kb.TextEmbedder.from_pretrained(folder).normalize
     edit_json(folder / MODEL, {"prompts": {"query": "query: "}})
     with pytest.raises(ValueError, match="mean and include_prompt=False and Normalize"):
-        kb.load_task(kb.TextEmbedder, folder)
+        kb.TextEmbedder.from_pretrained(folder)
     shutil.rmtree(folder / "2_Normalize")
     modules = json.loads((folder / "modules.json").read_text())[:-1]
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match="include_prompt=False and similarity_fn_name='dot'"):
-        kb.load_task(kb.TextEmbedder, folder)
+        kb.TextEmbedder.from_pretrained(folder)
 
 
 def test_a_folder_without_a_bert_is_named_by_its_module(tmp_path):
     static = {"type": "sentence_transformers.models.StaticEmbedding", "path": ""}
     (tmp_path / "modules.json").write_text(json.dumps([static]))
     with pytest.raises(ValueError, match=r"modules\.json.*`type`.*Transformer.*StaticEmbedding"):
-        kb.load_task(kb.TextEmbedder, tmp_path)
+        kb.TextEmbedder.from_pretrained(tmp_path)
 
 
 def test_a_default_prompt_is_reported(plain, tmp_path):
@@ -106,7 +106,7 @@ def test_a_default_prompt_is_reported(plain, tmp_path):
     prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}
     edit_json(folder / "config_sentence_transformers.json", prompts)
     with pytest.warns(UserWarning, match=r"puts 'query: ' before each text.*put it there yourself"):
-        kb.load_task(kb.TextEmbedder, folder)
+        kb.TextEmbedder.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("prompts", [["query: "], "query: ", 3, {"a": "b"}, True])
@@ -116,7 +116,7 @@ def test_damaged_prompts_are_an_error_that_names_the_file(prompts, plain, tmp_pa
     edit_json(folder / "config_sentence_transformers.json", {"prompts": prompts, **name})
     field = "default_prompt_name" if name else "prompts"
     with pytest.raises(ValueError, match=f"config_sentence_transformers.json.*`{field}` must be"):
-        kb.load_task(kb.TextEmbedder, folder)
+        kb.TextEmbedder.from_pretrained(folder)
 
 
 def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_path):

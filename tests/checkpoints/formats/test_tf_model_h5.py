@@ -104,7 +104,7 @@ def test_the_tokens_of_200_texts_equal_those_of_the_original(kind, originals, st
 
 def test_label_names_can_be_given_for_a_folder_of_ktrain(originals, stored):
     labels = ["bad", "good"]
-    model = kb.load_task(kb.SequenceClassifier, originals / "ktrain-predictor", labels=labels).model
+    model = kb.SequenceClassifier.from_pretrained(originals / "ktrain-predictor", labels=labels)
     assert model.labels == ("bad", "good")
     expected = stored["ktrain-predictor/logits"]
     np.testing.assert_allclose(outputs(model, stored)["logits"], expected, rtol=0, atol=1e-5)

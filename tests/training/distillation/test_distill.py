@@ -203,7 +203,7 @@ def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
         for _ in range(2)
     )
     kb.save_pretrained(first, tmp_path / "student")
-    loaded = kb.load_task(kb.SequenceClassifier, tmp_path / "student").model
+    loaded = kb.SequenceClassifier.from_pretrained(tmp_path / "student")
     expected = first.predict(TEXTS, verbose=0)
     np.testing.assert_array_equal(second.predict(TEXTS, verbose=0), expected)
     np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)

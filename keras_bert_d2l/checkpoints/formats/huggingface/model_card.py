@@ -48,7 +48,7 @@ import keras_bert_d2l as kb
 """
 _IN_KERAS = "model, tokenizer, config = kb.load_pretrained({name})"
 _EMBED_IN_KERAS = """\
-model = kb.load_task(kb.TextEmbedder, {name}).model
+model = kb.TextEmbedder.from_pretrained({name})
 vectors = kb.embed(model, ["a text"])"""
 
 

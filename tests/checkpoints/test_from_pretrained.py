@@ -24,7 +24,6 @@ from keras_bert_d2l import (
     convert_checkpoint,
     fill_mask,
     load_pretrained,
-    load_task,
     next_sentence_score,
     resize_positions,
     save_pretrained,
@@ -112,13 +111,12 @@ def test_a_task_is_loaded_with_its_head_and_its_labels(name, saved_tasks, tmp_pa
     capsys.readouterr()
     for format, folder in folders.items():
         if format == "native":
-            loaded, tokenizer, _ = load_pretrained(folder)
+            loaded = load_pretrained(folder).model
         else:
-            loaded, tokenizer, _ = load_task(type(model), folder)
+            loaded = type(model).from_pretrained(folder)
         assert type(loaded) is type(model)
         assert loaded.task_config() == model.task_config()
-        assert loaded.tokenizer is tokenizer
-        assert tokenizer.vocab == VOCAB
+        assert loaded.tokenizer.vocab == VOCAB
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
         printed = capsys.readouterr().out
         assert type(model).__name__ in printed or "text embedding: max" in printed
@@ -168,7 +166,7 @@ def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(
     convert_checkpoint(tmp_path / "native", tmp_path / "again", "huggingface")
     assert "cannot store" not in capsys.readouterr().out
     for folder in ("native", "again"):  # max, not normalized, long texts
-        found = load_task(TextEmbedder, tmp_path / folder).model
+        found = TextEmbedder.from_pretrained(tmp_path / folder)
         assert found.task_config() == model.task_config()
         np.testing.assert_array_equal(outputs(found), outputs(model))
     with pytest.raises(ValueError, match="cannot express this model"):
@@ -260,7 +258,7 @@ def test_the_default_problem_type_depends_on_the_number_of_labels(name, number, 
         ({"problem_type": "ranking"}, "`problem_type`"),
         ({"id2label": {"1": "a", "2": "b"}}, "`id2label`"),
         ({"id2label": {"0": "a", "1": None}}, "`id2label`"),
-        ({"id2label": {"0": "a", "1": ""}}, "`id2label`.*pass `labels` to `load_task`"),
+        ({"id2label": {"0": "a", "1": ""}}, "`id2label`.*pass `labels` to `from_pretrained`"),
         ({"id2label": {"0": "a", "1": "a"}}, "different names"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "`id2label`.*ids 0 to 1.*'2': 'c'"),
     ],
@@ -281,7 +279,7 @@ def test_given_labels_replace_names_that_are_not_valid(names, editable_task):
     folder = editable_task("one label", "huggingface")
     expected = load_pretrained(folder).model
     edit_config(folder, id2label=names)
-    model = load_task(SequenceClassifier, folder, labels=["bad", "good"]).model
+    model = SequenceClassifier.from_pretrained(folder, labels=["bad", "good"])
     assert model.labels == ("bad", "good")
     np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)
 
@@ -298,10 +296,10 @@ def test_the_asked_task_is_the_class_of_a_head_without_one(editable_task):
     edit_config(folder, architectures=..., id2label=..., label2id=...)
     with pytest.raises(ValueError, match="of an unknown class"):
         load_pretrained(folder)
-    model = load_task(SequenceClassifier, folder, labels=["bad", "good"]).model
+    model = SequenceClassifier.from_pretrained(folder, labels=["bad", "good"])
     np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)
     with pytest.raises(ValueError, match=r"classifier.weight|lacks|contains"):
-        load_task(MultipleChoice, folder)
+        MultipleChoice.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(
@@ -339,11 +337,11 @@ def test_a_task_checkpoint_must_have_its_head_and_its_pooler(editable_task):
 
 def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(saved, models, capsys):
     bert = models["huggingface"]
-    model, tokenizer, _ = load_task(
-        SequenceClassifier, saved["huggingface"], labels=["bad", "good"], dropout=0.2
+    model = SequenceClassifier.from_pretrained(
+        saved["huggingface"], labels=["bad", "good"], dropout=0.2
     )
     assert "SequenceClassifier (labels: bad, good), with a new head" in capsys.readouterr().out
-    assert model.tokenizer is tokenizer
+    assert model.tokenizer.vocab == VOCAB
     assert model.task_config()["dropout"] == 0.2
     np.testing.assert_array_equal(model.encoder(*BATCH.values()), bert.encoder(*BATCH.values()))
     np.testing.assert_array_equal(model.hidden.kernel, bert.hidden.kernel)
@@ -351,8 +349,8 @@ def test_a_task_loaded_from_a_plain_bert_gets_a_new_head(saved, models, capsys):
 
 def test_a_new_head_needs_labels(saved):
     with pytest.raises(ValueError, match=r"`labels` is missing.*such as labels=\["):
-        load_task(SequenceClassifier, saved["huggingface"])
-    assert load_task(SequenceRegressor, saved["huggingface"]).model.labels == ("score",)
+        SequenceClassifier.from_pretrained(saved["huggingface"])
+    assert SequenceRegressor.from_pretrained(saved["huggingface"]).labels == ("score",)
 
 
 def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):
@@ -364,7 +362,7 @@ def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):
     ):
         if lacking:
             drop_weights(editable, *lacking)
-        load_task(kind, editable, labels=["a", "b"], verbose=False, **options)
+        kind.from_pretrained(editable, labels=["a", "b"], verbose=False, **options)
         out = capsys.readouterr().out
         assert ("missing and freshly initialized: pooler\n" in out) == is_told
         assert ("freshly" in out) == is_told
@@ -373,15 +371,15 @@ def test_a_missing_part_is_reported_only_if_the_task_uses_it(editable, capsys):
 def test_a_checkpoint_of_a_different_task_or_with_labels_in_another_order_is_rejected(saved_tasks):
     folder = saved_tasks("tags", "native")
     with pytest.raises(ValueError, match=r"different task TokenClassifier \(labels: B-PER, I-PER,"):
-        load_task(SequenceClassifier, folder, labels=["a", "b"])
+        SequenceClassifier.from_pretrained(folder, labels=["a", "b"])
     with pytest.raises(ValueError, match=r"`labels` must match the checkpoint.*Received"):
-        load_task(TokenClassifier, folder, labels=["O", "B-PER", "I-PER"])
+        TokenClassifier.from_pretrained(folder, labels=["O", "B-PER", "I-PER"])
 
 
 @pytest.mark.parametrize("labels", ["bad", {"bad", "good"}, [0, 1], ["bad", "bad"], None])
 def test_labels_of_a_checkpoint_of_the_same_task_must_be_a_list_of_names(labels, saved_tasks):
     with pytest.raises(ValueError, match="`labels` must be a list of at least 1 different names"):
-        load_task(SequenceClassifier, saved_tasks("one label", "native"), labels=labels)
+        SequenceClassifier.from_pretrained(saved_tasks("one label", "native"), labels=labels)
 
 
 OTHERS = {"one label": "bad fine good", "several labels": "x y", "scores": "stars length"}
@@ -394,10 +392,10 @@ def test_other_labels_start_a_new_head_which_is_reported(name, saved_tasks, caps
     folder = saved_tasks(name, "huggingface" if name == "one label" else "native")
     capsys.readouterr()
     given = labels if name == "tags" else np.array(labels)
-    model, tokenizer, _ = load_task(type(old), folder, labels=given, verbose=False)
+    model = type(old).from_pretrained(folder, labels=given, verbose=False)
     out = capsys.readouterr().out
     assert (f"labels: {', '.join(labels)}" in out, out.count("with a new head")) == (True, 1)
-    assert tokenizer is model.tokenizer
+    assert model.tokenizer.vocab == VOCAB
     assert model.task_config() == {**old.task_config(), "labels": labels}
     for key, weight in named_weights(model).items():
         is_new = key.startswith("head/")
@@ -408,7 +406,7 @@ def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tm
     config = dataclasses.replace(CONFIG, pooler=False, next_sentence=False)
     bert = BERTModel.from_bert_config(config)
     save_pretrained(bert, tmp_path / "bert")
-    model = load_task(SequenceClassifier, tmp_path / "bert", labels=["a", "b"]).model
+    model = SequenceClassifier.from_pretrained(tmp_path / "bert", labels=["a", "b"])
     said = "SequenceClassifier (labels: a, b; pooling: mean), with a new head"
     assert said in capsys.readouterr().out
     for name in ("encoder/token_embedding/embeddings", "encoder/blk_0/ffn/dense1/kernel"):
@@ -417,7 +415,7 @@ def test_a_classifier_of_a_bert_without_a_pooler_reads_the_mean_of_the_tokens(tm
     again = load_pretrained(tmp_path / "task").model
     np.testing.assert_allclose(again(BATCH), model(BATCH), atol=1e-6)
     with pytest.raises(ValueError, match="`pooling` must match the checkpoint.*'mean'.*'cls'"):
-        load_task(SequenceClassifier, tmp_path / "task", pooling="cls")
+        SequenceClassifier.from_pretrained(tmp_path / "task", pooling="cls")
 
 
 def test_hugging_face_cannot_store_that_a_head_reads_the_mean(models, tmp_path):
@@ -486,3 +484,10 @@ def test_a_model_with_one_segment_reads_both_texts_of_a_pair_as_this_segment():
         weight.assign(np.broadcast_to(value, weight.shape))  # two equal rows of the embedding
     one.tokenizer = two.tokenizer = Tokenizer(VOCAB)
     assert next_sentence_score(one, "a", "b") == next_sentence_score(two, "a", "b")
+
+
+def test_a_bert_is_loaded_without_the_head_of_a_task(saved_tasks, capsys):
+    bert = BERTModel.from_pretrained(saved_tasks("one label", "native"))
+    assert type(bert) is BERTModel
+    assert bert.tokenizer.vocab == VOCAB
+    assert "its head is discarded" in capsys.readouterr().out
