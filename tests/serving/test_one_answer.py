@@ -1,0 +1,74 @@
+"""One model, one answer: Python, Keras, the SavedModel over HTTP and the ONNX folder agree."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from keras_bert_d2l import (
+    MultipleChoice,
+    ServingClient,
+    answer,
+    choose,
+    classify,
+    embed,
+    export_onnx,
+    export_saved_model,
+    regress,
+    tag,
+)
+from keras_bert_d2l.serving.server import local_server
+from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from tests.serving.client.test_client import assert_alike
+from tests.serving.conftest import PAIRS
+
+SCRIPTS = (
+    "red Österreich Ελλάδα Россия ישראל مصر भारत বাংলা தமிழ் ไทย საქართველო Հայաստան ኢትዮጵያ កម្ពុជា ລາວ "
+    "བོད 한국 にほん ニホン 中国 ᏣᎳᎩ blue"
+)
+TEXTS = ["", "red", "greenish, blue!", SCRIPTS, "red greenish blue " * 40]
+OTHERS = TEXTS[::-1]
+CONTEXTS = [text or "green" for text in OTHERS]
+ASKED = {
+    "classifier": (classify, "classify", TEXTS),
+    PAIRS: (classify, "classify", TEXTS, OTHERS),
+    "regressor": (regress, "regress", TEXTS),
+    "tagger": (tag, "tag", TEXTS),
+    "answerer": (answer, "answer", ["red"] * len(TEXTS), CONTEXTS),
+    "embedder": (embed, "embed", TEXTS),
+    "chooser": (choose, "choose", TEXTS, [["red", SCRIPTS]] * len(TEXTS)),
+}
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to")]
+
+
+def best_of(found):
+    """Return what was found for each text; of the ranked answers of `answer`, the best."""
+    is_ranked = all(isinstance(one, list) and len(one) == 1 for one in found)
+    return [one[0] for one in found] if is_ranked else [*found]
+
+
+@pytest.fixture(scope="module")
+def chooser(make_model, tokenizer, tmp_path_factory):
+    model = MultipleChoice(make_model(), tokenizer=tokenizer)
+    return model, export_saved_model(model, tmp_path_factory.mktemp("saved_models") / "chooser")
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_path):
+    function, method, *given = ASKED[name]
+    model = task_models.get(name, chooser[0])
+    exported = local_server.load(chooser[1]) if name == "chooser" else load(name)
+    expected = best_of(function(model, *given))
+    served = [exported]
+    has_onnx = name in ("classifier", PAIRS, "regressor", "embedder")
+    if has_onnx and importlib.util.find_spec("onnxruntime"):
+        export_onnx(model, tmp_path / name, pairs=name == PAIRS)
+        served.append(local_server.load(tmp_path / name))
+    for one in served:
+        with running(LocalServer(one, name)) as url, ServingClient(url, name) as client:
+            assert_alike(best_of(getattr(client, method)(*given)), expected)
+    if method in ("classify", "regress"):
+        texts = {"texts": TEXTS, "texts_b": OTHERS} if name == PAIRS else TEXTS
+        predicted = model.predict(texts, probabilities=method == "classify", verbose=0)
+        scores = [[*one.scores.values()] for one in expected]
+        np.testing.assert_allclose(predicted, scores, rtol=0, atol=1e-5)
