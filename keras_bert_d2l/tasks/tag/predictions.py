@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 import numpy as np
-import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.inference.asking import (
@@ -32,7 +31,7 @@ from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.tag.rows import SplitWords, Windows, split_texts, split_words
+from keras_bert_d2l.tasks.tag.rows import SplitWords, split_texts, split_words, windows_of
 from keras_bert_d2l.tasks.tag.schemes import scheme_of
 from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens
@@ -278,18 +277,19 @@ def _tags(
     batch_size: int,
     max_len: int,
 ) -> list[list[Tag]]:
-    tokens = split.ragged()
-    windows = Windows.of(tokens, max_len - ADDED_TO_ONE)
+    windows = windows_of(split.ragged(), max_len - ADDED_TO_ONE)
 
     def batch(start: int, stop: int) -> dict[str, Tensor]:
         return frame_tokens(windows.tokens[start:stop], vocab=tokenizer.vocab)
 
     outputs = list(predict_texts(model, batch, len(windows.texts), batch_size))
-    texts, places = tokens.value_rowids(), tf.ragged.range(tokens.row_lengths()).values
+    sizes = [*map(len, split.tokens)]
+    texts = np.repeat(np.arange(len(sizes)), sizes)
+    places = np.concatenate([*map(np.arange, sizes), np.zeros(0, np.int64)])
     pairs = zip(*(x.numpy().tolist() for x in windows.places(texts, places)), strict=True)
     of_tokens = [outputs[window][place] for window, place in pairs]
     logits_of_tokens = np.reshape(of_tokens, (-1, len(model.labels)))
-    token_logits = np.split(logits_of_tokens, tokens.row_splits[1:-1])
+    token_logits = np.split(logits_of_tokens, np.cumsum(sizes)[:-1])
     found: list[list[Tag]] = []
     for words, firsts, logits in zip(split.words, split.firsts, token_logits, strict=True):
         probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)

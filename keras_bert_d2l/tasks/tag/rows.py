@@ -6,7 +6,7 @@ Training and prediction use the same rows, and count each word in the same one o
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -43,23 +43,6 @@ class Windows(NamedTuple):
     begins: tf.Tensor
     tokens: tf.RaggedTensor
 
-    @classmethod
-    def of(cls, tokens: tf.RaggedTensor, room: int) -> Self:
-        """Return windows of at most `room` tokens over the tokens `(B, None)` of texts."""
-        sizes = tf.cast(tokens.row_lengths(), tf.int32)
-        step = max(1, room // 2)
-        last = tf.maximum(sizes - room, 0)
-        places = tf.ragged.range(-(-last // step) + 1)
-        texts = tf.cast(places.value_rowids(), tf.int32)
-        starts = tf.minimum(places.values * step, tf.gather(last, texts))
-        ends = tf.minimum(starts + room, tf.gather(sizes, texts))
-        # The middle of an overlap separates the tokens that count in one window and in the next.
-        begins = tf.where(places.values == 0, 0, (starts + tf.roll(ends, 1, axis=0)) // 2)
-        firsts = tf.gather(tf.cast(tokens.row_starts(), tf.int32), texts)
-        of_windows = tf.ragged.range(firsts + starts, firsts + ends)
-        kept = of_windows.with_values(tf.gather(tokens.values, of_windows.values))
-        return cls(texts, starts, begins, kept)
-
     def places(self, texts: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the window in which each token counts, and its place there after `[CLS]`.
 
@@ -73,6 +56,24 @@ class Windows(NamedTuple):
         of_windows = tf.cast(self.texts, tf.int64) * _MOST_TOKENS + tf.cast(self.begins, tf.int64)
         window = tf.searchsorted(of_windows, texts * _MOST_TOKENS + tokens, side="right") - 1
         return window, tf.cast(tokens, tf.int32) - tf.gather(self.starts, window) + 1
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def windows_of(tokens: tf.RaggedTensor, room: int) -> Windows:
+    """Return windows of at most `room` tokens over the tokens `(B, None)` of texts."""
+    sizes = tf.cast(tokens.row_lengths(), tf.int32)
+    step = max(1, room // 2)
+    last = tf.maximum(sizes - room, 0)
+    places = tf.ragged.range(-(-last // step) + 1)
+    texts = tf.cast(places.value_rowids(), tf.int32)
+    starts = tf.minimum(places.values * step, tf.gather(last, texts))
+    ends = tf.minimum(starts + room, tf.gather(sizes, texts))
+    # The middle of an overlap separates the tokens that count in one window and in the next.
+    begins = tf.where(places.values == 0, 0, (starts + tf.roll(ends, 1, axis=0)) // 2)
+    firsts = tf.gather(tf.cast(tokens.row_starts(), tf.int32), texts)
+    of_windows = tf.ragged.range(firsts + starts, firsts + ends)
+    kept = of_windows.with_values(tf.gather(tokens.values, of_windows.values))
+    return Windows(texts, starts, begins, kept)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,8 @@ class SplitWords:
     def ragged(self) -> tf.RaggedTensor:
         """Return the token ids, int32 `(B, None)`."""
         values = np.concatenate([*self.tokens, np.zeros(0, np.int32)])
-        return tf.RaggedTensor.from_row_lengths(values, list(map(len, self.tokens)))
+        row_splits = splits(np.array([*map(len, self.tokens)]))
+        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def split_texts(
@@ -172,7 +174,7 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
     check_max_len(options.max_len, 1, tokenizer.vocab)
     names, ids = names_and_ids(examples, options.labels)
     split = split_words(examples.words, tokenizer)
-    windows = Windows.of(split.ragged(), options.max_len - ADDED_TO_ONE)
+    windows = windows_of(split.ragged(), options.max_len - ADDED_TO_ONE)
     batch = frame_tokens(windows.tokens, vocab=tokenizer.vocab)
     lengths = batch["valid_lens"].numpy()
     is_token = np.arange(batch["tokens"].shape[1]) < lengths[:, None]

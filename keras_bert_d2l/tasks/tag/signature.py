@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.signatures.signature import Answer, ServedModel, TextOptions
 from keras_bert_d2l.serving.signatures.texts import Characters, TextSignatures
-from keras_bert_d2l.tasks.tag.rows import Windows, continue_words
+from keras_bert_d2l.tasks.tag.rows import continue_words, windows_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -42,7 +42,7 @@ class TaggerSignatures(TextSignatures):
             `truncated`, bool `(B,)`.
         """
         tokens, starts, ends = self.batches.pieces(*texts)
-        windows = Windows.of(tokens, self.batches.room)
+        windows = windows_of(tokens, self.batches.room)
         batch, _ = self.batches.of_pieces(windows.tokens)
         logits = self.in_steps(batch, "logits")["logits"]
         first, last = self._words(tokens, starts, ends)

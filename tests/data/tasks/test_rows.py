@@ -11,7 +11,7 @@ from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.tag.examples import WordExamples
-from keras_bert_d2l.tasks.tag.rows import Windows, split_words
+from keras_bert_d2l.tasks.tag.rows import split_words, windows_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -213,7 +213,7 @@ def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=max_len)
     assert rows.lengths.max() <= max_len
     split = split_words(words, tokenizer)
-    windows = Windows.of(split.ragged(), max_len - 2)
+    windows = windows_of(split.ragged(), max_len - 2)
     assert windows.texts.numpy().tolist() == rows.examples.tolist()
     # If a model returns the labels of the rows, prediction finds each word's label.
     for text, firsts in enumerate(split.firsts):
