@@ -245,7 +245,10 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
         ("finetune --resume b --peek", "--peek does not train, so it has no run to resume. "),
         ("pretrain a --run-dir b --steps 0", "--steps must be an integer of at least 1. "),
-        ("pretrain a --run-dir b --short-len 9", "--short-len 9, --short-steps 0; set both"),
+        (
+            "pretrain a --run-dir b --short-len 9",
+            "set both or neither. Received: --short-len 9, --short-steps 0",
+        ),
         ("finetune classify --class-weights a", "--class-weights must be LABEL=WEIGHT. "),
         ("pretrain a --run-dir b --preset c", "--preset must be one of 'd2l', "),
         ("finetune classify --run-dir a --train b", "--model is missing: "),
