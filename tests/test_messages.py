@@ -146,7 +146,7 @@ def test_errors_of_request_bodies_quote_little(value):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("classify", "--model", "novels-small", "--top-k", LONG, "a"),
+        ("predict", "--model", "novels-small", "--batch-size", LONG, "a"),
         ("finetune", LONG, "--task", LONG, "--out", "out"),
         ("finetune", "a.tsv", "--task", "classify", "--out", "out", "--class-weights", LONG),
         ("pretrain", "a.txt", "--out", "out", "--lr-schedule", LONG),

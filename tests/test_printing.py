@@ -93,9 +93,9 @@ def test_commands_and_model_cards_print_labels_and_texts_without_control_charact
     kb.save_pretrained(model, HOSTILE, tokenizer=tokenizer, format="huggingface")
     card = (tmp_path / HOSTILE / "README.md").read_text(encoding="utf-8")
     assert rf"Labels: `{SEEN}\u0060`, `{SEEN}\u0060\u000a`." in card
-    for options in ([], ["--file", HOSTILE, "--traceback"], ["--json"]):
+    for options in ([], ["--context", HOSTILE, "--traceback"], ["--json"]):
         with pytest.raises(SystemExit):
-            main(["classify", *texts, "--model", HOSTILE, *options])
+            main(["predict", *texts, "--model", HOSTILE, *options])
         out, err = capsys.readouterr()
         assert is_clean(card + out + err)
     found = [json.loads(line) for line in out.splitlines()]

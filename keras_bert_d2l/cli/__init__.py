@@ -35,10 +35,9 @@ GROUPS: dict[str, str] = {
     "Text": "text:vocab text:prepare text:data_report",
     "Train": "train:quickstart train:pretrain finetune:finetune distill:distill "
     "distill:distill_static runs:report runs:doctor",
-    "Ask": "ask:fill_mask ask:next_sentence ask:perplexity ask:grammar ask:embed ask:similar "
+    "Ask": "ask:fill_mask ask:perplexity ask:grammar ask:embed ask:similar "
     "ask:features ask:playground",
-    "Predict": "predict_texts:classify predict_texts:zero_shot predict_texts:tag "
-    "predict_texts:answer predict_texts:choose predict_files:predict predict_files:evaluate",
+    "Predict": "predict:predict predict:evaluate",
     "Checkpoints": "checkpoints:convert checkpoints:inspect",
     "Serve": "checkpoints:export checkpoints:export_onnx checkpoints:audit checkpoints:serve",
 }
@@ -157,7 +156,7 @@ def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) 
     `predict` with its INPUT.
     """
     readable = "texts" if {"texts", "file"} <= bound.signature.parameters.keys() else None
-    readable = "source" if command.__name__ == "predict" else readable
+    readable = "inputs" if command.__name__ == "predict" else readable
     for name, value in bound.arguments.items():
         values = value if isinstance(value, tuple | list) else (value,)
         if STDIN not in map(str, values):

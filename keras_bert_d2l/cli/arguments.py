@@ -65,14 +65,6 @@ Texts = Annotated[
     str,
     Parameter(name="TEXT", help="Texts, or - to read one per line from standard input."),
 ]
-PairedTexts = Annotated[
-    str,
-    Parameter(
-        name="TEXT",
-        help="Pairs of texts, or - to read one pair per line, separated by a tab, from standard "
-        "input.",
-    ),
-]
 File = Annotated[
     Path | None,
     Parameter(alias="-f", help="Read the texts from the lines of this UTF-8 file (also .gz, .xz)."),

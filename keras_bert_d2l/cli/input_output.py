@@ -11,9 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from keras_bert_d2l.checkpoints.location import is_remote
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import STDIN
-from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
 from keras_bert_d2l.tasks.registry import tasks, tasks_with
@@ -88,52 +86,6 @@ def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
                 "UTF-8`, or unpack it."
             ) from error
         yield text.removeprefix("\ufeff") if number == 1 else text
-
-
-def read_pairs(
-    texts: Sequence[str], file: Path | None, hint: str = ""
-) -> tuple[list[str], list[str]]:
-    """Read text pairs from alternating arguments or tab-separated lines.
-
-    Args:
-        texts: The arguments.
-        file: The file.
-        hint: Appended to the error message if the number of texts is odd.
-
-    Returns: the first texts and the second texts.
-
-    Raises:
-        ValueError: As in `read_texts`, or a text has no partner.
-        OSError: The file cannot be read.
-    """
-    found = read_texts(texts, file)
-    if _are_arguments(texts, file):
-        if len(found) % 2:
-            raise ValueError(
-                f"The number of texts must be even. Received: {how_many(len(found), 'text')}.{hint}"
-            )
-        return found[::2], found[1::2]
-    pairs = [line.split("\t") for line in found]
-    for number, pair in enumerate(pairs, 1):
-        if len(pair) != 2 or not all(text.strip() for text in pair):
-            raise ValueError(
-                "Every line must contain two texts separated by a tab. Received: line "
-                f"{number}, {shown(found[number - 1])}."
-            )
-    return [first for first, _ in pairs], [second for _, second in pairs]
-
-
-def read_file(file: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        ValueError: The text is empty or not UTF-8.
-        OSError: The file cannot be read.
-    """
-    text = "".join(_blocks(file))
-    if not text.strip():
-        raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
-    return text
 
 
 def print_answers(
@@ -266,15 +218,19 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
         return loading.load_pretrained(model, heads=reported, verbose=False)
 
 
-def load_task(model: PathLike) -> tuple[Any, AnyTask]:
+def load_task(model: PathLike, *, or_pairs: bool = False) -> tuple[Any, AnyTask]:
     """Load a fine-tuned model and return it with its task.
+
+    Args:
+        model: The checkpoint.
+        or_pairs: Whether it may be a BERT without a task, which takes pairs like a classifier.
 
     Raises:
         ValueError: The checkpoint does not contain a fine-tuned model.
     """
     loaded = load(model, heads=False, as_embedder=None).model
     known = tasks()
-    task = known.get(getattr(loaded, "task", ""))
+    task = known.get(getattr(loaded, "task", "classify" if or_pairs else ""))
     if task is not None:
         return loaded, task
     raise ValueError(

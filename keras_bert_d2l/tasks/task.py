@@ -216,6 +216,15 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
             "line. Provide them as JSONL, CSV or TSV."
         )
 
+    def from_arguments(self, texts: tuple[str, ...], context: str | None) -> "TaskExamples":
+        """Return the examples for the texts of a command line, without labels.
+
+        Args:
+            texts: The texts, at least one.
+            context: As for `from_lines`.
+        """
+        return self.from_lines(texts, context)
+
     # Rows.
 
     @abc.abstractmethod

@@ -1,26 +1,26 @@
 import gzip
-import inspect
 import json
 import lzma
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.cli import input_output
-from keras_bert_d2l.cli.commands import ask, predict_texts
+from keras_bert_d2l.cli.commands import ask, predict
 from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.tasks.choose.predictions import choose
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
 from keras_bert_d2l.tasks.embed.predictions import embed, similar
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 
 LINES = ["the dog sees the hare .", "the owl hears the mouse .", "the fox ."]
@@ -43,10 +43,11 @@ def tasks(bert, folder):
     """Checkpoints of untrained task models, named by task."""
     models = {
         "classify": SequenceClassifier(bert.model, ["bad", "good"]),
-        "both": SequenceClassifier(bert.model, ["bad", "good"], multi_label=True),
         "regress": SequenceRegressor(bert.model),
         "tag": TokenClassifier(bert.model, ["NOUN", "X"]),
         "choose": MultipleChoice(bert.model),
+        "answer": QuestionAnswerer(bert.model),
+        "nli": SequenceClassifier(bert.model, ["entailment", "contradiction"]),
     }
     for name, model in models.items():
         save_pretrained(model, folder / "tasks" / name)
@@ -80,20 +81,6 @@ def test_similar_lists_the_most_similar_texts(run, texts, trained, bert):
     ]
     for _ in range(2):
         assert run(*command, "--vectors", "made/lines.npy").stdout.splitlines() == out
-
-
-@pytest.mark.slow
-def test_next_sentence_scores_pairs(run, trained, bert, folder):
-    scores = next_sentence_score(bert.model, LINES[:2], LINES[1:])
-    command = ("next-sentence", "--model", trained)
-    out = run(*command, LINES[0], LINES[1], LINES[1], LINES[2]).stdout.splitlines()
-    assert out == [
-        f"{s:.3f}  {a} | {b}" for a, b, s in zip(LINES[:2], LINES[1:], scores, strict=True)
-    ]
-    (folder / "pairs.tsv").write_text(f"{LINES[0]}\t{LINES[1]}\r\n{LINES[1]}\t{LINES[2]}\r\n")
-    rows = objects(run(*command, "--file", "pairs.tsv", "--json").stdout)
-    assert [row["score"] for row in rows] == pytest.approx(list(scores), abs=1e-6)
-    assert rows[1]["text_b"] == LINES[2]
 
 
 @pytest.mark.slow
@@ -135,135 +122,88 @@ def test_grammar_prints_the_accuracy_of_each_phenomenon(run, folder, trained, be
     assert found["model"] == str(trained)
 
 
-@pytest.mark.slow
-def test_classify_prints_the_label_or_the_score(run, texts, tasks):
-    model = ask.load(tasks / "classify").model
-    expected = classify(model, LINES)
-    command = ("classify", "--file", texts, "--model")
-    out = run(*command, tasks / "classify").stdout.splitlines()
-    assert out == [
-        f"{one.label} {one.score:.3f}  {text}" for text, one in zip(LINES, expected, strict=True)
-    ]
-    rows = objects(run(*command, tasks / "classify", "--json").stdout)
-    assert [row["label"] for row in rows] == [one.label for one in expected]
-    assert rows[0]["scores"] == pytest.approx(expected[0].scores, abs=1e-5)
-    for line in run(*command, tasks / "both").stdout.splitlines():
-        assert re.match(r"(-|(bad|good) 0\.\d{3}(, good 0\.\d{3})?)  the ", line)
-    for line in run(*command, tasks / "regress").stdout.splitlines():
-        assert re.match(r"score -?\d\.\d{3}  the ", line)
-
-
-@pytest.mark.slow
-def test_classify_accepts_pairs(run, tasks):
-    model = ask.load(tasks / "classify").model
-    expected = classify(model, LINES[0], LINES[1])
-    command = ("classify", "--pairs", "--json", "--model", tasks / "classify")
-    [row] = objects(run(*command, LINES[0], LINES[1]).stdout)
-    assert [row["text"], row["text_b"]] == LINES[:2]
-    assert row["score"] == pytest.approx(expected.score, abs=1e-6)
-
-
-SCORES = {"good": 0.75, "bad": 0.25}
-LABELS = ("--label", "bad", "--label", "good")
-PARIS = kb.FoundAnswer("Paris", 0.5, 0, 5, logit=1.0, null_logit=0.0)
-NOTHING = kb.FoundAnswer("", 0.25, 0, 0, logit=-1.0, null_logit=0.0)
-ADA = kb.Entity("Ada Lovelace", "PER", 0.9, 0, 12)
-ANSWERS = {  # function -> arguments, what it returns, and what the command prints
-    "zero_shot": (
-        ("a film", *LABELS, "--template", "{}?"),
-        kb.Classification("good", 0.75, SCORES, ("good",)),
-        "good 0.750, bad 0.250  a film\n",
-    ),
-    "tag": (
-        ("Ada lived",),
-        [kb.Tag("Ada", "PER", 0.9, 0, 3), kb.Tag("lived", "O", 0.8, 4, 9)],
-        "Ada lived\n    Ada    PER  0.900\n    lived  O    0.800\n",
+PREDICTED = {  # model -> arguments, the function, its arguments, and the line of its first answer
+    "classify": (LINES, classify, (LINES,), lambda x: f"{x.label} {x.score:.3f}  {LINES[0]}"),
+    "regress": (LINES, regress, (LINES,), lambda x: f"score {x.score:.3f}  {LINES[0]}"),
+    "choose": (
+        *(LINES, choose, ([LINES[0]], [LINES[1:]])),
+        lambda x: f"{x.choice} {x.score:.3f}  {LINES[0]}",
     ),
     "answer": (
-        ("where ?", "Paris .", "--top-k", "2"),
-        [PARIS, NOTHING],
-        "where ?\n    0.500  Paris\n    0.250  (no answer)\n",
-    ),
-    "choose": (
-        ("she opens", "the door", "the sky"),
-        kb.Choice(1, "the sky", 0.75, (0.25, 0.75)),
-        "0.750  2: the sky\n",
+        *(LINES[:2], answer, ([LINES[0]], [LINES[1]])),
+        lambda x: f"{x[0].text or '(no answer)'} {x[0].score:.3f}  {LINES[0]}",
     ),
 }
 
 
-@pytest.fixture
-def told(monkeypatch):
-    """Return a function that lets a function return an answer, and the arguments that it gets."""
-    arguments = []
-    model = SimpleNamespace(model=None)
-    monkeypatch.setattr(predict_texts, "load", lambda *_, **__: model)
-
-    def tell(name, answer):
-        signature = inspect.signature(getattr(kb, name))
-
-        def ask(_, *texts, **options):
-            signature.bind(None, *texts, **options)  # fails as the function itself would
-            arguments.append((*texts, options))
-            return [answer] * len(texts[0])
-
-        monkeypatch.setattr(kb, name, ask)
-        return arguments
-
-    return tell
-
-
-def in_json(answer):
-    """Return the fields of an answer as they are in JSON."""
-    if isinstance(answer, list):
-        return {"answers" if PARIS in answer else "tags": [vars(one) for one in answer]}
-    return json.loads(json.dumps(vars(answer)))
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_printed_as_text_and_as_json(name, run, told):
-    texts, answer, printed = ANSWERS[name]
-    told(name, answer)
-    command = (name.replace("_", "-"), *texts, "--model", "x")
-    assert run(*command).stdout == printed
-    [row] = objects(run(*command, "--json").stdout)
-    expected = in_json(answer)
-    assert {field: row[field] for field in expected} == expected
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PREDICTED)
+def test_predict_answers_texts_as_the_function_of_the_task_does(name, run, tasks):
+    arguments, function, asked, line = PREDICTED[name]
+    expected = function(ask.load(tasks / name).model, *asked)
+    command = ("predict", *arguments, "--model", tasks / name)
+    assert run(*command).stdout.splitlines()[0] == line(expected[0])
+    found = objects(run(*command, "--json").stdout)
+    assert [row["id"] for row in found] == [str(n + 1) for n in range(len(expected))]
+    one = expected[0][0] if name == "answer" else expected[0]
+    assert found[0]["score"] == pytest.approx(one.score, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_choose_prints_the_best_choice_of_a_model(run, error, texts, tasks):
-    model = ("--model", tasks / "choose")
-    command = ("choose", *LINES, *model)
-    expected = choose(ask.load(tasks / "choose").model, LINES[0], LINES[1:])
-    [row] = objects(run(*command, "--json").stdout)
-    assert (row["index"], row["choice"]) == (expected.index, expected.choice)
+def test_predict_accepts_pairs(run, error, tasks, trained, bert, folder):
+    pair = ("predict", "--pairs", *LINES[:2], "--model")
+    one = classify(ask.load(tasks / "classify").model, *LINES[:2])
+    printed = run(*pair, tasks / "classify").stdout
+    assert printed == f"{one.label} {one.score:.3f}  {LINES[0]} | {LINES[1]}\n"
+    [score] = next_sentence_score(bert.model, LINES[:1], LINES[1:2])
+    assert run(*pair, trained).stdout == f"score {score:.3f}  {LINES[0]} | {LINES[1]}\n"
+    (folder / "pairs.tsv").write_text(f"{LINES[0]}\t{LINES[1]}\r\n{LINES[1]}\t{LINES[2]}\r\n")
+    [first, second] = objects(run("predict", "--pairs", "pairs.tsv", "--model", trained).stdout)
+    assert first["score"] == pytest.approx(score, abs=1e-5)
+    assert (second["text"], second["text_b"]) == tuple(LINES[1:])
+    (folder / "single.txt").write_text("a\n")
+    assert "two texts in each row" in error("predict", "--pairs", "single.txt", "-m", trained)
+    assert "--pairs requires" in error("predict", "--pairs", "a", "b", "-m", tasks / "tag")
+
+
+@pytest.mark.slow
+def test_predict_chooses_from_given_labels_with_a_model_for_inference(run, error, tasks):
+    labels = ("--label", "cat", "--label", "dog", "--template", "a {} .", "--model")
+    expected = zero_shot(ask.load(tasks / "nli").model, LINES[0], ["cat", "dog"], template="a {} .")
+    ranked = sorted(expected.scores, key=expected.scores.get, reverse=True)
+    scores = ", ".join(f"{name} {expected.scores[name]:.3f}" for name in ranked)
+    assert run("predict", LINES[0], *labels, tasks / "nli").stdout == f"{scores}  {LINES[0]}\n"
+    [row] = objects(run("predict", LINES[0], "--json", *labels, tasks / "nli").stdout)
     assert row["scores"] == pytest.approx(expected.scores, abs=1e-5)
-    line = f"{expected.score:.3f}  {expected.index + 1}: {expected.choice}\n"
-    assert run(*command).stdout == line
-    assert "at least two choices" in error(*command[:3], *model)
-    assert "needs several texts for each example" in error("predict", texts, *model)
+    assert "needs single texts" in error("predict", "a", "b", "c", *labels, tasks / "choose")
 
 
-def test_the_entities_of_a_text_are_its_json(run, told):
-    arguments = told("tag", [ADA])
-    [row] = objects(run("tag", "Ada Lovelace", "--aggregate", "first", "-m", "x", "--json").stdout)
-    assert row == {"text": "Ada Lovelace", "entities": [vars(ADA)]}
-    assert arguments == [(["Ada Lovelace"], {"aggregate": "first", "batch_size": 32})]
+def test_words_and_entities_are_shown_in_columns():
+    ada = {"label": "PER", "score": 0.9, "start": 0, "end": 3}
+    lived = {"word": "lived", "label": "O", "score": 0.8}
+    tags = {"id": "1", "text": "Ada lived", "tags": [{"word": "Ada", **ada}, lived]}
+    shown = "Ada lived\n    Ada    PER  0.900\n    lived  O    0.800"
+    assert predict._readable(tags, ranked=False) == shown
+    entities = {"id": "1", "text": "Ada", "entities": [{"text": "Ada", **ada}]}
+    assert predict._readable(entities, ranked=False) == "Ada\n    Ada  PER  0.900"
 
 
-def test_questions_and_texts_come_from_arguments_or_files(run, told, folder):
-    arguments = told("answer", [PARIS])
+def test_predict_takes_one_file_or_texts(error, folder):
     (folder / "page.txt").write_text("Paris .")
-    (folder / "questions.tsv").write_text("where ?\tParis .\n")
-    for source in (
-        ("where ?", "Paris ."),
-        ("where ?", "--context", "page.txt"),
-        ("--file", "questions.tsv"),
-    ):
-        run("answer", *source, "--model", "x", "--null-threshold", 2)
-    options = {"top_k": 1, "null_threshold": 2.0, "batch_size": 32}
-    assert arguments == [(["where ?"], ["Paris ."], options)] * 3
+    model = ("--model", "nowhere")
+    assert "INPUT is missing" in error("predict", *model)
+    assert "must be one file, or texts" in error("predict", "page.txt", "a film", *model)
+    assert "number 1 is empty" in error("predict", " ", *model)
+    assert "INPUT must be a file with --text" in error("predict", "a film", "--text", 1, *model)
+
+
+@pytest.mark.slow
+def test_predict_needs_all_texts_of_an_example(error, tasks, folder):
+    assert "Received: 1 text" in error("predict", "who ?", "--model", tasks / "answer")
+    assert "two choices. Received: 1" in error("predict", "a", "b", "-m", tasks / "choose")
+    (folder / "a.txt").write_text("a\n")
+    assert "needs several texts" in error("predict", "a.txt", "--model", tasks / "choose")
+    assert "absent.tsv" in error("predict", "absent.tsv", "--model", tasks / "classify")
 
 
 def test_a_dash_means_standard_input(run, trained, monkeypatch):
@@ -305,12 +245,12 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
     assert "byte 3 is 0xe9" in error("embed", "--file", "latin.txt", *bert)
     assert "nowhere.txt" in error("embed", "--file", "nowhere.txt", *bert)
     assert "QUERY" in error("similar", " ", "a", *bert)
-    assert "Received: 3 texts" in error("next-sentence", "a", "b", "c", *bert)
-    assert "line 2, 'a\\tb\\tc'" in error("next-sentence", "--file", "three.tsv", *bert)
+    assert "even number of texts. Received: 3" in error("predict", "--pairs", "a", "b", "c", *bert)
+    assert "three.tsv" in error("predict", "--pairs", "three.tsv", *bert)
     for command in ("embed", "perplexity"):
         assert "at most 512 tokens" in error(command, LONG, "--no-truncate", *bert)
     pair = (LONG, "the dog", "--no-truncate")
-    assert error("next-sentence", *pair, *bert).endswith("Split it, or omit --no-truncate.\n")
+    assert error("predict", "--pairs", *pair, *bert).endswith("Split it, or omit --no-truncate.\n")
     assert "must end in .npy" in error("embed", "a", "--out", "vectors.txt", *bert)
 
 
@@ -318,13 +258,15 @@ def test_unusable_texts_give_a_one_line_error(error, texts, trained, folder):
 def test_truncated_texts_of_all_parts_are_counted_in_one_line(
     run, error, trained, tasks, folder, monkeypatch
 ):
-    for module in (input_output, ask):
-        monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setattr(ask, "PART", 2)
+    monkeypatch.setattr(predict, "_AT_ONCE", 2)
     texts = LONG, "the dog", f"a {LONG}", f"an {LONG}", "the owl"
     (folder / "long.txt").write_text("\n".join(texts))
     note = "Truncated to 512 tokens, including special tokens: 3 texts. Where --no-truncate is"
-    for name, model in (("embed", trained), ("classify", tasks / "classify")):
-        command = (name, "--file", "long.txt", "--model", model)
+    for command in (
+        ("embed", "--file", "long.txt", "--model", trained),
+        ("predict", "long.txt", "--model", tasks / "classify"),
+    ):
         lines = run(*command).stderr.splitlines()
         assert [line for line in lines if "truncate" in line.lower()] == [
             f"{note} an option, it makes this an error."
@@ -337,12 +279,10 @@ def test_a_checkpoint_of_a_different_task_gives_a_one_line_error(error, tasks, t
     for command in ("fill-mask", "perplexity"):
         message = error(command, "the [MASK] dog", "--model", tasks / "tag")
         assert "a TokenClassifier" in message
-    assert "a TokenClassifier" in error("next-sentence", "a", "b", "--model", tasks / "tag")
+    assert "a TokenClassifier" in error("predict", "--pairs", "a", "b", "--model", tasks / "tag")
     assert "task TokenClassifier" in error("embed", "a", "--model", tasks / "tag")
-    assert "a BERTModel" in error("classify", "a", "--model", trained)
-    assert "a SequenceClassifier" in error("tag", "a", "--model", tasks / "classify")
-    assert "a TokenClassifier" in error("answer", "who ?", "the dog", "--model", tasks / "tag")
-    assert "--model" in error("classify", "a")
+    assert "a BERTModel" in error("predict", "a", "--model", trained)
+    assert "--model" in error("predict", "a")
 
 
 def test_texts_can_be_compressed(run, error, trained, folder):
@@ -354,13 +294,6 @@ def test_texts_can_be_compressed(run, error, trained, folder):
     assert "Unpack or convert the file first" in error("embed", "--file", "packed", "-m", trained)
     told = error("embed", "-", "-m", trained, input=b"the dog\ncaf\xe9\n")
     assert "Line 2 of standard input must be UTF-8. Received: byte 3 is 0xe9" in told
-
-
-def test_answer_requires_a_text_for_each_question(error, folder):
-    (folder / "none.txt").write_text("")
-    command = ("answer", "who ?", "--model", "nowhere")
-    assert "Received: 1 text. Add the text that contains the answer" in error(*command)
-    assert "'none.txt' is empty" in error(*command, "--context", "none.txt")
 
 
 @pytest.mark.slow

@@ -357,7 +357,7 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
     "arguments",
     [
         ("similar", "-", "--file", "text.txt"),
-        ("next-sentence", "he paused", "-"),
+        ("predict", "he paused", "-", "--model", "x"),
         ("embed", "a", "-"),
         ("embed", "a", "--out", "-"),
         ("fill-mask", "a [MASK] .", "--target", "-"),

@@ -155,7 +155,7 @@ def test_the_threshold_of_a_run_decides_which_questions_have_an_answer(run, erro
     metrics.write_text(json.dumps(recorded))
     assert "has changed since it was written" in error(*predict)
     (metrics.parent / "SHA256SUMS").unlink()
-    answer = ("answer", "what is it", "it is a dog", *model)
+    answer = ("predict", "what is it", "it is a dog", *model)
     for more, is_answered in (((), False), (("--null-threshold", 1e9), True)):
         assert (
             bool(json.loads(run(*predict, *more).stdout.splitlines()[0])["answer"]) == is_answered
@@ -206,10 +206,9 @@ def test_a_stopped_run_ends_as_an_uninterrupted_one(run, files, monkeypatch):
 def test_every_command_accepts_a_run_folder_as_its_model(run, error, reviews):
     model = ("--model", "runs/reviews")
     assert "SequenceClassifier" in run("inspect", "runs/reviews").stdout
-    assert "good" in run("classify", "a good film", *model).stdout
-    for command in ("fill-mask", "perplexity", "embed", "tag"):
+    assert "good" in run("predict", "a good film", *model).stdout
+    for command in ("fill-mask", "perplexity", "embed"):
         assert "SequenceClassifier" in error(command, "a [MASK]", *model)
-    assert "SequenceClassifier" in error("next-sentence", "a film", "it is good", *model)
     assert "already contains a run" in error("pretrain", "reviews.tsv", "--run-dir", "runs/reviews")
     assert "is a fine-tuning run. Resume with: keras-bert-d2l finetune" in error(
         "pretrain", "--resume", "runs/reviews"

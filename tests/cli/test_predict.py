@@ -16,7 +16,7 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.cli.commands import predict_files
+from keras_bert_d2l.cli.commands import predict
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 from keras_bert_d2l.tasks.registry import task_named
 
@@ -92,7 +92,7 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
 )
 def test_json_on_standard_input_is_recognized_by_its_beginning(ending, texts):
     for text in texts:
-        assert predict_files._ending(text.encode(), is_table=False) == ending
+        assert predict._ending(text.encode(), is_table=False) == ending
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from keras_bert_d2l import progress
-from keras_bert_d2l.cli.commands import ask, checkpoints, predict_texts
+from keras_bert_d2l.cli.commands import ask, checkpoints
 from keras_bert_d2l.cli.input_output import load
 
 LINES = [f"the dog sees the hare {number} ." for number in range(5)]
@@ -26,7 +26,7 @@ def titles(monkeypatch):
         end, erased = start, lambda self: contextlib.nullcontext()
 
     monkeypatch.setattr(progress, "_Display", Display)
-    for module in (ask, checkpoints, predict_texts):  # other tests load each model once
+    for module in (ask, checkpoints):  # other tests load each model once
         monkeypatch.setattr(module, "load", load)
     return found
 

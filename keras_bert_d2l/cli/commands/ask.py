@@ -1,4 +1,4 @@
-"""Commands that query any BERT: masked words, sentence pairs, text vectors and the playground."""
+"""Commands that query any BERT: masked words, text vectors and the playground."""
 
 import dataclasses
 import sys
@@ -19,7 +19,6 @@ from keras_bert_d2l.cli.arguments import (
     Model,
     OptionalOut,
     Out,
-    PairedTexts,
     PositiveInt,
     Texts,
     TopK,
@@ -34,7 +33,6 @@ from keras_bert_d2l.cli.input_output import (
     iterate_texts,
     load,
     print_answers,
-    read_pairs,
     read_texts,
 )
 from keras_bert_d2l.progress import parts, stage, without_bar
@@ -79,40 +77,6 @@ def fill_mask(
 
 def _mask_line(predictions: list["kb.Prediction"]) -> str:
     return ", ".join(f"{one.token} {one.score:.3f}" for one in predictions)
-
-
-def next_sentence(
-    *texts: PairedTexts,
-    file: File = None,
-    model: Model = OWN_MODEL,
-    truncate: Truncate = True,
-    batch_size: BatchSize = 32,
-    json: Json = False,
-) -> None:
-    """Estimate the probability that the second text of a pair follows the first.
-
-    For example:
-
-    - `keras-bert-d2l next-sentence "it began to rain" "she opened her umbrella" --model runs/mine`
-    - `keras-bert-d2l next-sentence --file pairs.tsv --model runs/mine`
-    """
-    import numpy as np
-
-    firsts, seconds = read_pairs(texts, file)
-    bert = load(model).model
-
-    def ask(part: slice) -> list[float]:
-        sides = firsts[part], seconds[part]
-        found = kb.next_sentence_score(bert, *sides, batch_size=batch_size, truncate=truncate)
-        return np.ravel(found).tolist()
-
-    print_answers(
-        {"text": firsts, "text_b": seconds},
-        ask,
-        lambda a, b, score: f"{score:.3f}  {a} | {b}",
-        "score",
-        json=json,
-    )
 
 
 def perplexity(

@@ -54,6 +54,17 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
             )
         return QuestionExamples(questions=texts, contexts=(context,) * len(texts))
 
+    def from_arguments(self, texts: tuple[str, ...], context: str | None) -> QuestionExamples:
+        """Return the questions, each followed by its text unless `context` is about them all."""
+        if context is not None:
+            return self.from_lines(texts, context)
+        if len(texts) % 2:
+            raise ValueError(
+                "Each question must be followed by the text that contains the answer, or specify "
+                f"the file of the text with --context. Received: {how_many(len(texts), 'text')}."
+            )
+        return QuestionExamples(questions=texts[::2], contexts=texts[1::2])
+
     def label_lines(self, examples: QuestionExamples) -> Sequence[tuple[str, str]]:
         counts, total = [len(answers) for answers in examples.answers or ()], len(examples)
         return [

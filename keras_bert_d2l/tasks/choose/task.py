@@ -41,6 +41,14 @@ class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
     def read(self, file: TextFile, options: ReadingOptions) -> ChoiceExamples:
         return choice_examples(file, options)
 
+    def from_arguments(self, texts: tuple[str, ...], context: str | None) -> ChoiceExamples:
+        """Return one example: the first text, and the others as its choices."""
+        if len(texts) < 3:
+            raise ValueError(
+                f"A text must be followed by at least two choices. Received: {len(texts) - 1}."
+            )
+        return ChoiceExamples(texts=texts[:1], choices=(texts[1:],))
+
     def label_lines(self, examples: ChoiceExamples) -> Sequence[tuple[str, str]]:
         positions = sorted(Counter(examples.labels or ()).items())
         return [(f"position {n}", share(count, len(examples))) for n, count in positions]
