@@ -141,7 +141,8 @@ def _with_added_tokens(
     vocab = fields["model"]["vocab"]
     ids = {} if isinstance(vocab, dict) else {token: n for n, (token, _) in enumerate(vocab)}
     ids = {**(ids or vocab), **{entry["content"]: entry["id"] for entry in listed}}
-    new = [entry for token, entry in added.items() if token not in {e["content"] for e in listed}]
+    known = {entry["content"] for entry in listed}
+    new = [entry for token, entry in added.items() if token not in known]
     for entry in sorted(new, key=lambda entry: entry.get("id", len(ids) + len(new))):
         token, is_special = entry["content"], entry.get("special", entry["content"] in special)
         flags = dict.fromkeys(TOKEN_FLAGS, False) | {"normalized": not is_special}
