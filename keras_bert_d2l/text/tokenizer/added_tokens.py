@@ -37,14 +37,9 @@ class AddedTokens(tf.Module):
         both = [pattern for pattern in (pattern_of(raw), pattern_of(normalized)) if pattern]
         self._patterns = (pattern_of(raw), "|".join(both) if normalized else "")
         self.normalized = {entry["content"]: text for text, entry in normalized.items()}
-        self._tables = [
-            # A table must not be empty. No token is.
-            table(
-                ["", *found],
-                np.array([NO_TOKEN, *vocab[[e["content"] for e in found.values()]]], np.int32),
-            )
-            for found in (raw, normalized | raw)
-        ]
+        # TensorFlow never frees all of a table, so one serves both texts if their tokens are equal.
+        of_raw = _table_of(raw, vocab)
+        self._tables = [of_raw, _table_of(normalized | raw, vocab) if normalized else of_raw]
         self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)
 
     def cut(self, texts: tf.Tensor, normalized: bool) -> tf.RaggedTensor:
@@ -75,6 +70,13 @@ class AddedTokens(tf.Module):
             stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
             ids = tf.where(ids == NO_TOKEN, table.lookup(stripped), ids)
         return ids
+
+
+def _table_of(found: dict[str, ConfigDict], vocab: Vocab) -> tf.lookup.StaticHashTable:
+    """Return the table of the ids of tokens, by what is found in a text."""
+    # A table must not be empty. No token is.
+    ids = vocab[[entry["content"] for entry in found.values()]]
+    return table(["", *found], np.array([NO_TOKEN, *ids], np.int32))
 
 
 def table(
