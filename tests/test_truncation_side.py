@@ -58,13 +58,13 @@ def test_checkpoints_predictions_and_exports_read_the_end_of_a_text(name, tmp_pa
     classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
     expected = kb.classify(classifier, END).scores["good"]
     assert kb.classify(classifier, TEXT).scores["good"] == pytest.approx(expected, abs=1e-6)
-    for model in (classifier, kb.TokenClassifier(bert, ["O", "B"], tokenizer=tokenizer)):
-        answer = model_signatures(model, tokenizer, TextOptions(False, 1, None))["serving_default"]
-        texts = (tf.constant([text]) for text in (TEXT, END))
-        long, short = ({k: x.numpy()[0] for k, x in answer.function(t).items()} for t in texts)
-        for key in long.keys() - {"starts", "ends"}:
-            np.testing.assert_array_equal(long[key], short[key])
-    places = zip(long["starts"], long["ends"], strict=True)
-    words = [TEXT[start:end] for start, end in places]
-    assert words == [word.decode() for word in long["words"]] == TEXT.split()[-len(words) :]
-    assert 6 < len(words) < 11
+    tagger = kb.TokenClassifier(bert, ["O", "B"], tokenizer=tokenizer)
+    answers = [
+        model_signatures(model, tokenizer, TextOptions(False, 1, None))["serving_default"].function
+        for model in (classifier, tagger)
+    ]
+    long, short = (answers[0](tf.constant([text])) for text in (TEXT, END))
+    for key, values in long.items():
+        np.testing.assert_array_equal(values, short[key])
+    words = answers[1](tf.constant([TEXT]))["words"].numpy()[0]  # in windows
+    assert [word.decode() for word in words] == TEXT.split()

@@ -51,7 +51,7 @@ def windows_of(text, tokenizer):
 def expected(model, text, tokenizer, long_texts):
     """Return the pooled outputs of the windows, computed one by one without padding."""
     outputs = np.concatenate(
-        [model.answer(model.encoder(*row)) for row in windows_of(text, tokenizer)]
+        [model.head_outputs(model.encoder(*row)) for row in windows_of(text, tokenizer)]
     )
     pooled = outputs.mean(0) if long_texts == "mean" else outputs.max(0)
     is_unit = isinstance(model, TextEmbedder)
