@@ -203,8 +203,8 @@ def text_outputs(
     return predict_texts(model, rows, len(sides[0]), batch_size)
 
 
-def text_answers(model: TaskModel, *args: Any) -> list[dict[str, Any]]:
-    """Return what `model.answer` says about each text; arguments as of `text_outputs`."""
+def text_answers(model: Any, *args: Any) -> list[dict[str, Any]]:
+    """Return what `model.answer` says about each text, as exports do; see `text_outputs`."""
     outputs = list(text_outputs(model, *args))
     return rows_of(model.answer(np.array(outputs, "float32"))) if outputs else []
 

@@ -200,13 +200,6 @@ class TaskModel(BatchModel):
             X = self.hidden(X)
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
 
-    def answer(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return what the outputs mean: named arrays with one row per text.
-
-        All that predict use it: the functions, the commands and the exports.
-        """
-        raise NotImplementedError
-
     @property
     def max_row_len(self) -> int:
         """Maximum number of tokens in the row of a single text. For pairs, it is `max_len`."""

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import warnings
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import tensorflow as tf
@@ -259,7 +259,8 @@ class LabeledSignatures(TextSignatures):
             (float32) and its `id` (int32), each `(B,)`.
         """
         batch, truncated = self.batches(*texts)
-        answer = self.run.model.answer(self.run(**batch)["logits"])
+        model: Any = self.run.model
+        answer = model.answer(self.run(**batch)["logits"])
         num_texts = tf.shape(truncated)[0]
         labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [num_texts, 1])
         if "id" in answer:
