@@ -4,8 +4,8 @@
 
 The table is Markdown, with a row for each folder that has a checkpoint, an adapter, a tokenizer or
 a `config.json`: the format, the configuration, the tokenizer and the weights, each with its size or
-the reason why it does not load, and the warnings. Folders without weights are tried, too. In a
-JSON file with a list of objects, each object with a `config` is a row. Nothing is downloaded.
+the reason why it does not load, and the warnings. Folders without weights are tried, too. A JSON
+file may have a list of objects: each one with a `config` gets a row. Nothing is downloaded.
 
 The last lines, on standard error, count the rows by what loads.
 """

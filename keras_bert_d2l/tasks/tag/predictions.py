@@ -282,16 +282,16 @@ def _tags(
     def batch(start: int, stop: int) -> dict[str, Tensor]:
         return frame_tokens(windows.tokens[start:stop], vocab=tokenizer.vocab)
 
-    outputs = list(predict_texts(model, batch, len(windows.texts), batch_size))
-    sizes = [*map(len, split.tokens)]
-    texts = np.repeat(np.arange(len(sizes)), sizes)
-    places = np.concatenate([*map(np.arange, sizes), np.zeros(0, np.int64)])
-    pairs = zip(*(x.numpy().tolist() for x in windows.places(texts, places)), strict=True)
-    of_tokens = [outputs[window][place] for window, place in pairs]
-    logits_of_tokens = np.reshape(of_tokens, (-1, len(model.labels)))
-    token_logits = np.split(logits_of_tokens, np.cumsum(sizes)[:-1])
+    outputs = predict_texts(model, batch, len(windows.texts), batch_size)
+    texts, starts, begins = (x.numpy() for x in (windows.texts, windows.starts, windows.begins))
+    sizes = np.array([*map(len, split.tokens)])
+    is_last = np.diff(texts, append=-1) != 0
+    stops = np.where(is_last, sizes[texts], np.roll(begins, -1))  # of the tokens that count
+    rows = zip(texts, begins - starts + 1, stops - starts + 1, outputs, strict=True)
+    of_texts = itertools.groupby(rows, key=lambda row: row[0])
     found: list[list[Tag]] = []
-    for words, firsts, logits in zip(split.words, split.firsts, token_logits, strict=True):
+    for words, firsts, (_, of_text) in zip(split.words, split.firsts, of_texts, strict=True):
+        logits = np.concatenate([output[begin:stop] for _, begin, stop, output in of_text])
         probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)
         labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
         found.append(

@@ -39,7 +39,7 @@ class TaggerSignatures(TextSignatures):
             strings, the most likely label of each word; `scores`, float32, the probabilities of
             the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the index
             of the word's first character in the text and the index after its last one. Also
-            `truncated`, bool `(B,)`.
+            `truncated`, bool `(B,)`, which is always false.
         """
         tokens, starts, ends = self.batches.pieces(*texts)
         windows = windows_of(tokens, self.batches.room)
