@@ -14,6 +14,8 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 NO_TOKEN = -1
+# Stand before added tokens of the original and of the normalized text. No word has these bytes.
+_MARKS = (b"\xfe", b"\xff")
 SPACES = f"[{character_class(white_space())}]*"
 
 
@@ -26,9 +28,15 @@ class AddedTokens(tf.Module):
     Args:
         vocab: A `Vocab` with a definition.
         normalize: Normalizes one string, as the tokenizer does.
+        words: Words whose ids `word_ids` returns, and these ids.
     """
 
-    def __init__(self, vocab: Vocab, normalize: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        vocab: Vocab,
+        normalize: Callable[[str], str] = str,
+        words: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(name="added_tokens")
         entries = [e for e in (vocab.definition or {})["added_tokens"] if e["content"]]
         raw = {e["content"]: e for e in entries if not e.get("normalized")}
@@ -37,9 +45,12 @@ class AddedTokens(tf.Module):
         both = [pattern for pattern in (pattern_of(raw), pattern_of(normalized)) if pattern]
         self._patterns = (pattern_of(raw), "|".join(both) if normalized else "")
         self.normalized = {entry["content"]: text for text, entry in normalized.items()}
-        # TensorFlow never frees all of a table, so one serves both texts if their tokens are equal.
-        of_raw = _table_of(raw, vocab)
-        self._tables = [of_raw, _table_of(normalized | raw, vocab) if normalized else of_raw]
+        # TensorFlow never frees all of a table, so one has all that is looked up.
+        ids: dict[bytes, int] = {text.encode(): number for text, number in (words or {}).items()}
+        for mark, found in zip(_MARKS, (raw, raw | normalized), strict=True):
+            ids |= {mark + text.encode(): vocab[e["content"]] for text, e in found.items()}
+        # A table must not be empty.
+        self._ids = table([*_MARKS, *ids], np.array([NO_TOKEN, NO_TOKEN, *ids.values()], np.int32))
         self._strips = any(e.get("lstrip") or e.get("rstrip") for e in entries)
 
     def cut(self, texts: tf.Tensor, normalized: bool) -> tf.RaggedTensor:
@@ -64,19 +75,16 @@ class AddedTokens(tf.Module):
 
         Without `normalized`, the tokens of the normalized text are other text.
         """
-        table = self._tables[normalized]
-        ids = table.lookup(pieces)
+        ids = self._ids.lookup(tf.strings.join([_MARKS[normalized], pieces]))
         if self._strips:
             stripped = tf.strings.regex_replace(pieces, f"^{SPACES}|{SPACES}$", "")
-            ids = tf.where(ids == NO_TOKEN, table.lookup(stripped), ids)
+            stripped = tf.strings.join([_MARKS[normalized], stripped])
+            ids = tf.where(ids == NO_TOKEN, self._ids.lookup(stripped), ids)
         return ids
 
-
-def _table_of(found: dict[str, ConfigDict], vocab: Vocab) -> tf.lookup.StaticHashTable:
-    """Return the table of the ids of tokens, by what is found in a text."""
-    # A table must not be empty. No token is.
-    ids = vocab[[entry["content"] for entry in found.values()]]
-    return table(["", *found], np.array([NO_TOKEN, *ids], np.int32))
+    def word_ids(self, words: tf.Tensor) -> tf.Tensor:
+        """Return the id of each of the given words, int32 `(B,)`, or -1 for other words."""
+        return self._ids.lookup(words)
 
 
 def table(

@@ -53,7 +53,9 @@ class UnigramSplitter(tf.Module):
         ]
         self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
         self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
-        self._added = AddedTokens(vocab, self._normalized_token)
+        with tf.init_scope():
+            words = self._unigram.words_of_one_piece(pieces)
+        self._added = AddedTokens(vocab, self._normalized_token, words)
         self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
         self.with_offsets = in_graph(self._with_offsets)
 
@@ -154,7 +156,7 @@ class UnigramSplitter(tf.Module):
         """Split words. `begins` is whether each character starts a word."""
         first = places_of(begins)
         words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
-        ids, owners, offsets = self._unigram(words)
+        ids, owners, offsets = self._unigram(words, self._added.word_ids(words))
         starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
         ends = characters.following(starts, tf.size(begins)) - 1
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)

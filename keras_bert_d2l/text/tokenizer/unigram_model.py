@@ -32,7 +32,7 @@ _CHUNK = 2**15  # words per call when the table is made, which bounds the memory
 class Unigram(tf.Module):
     """Splits words into the pieces of the highest total score.
 
-    The pieces of a word depend on the word alone. A table has those that are one piece.
+    The pieces of a word depend on the word alone.
 
     Args:
         tokens: The pieces; the position of each is its id.
@@ -41,6 +41,8 @@ class Unigram(tf.Module):
 
     Call arguments:
         words: Strings `(W,)` of at least one character.
+        known: Ids of the words that are one piece, as `words_of_one_piece` gives them, int32
+            `(W,)`. -1 for other words.
 
     Returns:
         Three int32 tensors with the pieces of all words: their ids, the word that each is part of,
@@ -58,10 +60,10 @@ class Unigram(tf.Module):
             more = (-np.inf, min(scores) - _UNKNOWN_PENALTY)  # of no piece, of an unknown character
             self._scores = tf.constant([*scores, *more], tf.float64)
             self._trie = table(*_trie(tokens), tf.int64)
-            self._words = table(*self._single(tokens))
 
-    def __call__(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        known = self._words.lookup(words)
+    def __call__(
+        self, words: tf.Tensor, known: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         others = places_of(known == NO_TOKEN)
         numbers, no_offsets = tf.range(tf.size(words)), tf.zeros_like(known)
 
@@ -83,20 +85,18 @@ class Unigram(tf.Module):
 
         return tf.cond(tf.size(others) > 0, with_others, lambda: (known, numbers, no_offsets))
 
-    def _single(self, tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
         """Return the words that start as those of a text do and are one piece, and its id."""
-        # A table must not be empty. No word is.
-        found = [np.array([""])], [np.array([NO_TOKEN], np.int32)]
+        found: dict[str, int] = {}
         starts = [token for token in tokens if token.startswith(_WORD_START)]
         starts.sort(key=len)  # the time of a call grows with its longest word
         for start in range(0, len(starts), _CHUNK):
             words = np.array(starts[start : start + _CHUNK])
             ids, _, splits = (values.numpy() for values in self._best(tf.constant(words)))
             is_one = np.diff(splits) == 1
-            found[0].append(words[is_one])
-            found[1].append(ids[splits[:-1]][is_one])
-        words, ids = map(np.concatenate, found)
-        return words, ids
+            one = ids[splits[:-1]][is_one].tolist()
+            found |= dict(zip(words[is_one].tolist(), one, strict=True))
+        return found
 
     def _best(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Split words `(U,)`.

@@ -93,33 +93,41 @@ def test_the_written_file_defines_the_same_tokenizer(tokenizer, tmp_path):
     assert Tokenizer.from_config(tokenizer.get_config()).vocab == vocab
 
 
+def pieces_of(unigram: Unigram, tokens: list[str], words: list[str]) -> list[np.ndarray]:
+    known = unigram.words_of_one_piece(tokens)
+    ids = tf.constant([known.get(word, -1) for word in words], tf.int32)
+    return [values.numpy() for values in unigram(tf.constant(words, tf.string), ids)]
+
+
 def test_the_best_pieces_are_those_of_the_example_of_tokenizers():
     tokens = ["<unk>", "a", "b", "c", "d", "cd", "ab", "abc", "abcd"]
     unigram = Unigram(tokens, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0], 0)
-    ids, words, starts = unigram(tf.constant(["abcdacdxx"]))
-    assert [tokens[number] for number in ids.numpy()] == ["abcd", "a", "cd", "<unk>"]
-    assert starts.numpy().tolist() == [0, 4, 5, 7]
-    assert words.numpy().tolist() == [0] * 4
+    ids, words, starts = pieces_of(unigram, tokens, ["abcdacdxx"])
+    assert [tokens[number] for number in ids] == ["abcd", "a", "cd", "<unk>"]
+    assert starts.tolist() == [0, 4, 5, 7]
+    assert words.tolist() == [0] * 4
 
 
 def test_of_equal_scores_the_longer_last_piece_wins():
-    unigram = Unigram(["<unk>", "-", "--"], [0.0, -1.0, -2.0], 0)
-    ids, words, _ = unigram(tf.constant(["---", "-", "--"]))
-    assert ids.numpy().tolist() == [1, 2, 1, 2]
-    assert words.numpy().tolist() == [0, 0, 1, 2]
+    tokens = ["<unk>", "-", "--"]
+    unigram = Unigram(tokens, [0.0, -1.0, -2.0], 0)
+    ids, words, _ = pieces_of(unigram, tokens, ["---", "-", "--"])
+    assert ids.tolist() == [1, 2, 1, 2]
+    assert words.tolist() == [0, 0, 1, 2]
 
 
 def test_a_piece_that_is_better_as_several_pieces_is_not_one_word():
-    unigram = Unigram(["<unk>", "▁", "a", "▁a", "▁aa"], [0.0, -1.0, -1.0, -3.0, -2.0], 0)
-    ids, words, starts = unigram(tf.constant(["▁a", "▁aa", "▁a", "b"]))
-    assert ids.numpy().tolist() == [1, 2, 4, 1, 2, 0]
-    assert words.numpy().tolist() == [0, 0, 1, 2, 2, 3]
-    assert starts.numpy().tolist() == [0, 1, 0, 0, 1, 0]
+    tokens = ["<unk>", "▁", "a", "▁a", "▁aa"]
+    unigram = Unigram(tokens, [0.0, -1.0, -1.0, -3.0, -2.0], 0)
+    ids, words, starts = pieces_of(unigram, tokens, ["▁a", "▁aa", "▁a", "b"])
+    assert ids.tolist() == [1, 2, 4, 1, 2, 0]
+    assert words.tolist() == [0, 0, 1, 2, 2, 3]
+    assert starts.tolist() == [0, 1, 0, 0, 1, 0]
 
 
 def test_no_words_have_no_pieces():
     unigram = Unigram(["<unk>", "a"], [0.0, -1.0], 0)
-    assert [values.shape for values in unigram(tf.constant([], tf.string))] == [(0,)] * 3
+    assert [values.shape for values in pieces_of(unigram, ["<unk>", "a"], [])] == [(0,)] * 3
 
 
 @pytest.mark.parametrize(
