@@ -55,7 +55,7 @@ from .tasks.answer.examples import (
 )
 from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
 from .tasks.embed.examples import PairExamples as PairExamples
-from .tasks.classify.examples import TextExamples as TextExamples
+from .data.tasks.texts import TextExamples as TextExamples
 from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
@@ -141,8 +141,8 @@ from .tasks.classify.model import SequenceClassifier as SequenceClassifier
 from .tasks.regress.model import SequenceRegressor as SequenceRegressor
 from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
-from .tasks.registry import register_task as register_task
-from .tasks.task import (
+from .contract.registry import register_task as register_task
+from .contract.task import (
     Sample as Sample,
     Task as Task,
 )
@@ -159,7 +159,7 @@ from .text.vocab_learning import extend_vocab as extend_vocab
 from .text.vocab_learning import learn_vocab as learn_vocab
 from .text.vocab import Vocab as Vocab
 from .training.distillation.distill import distill as distill
-from .training.distillation.static import distill_static as distill_static
+from .tasks.embed.static import distill_static as distill_static
 from .training.finetuning.finetune_files import finetune_files as finetune_files
 from .training.finetuning.finetune import (
     FinetuningResult as FinetuningResult,

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from tests.family import bert_of, tokenizer_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to")]

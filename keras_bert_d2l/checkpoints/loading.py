@@ -35,6 +35,7 @@ from keras_bert_d2l.checks import (
     shown_names,
 )
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
@@ -42,7 +43,6 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
 from keras_bert_d2l.reading import errors_naming, readable_fields
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import ConfigDict, Option, PathLike
 
@@ -287,7 +287,7 @@ def load_as_defined(path: PathLike, *, heads: Collection[str] | None) -> Pretrai
         heads: As for `load_pretrained`, for a checkpoint without pooling.
     """
     if open_checkpoint(path, verify=False).embedding is not None:
-        return load_task(TextEmbedder, path, verbose=False)
+        return load_task(embedder(), path, verbose=False)
     return load_pretrained(path, heads=heads, verbose=False)
 
 

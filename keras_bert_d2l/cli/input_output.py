@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.cli.arguments import STDIN
+from keras_bert_d2l.contract.registry import embedder, tasks, tasks_with
+from keras_bert_d2l.contract.task import AnyTask
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
-from keras_bert_d2l.tasks.registry import tasks, tasks_with
-from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.text_files import read_text
 from keras_bert_d2l.types import PathLike
 
@@ -208,10 +208,9 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
     title = "Loading TensorFlow and the model"
     with stage_of_loading(title, model), contextlib.redirect_stdout(sys.stderr):
         from keras_bert_d2l.checkpoints import loading
-        from keras_bert_d2l.tasks.embed.model import TextEmbedder
 
         if as_embedder:
-            return loading.load_task(TextEmbedder, model, verbose=False)
+            return loading.load_task(embedder(), model, verbose=False)
         reported = None if heads else ()
         if as_embedder is None:
             return loading.load_as_defined(model, heads=reported)

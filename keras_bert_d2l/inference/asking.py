@@ -16,11 +16,11 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_kind, check_order, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
 from keras_bert_d2l.checks import check_integer, check_that, checks_names
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
@@ -88,8 +88,8 @@ def asked_model(
     check_order(model, *texts)
     found: Any = model
     if isinstance(model, str | os.PathLike):
-        if TextEmbedder in kinds:
-            found = load_task(TextEmbedder, model, verbose=False).model
+        if embedder() in kinds:
+            found = load_task(embedder(), model, verbose=False).model
         else:
             found = load_pretrained(model, heads=(), verbose=False).model
     elif BERTModel in kinds:

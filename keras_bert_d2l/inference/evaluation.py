@@ -15,14 +15,14 @@ from rich.table import Column, Table
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_order, check_vocabulary
 from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.peek import cell
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.tasks.registry import task_named
-from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.types import PathLike
 
 NUM_MISTAKES = 20

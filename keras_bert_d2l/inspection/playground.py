@@ -20,12 +20,13 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.pages import Page, render
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.normalization import normalization_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -47,7 +48,7 @@ _NOT_USED = {"pad_id", "pooler_activation", "pooler_norm", "use_one_hot_embeddin
 
 
 def playground(
-    model: BERTModel | TextEmbedder | PathLike,
+    model: BERTModel | TaskModel | PathLike,
     path: PathLike | None = None,
     *,
     texts: Sequence[str] | None = None,
@@ -94,13 +95,13 @@ def playground(
     kb.playground(model, "page.html", texts=["the cat", "the cat sat"], tokenizer=tokenizer)
     ```
     """
-    model, tokenizer = asked_model(
-        cast(BERTModel, model_at(model)), BERTModel, TextEmbedder, tokenizer=tokenizer
-    )
+    loaded = cast(BERTModel, model_at(model))
+    asked: BERTModel | TaskModel
+    asked, tokenizer = asked_model(loaded, BERTModel, embedder(), tokenizer=tokenizer)
     found = [] if texts is None else text_list("texts", texts)
-    weights = page_weights(model)
+    weights = page_weights(asked)
     num_weights = sum(value.size for value in weights.values())
-    is_stored = num_weights > _MOST_WEIGHTS or not _computes(model.bert_config, tokenizer)
+    is_stored = num_weights > _MOST_WEIGHTS or not _computes(asked.bert_config, tokenizer)
     if is_stored and not found:
         raise ValueError(
             f"`texts` is required for a model of more than {_MOST_WEIGHTS / 1e6:.0f} million "
@@ -108,9 +109,9 @@ def playground(
             "`normalized_tokens`, because the answers are computed in advance. "
             f"Received: texts={shown(texts)} and a model of "
             f"{num_weights / 1e6:.0f} million weights, with a {tokenizer.vocab.kind} tokenizer and "
-            f"the fields of relatives {shown(model.bert_config.unlike_bert)}."
+            f"the fields of relatives {shown(asked.bert_config.unlike_bert)}."
         )
-    page = _page(model, tokenizer, found, {} if is_stored else weights)
+    page = _page(asked, tokenizer, found, {} if is_stored else weights)
     if path is not None:
         write_text(path, page.html)
     return page
@@ -124,7 +125,7 @@ def _computes(config: BERTConfig, tokenizer: Tokenizer) -> bool:
 
 
 def _page(
-    model: BERTModel | TextEmbedder,
+    model: BERTModel | TaskModel,
     tokenizer: Tokenizer,
     texts: list[str],
     weights: dict[str, np.ndarray],
@@ -167,12 +168,12 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, compresslevel=6, mtime=0)).decode()
 
 
-def page_length(model: BERTModel | TextEmbedder) -> int:
+def page_length(model: BERTModel | TaskModel) -> int:
     """Return the maximum number of tokens per text on the page."""
     return min(model.bert_config.max_len, MOST_TOKENS)
 
 
-def page_weights(model: BERTModel | TextEmbedder) -> dict[str, np.ndarray]:
+def page_weights(model: BERTModel | TaskModel) -> dict[str, np.ndarray]:
     """Return the float32 weights of the encoder and, if it is trained, of the MLM head.
 
     Kernels are transposed, so the rows of all matrices are the outputs or the tokens.
@@ -243,7 +244,7 @@ def tokenizer_data(tokenizer: Tokenizer) -> ConfigDict:
 
 
 def stored_answers(
-    model: BERTModel | TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str]
+    model: BERTModel | TaskModel, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> Iterator[ConfigDict]:
     """Yield what the page shows for each text, and for each text with one word masked.
 

@@ -20,6 +20,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, r
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checks import check_path
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
@@ -37,8 +38,7 @@ from keras_bert_d2l.serving.onnx_layers import (
     predict_masked,
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE
-from keras_bert_d2l.serving.signatures.signatures import takes
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.signatures.signatures import takes
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -207,9 +207,9 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
     graph = graph_for(config)
     encoded = encode(graph, model.encoder)
     if isinstance(model, BERTModel) or not model.has_head:
-        embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
+        of_texts = embedder()(model) if isinstance(model, BERTModel) else model
         graph.output("last_hidden_state", encoded, *PLACES, config.num_hiddens)
-        embedding = pool(graph, embedder.head, encoded, is_token(graph, config))
+        embedding = pool(graph, of_texts.head, encoded, is_token(graph, config))
         graph.output("sentence_embedding", embedding, "batch", config.num_hiddens)
         if isinstance(model, BERTModel):
             _add_pretraining_heads(graph, model, encoded)

@@ -16,9 +16,8 @@ from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.audit import check_saved_model, read_saved_model
 from keras_bert_d2l.serving.model_card import write_model_card
-from keras_bert_d2l.serving.signatures.signature import Answer, Signature, TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures, takes
-from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
+from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
@@ -141,7 +140,6 @@ def export_saved_model(
     can_be_unanswered = takes(bert, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
-    null_threshold = checked_null_threshold(null_threshold)
     options = TextOptions(pairs, top_k, null_threshold, inputs, outputs)
     signatures = model_signatures(model, tokenizer, options, xla=xla)
     folder = _version_folder(pathlib.Path(path), version)

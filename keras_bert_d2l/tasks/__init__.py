@@ -1,1 +1,1 @@
-"""The tasks: one folder for each, and in `task.py` what a task must define."""
+"""The tasks: one folder for each; `contract` says what a task must define."""

@@ -13,8 +13,8 @@ import safetensors.numpy
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from tests.checkpoints import small
 from tests.checkpoints.small import OF_FORMAT, VOCAB, assert_same_weights
 from tests.nightly import nightly_except

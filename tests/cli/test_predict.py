@@ -17,8 +17,8 @@ from keras_bert_d2l import (
     save_pretrained,
 )
 from keras_bert_d2l.cli.commands import predict
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
-from keras_bert_d2l.tasks.registry import task_named
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()
 WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"

@@ -4,6 +4,8 @@ import io
 import pytest
 from rich.console import Console
 
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     NUM_MISTAKES,
     Confusion,
@@ -13,9 +15,7 @@ from keras_bert_d2l.inference.evaluation import (
     print_evaluation,
 )
 from keras_bert_d2l.inference.evaluation import library as metrics_library
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 
 

@@ -13,9 +13,9 @@ from keras_bert_d2l import (
     NextSentencePred,
     SequenceClassifier,
 )
+from keras_bert_d2l.contract.registry import task_kinds
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.variants import without_initialization
-from keras_bert_d2l.tasks.registry import task_kinds
 from tests.nightly import nightly_except
 
 TASKS = task_kinds()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.tasks.registry import task_kinds
+from keras_bert_d2l.contract.registry import task_kinds
 from tests.own_model import own_model
 
 ROW = re.compile(r"│ ( *└ )?(\S+) \(\w+\) +│ (\S.*?) +│ +([\d,]+) │")

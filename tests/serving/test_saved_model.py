@@ -11,8 +11,8 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.asking import softmax
 from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.saved_model import export_saved_model
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from tests.inference.conftest import (  # noqa: F401
     open_bert,
     open_task,

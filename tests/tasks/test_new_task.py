@@ -11,16 +11,16 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.cli.commands.finetune import _tasks_in_words
+from keras_bert_d2l.contract import registry
 from keras_bert_d2l.data.tasks.encoding import encoded_texts
+from keras_bert_d2l.data.tasks.texts import text_examples
 from keras_bert_d2l.inference.asking import text_outputs
 from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.signatures.signature import TEXT, TEXT_B
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.tasks import registry
-from keras_bert_d2l.tasks.classify.examples import text_examples
+from keras_bert_d2l.signatures.signature import TEXT, TEXT_B
+from keras_bert_d2l.signatures.texts import TextSignatures
 
 ORDERS = ("right", "swapped")
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] he wakes sleeps up . then she eats and leaves".split()

@@ -9,11 +9,10 @@ from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import BERT_PARTS, HEAD_NAMES, Row
 from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import embedder, task_kinds
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import one_line
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -76,7 +75,7 @@ def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
 def embedding_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
     """Return how `embed` pools the tokens of a model; `None` for models that do not embed."""
     if isinstance(model, BERTModel):
-        model = TextEmbedder(model)
+        model = embedder()(model)
     return None if model.has_head else model.task_config()
 
 

@@ -36,11 +36,11 @@ from keras_bert_d2l.checkpoints.array_files import NamedArrays, shard_files
 from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config, garden_names
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -304,8 +304,8 @@ def write(
         ValueError: KerasHub cannot express the model or the tokenizer. The message names the field.
     """
     config, task = model.bert_config, checkpoint.task_fields(model)
-    embedder = None if embedding is None else TextEmbedder(model, **embedding)
-    fields = checkpoint.task_fields(embedder or model) or {}
+    as_embedder = None if embedding is None else embedder()(model, **embedding)
+    fields = checkpoint.task_fields(as_embedder or model) or {}
     rows = {"sequence_length": config.max_len, **(model._preset or {})}
     kind, arguments = _task_object(model, fields, rows.pop("activation", "linear"))
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))

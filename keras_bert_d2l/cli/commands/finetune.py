@@ -18,8 +18,8 @@ from keras_bert_d2l.cli.arguments import (
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import load
+from keras_bert_d2l.contract.registry import task_named, tasks
 from keras_bert_d2l.printing import printable_output
-from keras_bert_d2l.tasks.registry import task_named, tasks
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option
 
@@ -119,7 +119,7 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _peek(options: TaskRunOptions) -> None:
     from keras_bert_d2l.checkpoints.checks import tokenizer_of
-    from keras_bert_d2l.models.tasks.text_inputs import longest_row
+    from keras_bert_d2l.models.tasks.windows import longest_row
     from keras_bert_d2l.training.finetuning.data import row_len
     from keras_bert_d2l.training.finetuning.finetune_files import read_data
 

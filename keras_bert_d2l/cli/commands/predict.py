@@ -35,13 +35,13 @@ from keras_bert_d2l.cli.input_output import (
     load_task,
     read_texts,
 )
+from keras_bert_d2l.contract.task import AnyTask
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.progress import parts, stage, without_bar
-from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.text_files import bare_suffix
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_labels, shown, shown_names
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
-from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.registry import task_named
-from keras_bert_d2l.tasks.task import EncodingOptions
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.text.tokenizer import framing
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 

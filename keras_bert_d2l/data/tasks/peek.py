@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import AnyTask
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, share
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.printing import one_line
-from keras_bert_d2l.tasks.registry import task_named
-from keras_bert_d2l.tasks.task import AnyTask
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _Lines: TypeAlias = Sequence[tuple[str | Text, str]]

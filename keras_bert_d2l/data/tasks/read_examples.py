@@ -5,11 +5,10 @@ import os
 import pathlib
 
 from keras_bert_d2l.checks import check_that, shown
+from keras_bert_d2l.contract.registry import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
-from keras_bert_d2l.tasks.classify.examples import folder_examples
-from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.types import PathLike
 
 _ROLES = ("text", "text_b", "negative", "choices", "label", "id")
@@ -133,7 +132,7 @@ def _read(data: PathLike | InMemory, quotes: bool | None, options: ReadingOption
     if not isinstance(data, str | os.PathLike):
         file = memory_file(data)
     elif os.path.isdir(data):
-        return folder_examples(pathlib.Path(data), options)
+        return task_named(options.task).read_folder(pathlib.Path(data), options)
     else:
         file = dataclasses.replace(read_file(pathlib.Path(data)), quotes=quotes)
     if not file.text.strip():

@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import IGNORED, check_integer, check_type, shown
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.tasks.registry import task_named
-from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 

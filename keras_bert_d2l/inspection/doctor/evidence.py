@@ -16,6 +16,7 @@ from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.location import is_run
 from keras_bert_d2l.checkpoints.weights import load_weights
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.report.measures import count_ids
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
@@ -24,7 +25,6 @@ from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import WeightedCrossEntropy
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.finetuning.data import batches_of, prepare
 from keras_bert_d2l.training.finetuning.finetune_files import load_run

@@ -6,6 +6,7 @@ B batch, T tokens, C labels.
 import math
 from collections.abc import Mapping, Sequence
 
+import keras
 import numpy as np
 
 from keras_bert_d2l.checks import (
@@ -67,6 +68,18 @@ class LabeledTask(TaskModel):
                 )
             weights[name] = float(weight)
         return [*weights.values()]
+
+
+def best_label(logits: Tensor) -> dict[str, Tensor]:
+    """Return what logits `(..., C)` of exclusive labels say.
+
+    Returns: the probabilities `scores`, float32 `(..., C)`; and of the most likely label its `id`,
+        int32 `(...)`, and its `score`, float32 `(...)`.
+    """
+    scores = keras.ops.softmax(logits)
+    best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
+    score = keras.ops.take_along_axis(scores, best[..., None], axis=-1)  # there may be no texts
+    return {"scores": scores, "score": score[..., 0], "id": best}
 
 
 def label_ids(y: object, labels: Sequence[str]) -> Tensor:

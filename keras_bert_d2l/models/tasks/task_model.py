@@ -4,40 +4,30 @@ B batch, T tokens, D hidden width, C labels.
 """
 
 import functools
-import itertools
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, get_args
+from collections.abc import Callable, Mapping
+from typing import Self, get_args
 
 import keras
-import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_that, checks_names, is_in_graph
+from keras_bert_d2l.checks import check_choice, check_that, checks_names
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
-from keras_bert_d2l.layers.inputs import holds_text
 from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.fusion import PlainDropout
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.data_checks import check_finite, unpacked
-from keras_bert_d2l.models.features import BatchModel, TextTokenizer, check_keys, check_vocab_size
-from keras_bert_d2l.models.losses import Results
+from keras_bert_d2l.models.features import TextTokenizer, check_keys
 from keras_bert_d2l.models.own_model import checked_bert
-from keras_bert_d2l.models.tasks import text_inputs
-from keras_bert_d2l.models.tasks.text_inputs import (
-    FEATURES,
-    LONG_TEXTS,
-    Batch,
-    LongTexts,
-    longest_row,
-    over_windows,
-)
+from keras_bert_d2l.models.tasks.preprocessor import FEATURES
+from keras_bert_d2l.models.tasks.text_inputs import Batch
+from keras_bert_d2l.models.tasks.text_model import TextModel
+from keras_bert_d2l.models.tasks.windows import LONG_TEXTS, LongTexts, longest_row, over_windows
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor
 
 
-class TaskModel(BatchModel):
+class TaskModel(TextModel):
     """Base class of the task models: a BERT encoder with the head of a task.
 
     A subclass defines `default_training`, and overrides what its inputs and labels need.
@@ -75,6 +65,7 @@ class TaskModel(BatchModel):
         bert_config: The architecture of `bert`.
         tokenizer: The tokenizer, which can be set later. A `.keras` file and `save_pretrained`
             keep it.
+        preprocessor: Converts strings with it; `None` without one.
 
     Raises:
         ValueError: `bert` does not have one BERT, it has no pooler for `pooling="cls"`, or the
@@ -87,12 +78,10 @@ class TaskModel(BatchModel):
     features = FEATURES
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     has_token_labels = False  # whether every token has a label
-    gives_tokens = False  # whether there is an output for every token
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | None = None
     has_head = True  # whether the head has weights
     is_task = True
-    dataset_labels = "numbers"  # what the labels in a dataset of strings must be
 
     @checks_names
     def __init__(
@@ -137,11 +126,6 @@ class TaskModel(BatchModel):
         for layer in filter(None, (self.mean, self.dropout, self.head)):
             layer.build((None, bert.bert_config.num_hiddens))
         self.built = True
-
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, value)
-        if name == "tokenizer" and value is not None:
-            self.__dict__["_traced_text_batch"] = text_inputs.traced(self.text_batch)
 
     def call(
         self,
@@ -219,207 +203,6 @@ class TaskModel(BatchModel):
 
         max_len = self.bert_config.max_len
         return over_windows(run, tokens, segments, valid_lens, max_len, self.long_texts)
-
-    @property
-    def is_order_free(self) -> bool:
-        """Whether the loss does not depend on the order of the examples."""
-        return True
-
-    def fit(
-        self,
-        x: object = None,
-        y: object = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        *,
-        validation_data: object = None,
-        sample_weight: Tensor | None = None,
-        shuffle: bool | None = None,
-        **options: Option,
-    ) -> keras.callbacks.History:
-        """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names.
-
-        Texts and arrays are shuffled by default, unless the loss depends on their order. The keys
-        of `class_weight` may be label names or ids.
-        """
-        text_inputs.check_labels_given(x, y, sample_weight)
-        if validation_data is None and options.get("validation_split") and text_inputs.are_texts(x):
-            parts, share = (x, y, sample_weight), options.pop("validation_split")
-            (x, y, sample_weight), validation_data = text_inputs.held_out(parts, share)
-        shuffle = self.is_order_free if shuffle is None else shuffle
-        data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
-        if validation_data is not None:
-            size = options.get("validation_batch_size") or batch_size
-            validation_data = self._held_out(validation_data, size)
-        if text_inputs.is_dataset(data["x"]):  # has been shuffled already, if requested
-            shuffle = False
-        return super().fit(
-            **data, epochs=epochs, validation_data=validation_data, shuffle=shuffle, **options
-        )
-
-    def evaluate(
-        self,
-        x: object = None,
-        y: object = None,
-        batch_size: int | None = None,
-        *,
-        sample_weight: Tensor | None = None,
-        **options: Option,
-    ) -> Results:
-        """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
-        text_inputs.check_labels_given(x, y, sample_weight)
-        return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
-
-    def predict(
-        self,
-        x: object,
-        batch_size: int | None = None,
-        *,
-        probabilities: bool = False,
-        **options: Option,
-    ) -> Tensor | dict[str, Tensor]:
-        """Predict as `keras.Model.predict` does; `x` may contain strings.
-
-        The outputs are logits, or with `probabilities=True` probabilities: the softmax of the
-        logits, or with `multi_label` their sigmoid.
-
-        Raises:
-            ValueError: The model has no logits, for `probabilities=True`, or as in Keras.
-        """
-        if check_bool("probabilities", probabilities):
-            expected = f"False for a {type(self).__name__}, which predicts no labels"
-            is_right = self.labels_are not in ("scores", "groups")
-            check_that(is_right, "probabilities", expected, probabilities)
-            function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
-            logits = self.predict(x, batch_size, **options)
-            return keras.tree.map_structure(lambda x: np.asarray(function(x)), logits)
-        x = self._from_generator(text_inputs.without_pandas(x))
-        if holds_text(x):
-            check_vocab_size(self.tokenizer, self.bert_config)
-            size = batch_size or 32
-            # Keras concatenates the outputs of all batches, so they must have the same length.
-            if text_inputs.is_dataset(x):
-                x = self._tokenized(x, self.text_batch) if self.gives_tokens else x
-            elif self.gives_tokens or text_inputs.num_texts(x) <= size:
-                x = self.token_batch(x)[0]
-                if len(x["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build
-                    self.check_batch(x)
-                    return keras.Model.predict(self, text_inputs.one_batch(x), **options)
-        data = self._data(x, batch_size=batch_size)
-        return super().predict(data["x"], batch_size=data["batch_size"], **options)
-
-    def one_batch(
-        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return super().one_batch(*self._plain(x, y, sample_weight))
-
-    def token_batch(
-        self, x: Tensor, y: Tensor = None, sample_weight: Tensor = None
-    ) -> tuple[Batch, Tensor, Tensor]:
-        if isinstance(x, keras.KerasTensor):
-            return super().token_batch(x)
-        check_vocab_size(self.tokenizer, self.bert_config)
-        rest = [part for part in (y, sample_weight) if part is not None]
-        texts = x
-        if not any(map(is_in_graph, keras.tree.flatten(x))):
-            texts = self.checked_texts(x, y)
-            text_inputs.check_sizes([texts, *rest])
-        batch = self._traced_text_batch(texts)
-        targets = self.text_targets(texts, batch, *rest) if rest else ()
-        made = ({name: batch[name] for name in FEATURES}, *targets)
-        if keras.backend.backend() != "tensorflow":
-            made = keras.tree.map_structure(np.asarray, made)
-        return (*made, *[None] * (2 - len(targets)))
-
-    def _plain(
-        self, x: object, y: object = None, sample_weight: Tensor | None = None
-    ) -> tuple[Any, Any, Any]:
-        """Return data without pandas and label names."""
-        x, sample_weight = map(text_inputs.without_pandas, (x, sample_weight))
-        y = text_inputs.without_pandas(y, getattr(self, "labels", ()))
-        check_finite("sample_weight", sample_weight)
-        if isinstance(sample_weight, list | tuple):
-            sample_weight = np.asarray(sample_weight)
-        if isinstance(y, np.ndarray) and (y.ndim > 1 or y.dtype == object) and holds_text(x):
-            y = y.tolist()  # for example a pandas column of lists
-        return x, None if y is None else self.label_ids(y), sample_weight
-
-    def _checked_batch(self, batch: Tensor) -> Tensor:
-        return super()._checked_batch(self._plain(*unpacked(batch)))
-
-    def _from_generator(self, x: Any) -> Any:
-        """Return a dataset for a generator of strings, and anything else unchanged."""
-        if not isinstance(x, Iterator) or (first := next(x, None)) is None:
-            return x  # Keras reports that there are no batches
-        x = itertools.chain([first], x)
-        return text_inputs.generated(map(self._texts, x)) if holds_text(unpacked(first)[0]) else x
-
-    def _texts(self, batch: Any) -> list[Any]:
-        """Return the texts of a batch, with their labels and weights if any."""
-        x, y, sample_weight = self._plain(*unpacked(batch))
-        rest = itertools.takewhile(lambda part: part is not None, (y, sample_weight))
-        parts = [self.checked_texts(x, y), *rest]
-        text_inputs.check_sizes(parts)
-        return parts
-
-    def _data(
-        self,
-        x: object,
-        y: object = None,
-        sample_weight: Tensor | None = None,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-    ) -> dict[str, Tensor]:
-        """Return the data arguments of Keras's `fit`, with strings replaced by token ids."""
-        # With JAX, Keras takes a batch of a dataset before it trains, which a generator would lose.
-        as_iterator = isinstance(x, Iterator) and keras.backend.backend() != "tensorflow"
-        x, y, sample_weight = self._plain(self._from_generator(x), y, sample_weight)
-        if not holds_text(x):
-            return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        check_vocab_size(self.tokenizer, self.bert_config)
-        if not text_inputs.is_dataset(x):
-            texts = self.checked_texts(x, y)
-            x = text_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        data = self._tokenized(x, self._traced_text_batch)
-        return {
-            "x": iter(data) if as_iterator else data,
-            "y": None,
-            "sample_weight": None,
-            "batch_size": None,
-        }
-
-    def _tokenized(self, dataset: Tensor, text_batch: Callable[..., Batch]) -> Tensor:
-        return text_inputs.tokenized(dataset, text_batch, self.text_targets, self.dataset_labels)
-
-    def _held_out(self, validation_data: object, batch_size: int | None) -> object:
-        """Return the validation data in a format that Keras accepts."""
-        x, y, weights = unpacked(validation_data)
-        text_inputs.check_labels_given(x, y, weights)
-        data = self._data(x, y, weights, batch_size)
-        return data["x"] if data["y"] is None else (data["x"], data["y"], data["sample_weight"])
-
-    def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
-        """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
-        return text_inputs.single_or_pairs(x)
-
-    def text_batch(self, texts: text_inputs.Texts) -> Batch:
-        """Tokenize a batch of strings, truncated to the maximum length of the model."""
-        if not isinstance(texts, Mapping):
-            texts = {"texts": texts}
-        texts = {name: text_inputs.flat(x) for name, x in texts.items()}
-        is_pair = "texts_b" in texts
-        max_len = self.bert_config.max_len if is_pair else self.max_row_len
-        return self.tokenizer(**texts, max_len=max_len)
-
-    def text_targets(
-        self, texts: text_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return the labels, and the weights if any, that belong to `batch`."""
-        return labels, *weights
-
-    def label_ids(self, y: object) -> Tensor:
-        """Convert labels or label names to the ids the loss expects."""
-        return y
 
     def freeze_encoder(self, num_blks: int | None = None) -> None:
         """Freeze the encoder, or its lower part.

@@ -7,8 +7,9 @@ import pathlib
 
 import tensorflow as tf
 
+from keras_bert_d2l.contract.registry import task_kinds
 from keras_bert_d2l.files import verify_checksums
-from keras_bert_d2l.models.tasks.text_inputs import longest_row
+from keras_bert_d2l.models.tasks.windows import longest_row
 from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.serving.audit import (
     GRAPH_FILE,
@@ -18,8 +19,7 @@ from keras_bert_d2l.serving.audit import (
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, find_interface, interfaces
 from keras_bert_d2l.serving.server.served import TokenCounter
-from keras_bert_d2l.serving.signatures.signature import TEXT, traced_once
-from keras_bert_d2l.tasks.registry import task_kinds
+from keras_bert_d2l.signatures.signature import TEXT, traced_once
 from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

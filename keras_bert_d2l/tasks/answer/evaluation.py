@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from keras_bert_d2l.contract.task import EvaluationOptions, Options
 from keras_bert_d2l.inference.evaluation import (
     Evaluation,
     Mistake,
@@ -21,7 +22,6 @@ from keras_bert_d2l.tasks.answer.predictions import (
     checked_null_threshold,
     fitting_questions,
 )
-from keras_bert_d2l.tasks.task import EvaluationOptions, Options
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

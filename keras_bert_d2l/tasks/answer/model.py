@@ -11,12 +11,12 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import is_integer, shown
+from keras_bert_d2l.contract.task import lazy
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
-from keras_bert_d2l.tasks.answer import WINDOW_LEN, window_labels
+from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -64,6 +64,7 @@ class QuestionAnswerer(TaskModel):
     """
 
     task = "answer"
+    preprocessing = lazy("keras_bert_d2l.tasks.answer.preprocessor:QuestionPreprocessor")
     outputs = ("start", "end")
     gives_tokens = True
     dataset_labels = (
@@ -98,29 +99,6 @@ class QuestionAnswerer(TaskModel):
     def label_ids(self, y: object) -> Tensor:
         return answer_tensors(y)
 
-    def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
-        check_keys(x)
-        texts = as_tensors(x)
-        check_examples(texts, y)
-        lengths = self.tokenizer.tokenize(texts["questions"]).row_lengths()
-        check_questions(lengths.numpy(), *self.window_sizes, self.tokenizer.vocab.num_added(2))
-        return texts
-
-    def text_batch(self, texts: Texts) -> Batch:
-        check_keys(texts)
-        max_len, overlap = self.window_sizes
-        return self.tokenizer.windows(texts["questions"], texts["contexts"], max_len, overlap)
-
-    def text_targets(
-        self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        import tensorflow as tf
-
-        starts, ends = character_spans(texts["contexts"], labels)
-        spans = self.tokenizer.answer_spans(batch, starts, ends)
-        labels = window_labels(spans, batch["rows"], starts)
-        return labels, *(tf.gather(of_questions, batch["rows"]) for of_questions in weights)
-
 
 def answer_tensors(answers: object) -> Tensor:
     """Convert the answers to questions to tensors.
@@ -149,123 +127,6 @@ def answer_tensors(answers: object) -> Tensor:
     else:
         return answers
     return {"text": tf.constant(texts, tf.string), "start": tf.constant(starts, tf.int32)}
-
-
-def check_keys(texts: object) -> None:
-    """Raise `ValueError` unless `texts` is a dictionary of questions and contexts."""
-    if not isinstance(texts, Mapping) or texts.keys() != {"questions", "contexts"}:
-        received = (
-            f"the keys {shown(sorted(texts))}" if isinstance(texts, Mapping) else "no dictionary"
-        )
-        raise ValueError(
-            'A QuestionAnswerer takes strings as {"questions": [...], "contexts": [...]}. '
-            f"Received: {received}."
-        )
-
-
-def check_examples(texts: Batch, answers: Tensor | None) -> None:
-    """Raise `ValueError` if in-memory examples are inconsistent.
-
-    Args:
-        texts: Questions and contexts, as tensors.
-        answers: The answers, as tensors, or `None`.
-    """
-    parts = dict(texts)
-    if answers is not None:
-        _check_answers(answers)
-        parts |= {"answers": answers["text"], "starts": answers["start"]}
-    sizes = {name: len(part) for name, part in parts.items()}
-    if len(set(sizes.values())) > 1:
-        raise ValueError(
-            "There must be one context per question and, for training, one answer or None per "
-            f"question. Received: {', '.join(f'{size} {name}' for name, size in sizes.items())}."
-        )
-    if answers is None:
-        return
-    for number in np.flatnonzero(~_occur_in(answers, texts["contexts"]).numpy())[:1]:
-        text, start = answers["text"][number].numpy().decode(), int(answers["start"][number])
-        context = texts["contexts"][number].numpy().decode(errors="replace")
-        there = context[start : start + len(text)] if start >= 0 else ""
-        raise ValueError(
-            f"An answer must occur in its context. Received: {shown(text)} at character {start} of "
-            f"context {number}, but the context has {shown(there)} there."
-        )
-
-
-def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
-    """Return the start and the exclusive end of each answer, in characters of its context.
-
-    Both are int32 `(B,)`, with -1 for no answer. A TensorFlow assertion fails if the context does
-    not contain the answer at its start.
-    """
-    import tensorflow as tf
-
-    _check_answers(answers)
-    message = "An answer must occur in its context, at the character given as its start."
-    is_right = tf.debugging.Assert(tf.reduce_all(_occur_in(answers, contexts)), [message])
-    with tf.control_dependencies([is_right]):
-        lengths = _length(answers["text"])
-    starts = tf.where(lengths > 0, tf.cast(answers["start"], tf.int32), -1)
-    return starts, tf.where(lengths > 0, starts + lengths, -1)
-
-
-def longest_question(max_len: int, overlap: int, num_added: int) -> int:
-    """Return the maximum question length for which every window contains new context.
-
-    Args:
-        max_len: Number of tokens in a window.
-        overlap: Number of tokens that a window shares with the next one.
-        num_added: Number of special tokens in a window.
-
-    Raises:
-        ValueError: Even a one-token question does not fit.
-    """
-    room = max_len - num_added - 1
-    if (most := room - overlap) < 1:
-        raise ValueError(
-            "`overlap` must leave space in each window for a question and new context: it must be "
-            f"below {room} for max_len={max_len}. Received: overlap={overlap}."
-        )
-    return most
-
-
-def check_questions(lengths: np.ndarray, max_len: int, overlap: int, num_added: int) -> None:
-    """Raise `ValueError` if a question has so many tokens that a window has no new context."""
-    most = longest_question(max_len, overlap, num_added)
-    for number in np.flatnonzero(lengths > most)[:1]:
-        raise ValueError(
-            f"A question must have at most {most} tokens, so that a window of {max_len} tokens has "
-            f"space for more context than the {overlap} tokens it shares with the next window. "
-            f"Received: {lengths[number]} tokens in question {number}; shorten it or remove it."
-        )
-
-
-def _check_answers(answers: object) -> None:
-    if not isinstance(answers, Mapping) or answers.keys() != {"text", "start"}:
-        received = f"the keys {sorted(answers)}" if isinstance(answers, Mapping) else repr(answers)
-        raise ValueError(
-            'The answers must be a list with one {"text": ..., "start": ...} or None per question, '
-            "or in a dataset a dictionary of two tensors with these keys. "
-            f"Received: {received:.120}."
-        )
-
-
-def _occur_in(answers: Batch, contexts: Tensor) -> Tensor:
-    """Return a mask `(B,)` of the answers that occur at their start in the context."""
-    import tensorflow as tf
-
-    starts = tf.cast(answers["start"], tf.int32)
-    # `substr` fails for a position past the end.
-    places = tf.clip_by_value(starts, 0, _length(contexts))
-    lengths = _length(answers["text"])
-    there = tf.strings.substr(contexts, places, lengths, unit="UTF8_CHAR")
-    return (starts >= 0) & (there == answers["text"])
-
-
-def _length(texts: Tensor) -> Tensor:
-    import tensorflow as tf
-
-    return tf.strings.length(texts, unit="UTF8_CHAR")
 
 
 def _plain(number: int, answer: object) -> tuple[str, int]:

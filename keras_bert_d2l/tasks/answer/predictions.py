@@ -24,7 +24,8 @@ from keras_bert_d2l.inference.asking import (
 )
 from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, check_questions, longest_question
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.preprocessor import QuestionPreprocessor
 from keras_bert_d2l.tasks.answer.spans import N_BEST, PLACES, best_answers, best_spans
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import check_filled, text_list
@@ -150,22 +151,21 @@ def answer(
     if isinstance(contexts, str):
         texts *= len(asked)
     _check_texts(asked, texts)
-    max_len, overlap = _window_sizes(model, max_len, overlap)
-    num_added = tokenizer.vocab.num_added(2)
-    check_questions(_num_tokens(tokenizer, asked), max_len, overlap, num_added)
+    preprocess = _preprocessor(model, tokenizer, max_len, overlap)
+    preprocess.check_questions(asked)
     num_best = max(top_k, N_BEST)
     options = {"kind": tokenizer.vocab.kind, "num_best": num_best, "top_k": top_k}
     options["null_threshold"] = null_threshold
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
-        tensors = tokenizer.windows(asked[some], texts[some], max_len, overlap)
+        tensors = preprocess.rows(asked[some], texts[some])
         windows = {name: values.numpy() for name, values in tensors.items()}
         features = {name: windows[name] for name in ("tokens", "segments", "valid_lens")}
         nulls = np.zeros(len(windows["rows"]), "float32")
         spans = []
         for numbers, logits in predict_rows(model, features, batch_size):
             nulls[numbers] = logits["start"][:, 0] + logits["end"][:, 0]
-            batch = {name: values[numbers] for name, values in windows.items()}
+            batch = {name: windows[name][numbers] for name in ("segments", *PLACES)}
             best, window, *tokens = best_spans(batch, logits, max_answer_len, num_best)
             spans.append((best, tf.gather(numbers.astype("int32"), window), *tokens))
         candidates = [tf.concat(parts, axis=0) for parts in zip(*spans, strict=True)]
@@ -200,26 +200,19 @@ def fitting_questions(
         max_len: As for `answer`.
         overlap: As for `answer`.
     """
-    max_len, overlap = _window_sizes(model, max_len, overlap)
-    tokenizer = tokenizer_of(model)
-    most = longest_question(max_len, overlap, tokenizer.vocab.num_added(2))
-    return _num_tokens(tokenizer, questions) <= most
+    preprocess = _preprocessor(model, tokenizer_of(model), max_len, overlap)
+    lengths = preprocess.tokenizer.tokenize(list(questions)).row_lengths().numpy()
+    return lengths <= preprocess.longest_question
 
 
-def _window_sizes(
-    model: QuestionAnswerer, max_len: int | None, overlap: int | None
-) -> tuple[int, int]:
-    if max_len is None:
-        max_len = model.window_sizes[0]
-    max_len = checked_max_len(max_len, 6, model.max_row_len)
-    if overlap is None:
-        return max_len, max_len // 3
-    check_integer("overlap", overlap, 0)
-    return max_len, overlap
-
-
-def _num_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-    return tokenizer.tokenize(list(texts)).row_lengths().numpy()
+def _preprocessor(
+    model: QuestionAnswerer, tokenizer: Tokenizer, max_len: int | None, overlap: int | None
+) -> QuestionPreprocessor:
+    if max_len is not None:
+        max_len = checked_max_len(max_len, 6, model.max_row_len)
+    if overlap is not None:
+        check_integer("overlap", overlap, 0)
+    return QuestionPreprocessor(model, tokenizer, max_len, overlap)
 
 
 def _check_texts(questions: Sequence[str], contexts: Sequence[str]) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import IGNORED
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
 from keras_bert_d2l.tasks.answer import window_labels
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
-from keras_bert_d2l.tasks.task import EncodingOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory

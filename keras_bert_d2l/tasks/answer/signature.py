@@ -7,17 +7,16 @@ N: candidate spans, n: best spans of a window or a context, k: answers per quest
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer
-from keras_bert_d2l.serving.signatures.signature import (
+from keras_bert_d2l.signatures.signature import (
     CONTEXT,
     QUESTION,
     Answer,
     ServedModel,
     TextOptions,
 )
-from keras_bert_d2l.serving.signatures.texts import Batch, TextSignatures, checked_pairs
-from keras_bert_d2l.tasks.answer.model import longest_question
+from keras_bert_d2l.signatures.texts import TextSignatures, checked_pairs
+from keras_bert_d2l.tasks.answer.predictions import checked_null_threshold
 from keras_bert_d2l.tasks.answer.spans import N_BEST, PLACES, best_answers, best_spans
-from keras_bert_d2l.text.tokenizer.framing import kept_tokens, sliding_windows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 MAX_ANSWER_LEN = 30
@@ -44,10 +43,10 @@ class AnswererSignatures(TextSignatures):
 
     def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
-        self._top_k, self._null_threshold = options.top_k, options.null_threshold
+        self._top_k = options.top_k
+        self._null_threshold = checked_null_threshold(options.null_threshold)
         check_integer("top_k", self._top_k, 1)
         self._num_best = max(self._top_k, N_BEST)
-        self._max_len, self._overlap = run.model.window_sizes
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the answers to questions.
@@ -66,7 +65,8 @@ class AnswererSignatures(TextSignatures):
             answers, its row is padded with empty strings and zeros.
         """
         question, context = checked_pairs(*texts)
-        windows, truncated = self._windows(question, context)
+        rows = self.preprocess.rows(question, context)
+        windows = self.trim(rows)
         logits = self.in_steps(windows, "start", "end")
         spans = best_spans(windows, logits, MAX_ANSWER_LEN, self._num_best)
         nulls = logits["start"][:, 0] + logits["end"][:, 0]
@@ -83,20 +83,4 @@ class AnswererSignatures(TextSignatures):
         margin = found["null"] - found["best"]
         answers = {name: found[name] for name in ("answers", "scores", "starts", "ends")}
         first = {name.removesuffix("s"): column[:, 0] for name, column in answers.items()}
-        return {**answers, **first, "null_score": margin, "truncated": truncated}
-
-    def _windows(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        """Return the trimmed `Tokenizer.windows` and a mask of the truncated questions."""
-        pieces = self.batches.pieces(question)
-        most = longest_question(self._max_len, self._overlap, self.vocab.num_added(2))
-        truncated = pieces[0].row_lengths() > most
-        side = self.batches.truncation_side
-        tokens, starts, ends = (kept_tokens(piece, most, side) for piece in pieces)
-        windows = sliding_windows(
-            (tokens, starts, ends),
-            self.batches.pieces(context),
-            vocab=self.vocab,
-            max_len=self._max_len,
-            overlap=self._overlap,
-        )
-        return self.batches.trim(windows), truncated
+        return {**answers, **first, "null_score": margin, "truncated": rows["truncated"]}

@@ -1,15 +1,15 @@
-"""The record of the task `answer`; see `tasks/task.py`."""
+"""The record of the task `answer`; see `contract/task.py`."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.examples import how_many, share
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples, question_examples
-from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.rows import TaskRows

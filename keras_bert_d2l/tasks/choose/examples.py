@@ -13,6 +13,7 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from keras_bert_d2l.checks import is_integer, shown
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each
 from keras_bert_d2l.data.tasks.readers.cells import (
     as_string,
@@ -24,8 +25,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
 from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.task import EncodingOptions
+from keras_bert_d2l.data.tasks.texts import TextExamples
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields

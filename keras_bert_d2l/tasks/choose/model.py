@@ -4,6 +4,7 @@ B batch, N choices, T tokens, R rows.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,9 +14,54 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.labeled_task import ids_of_rows
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors, trimmed
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.types import Option, Tensor
+
+
+class ChoicePreprocessor(Preprocessor):
+    """Converts texts and their choices, `{"texts": (B,), "choices": (B, N)}`."""
+
+    keys = ("texts", "choices")
+
+    def checked(self, x: Any, y: Tensor | None = None) -> Texts:
+        if not isinstance(x, Mapping) or set(x) != {"texts", "choices"}:
+            raise ValueError(
+                'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
+                f"{shown([*x]) if isinstance(x, Mapping) else type(x).__name__}."
+            )
+        texts = as_tensors(x)
+        choices = _dense_choices(texts["choices"])
+        if choices.shape.rank != 2:
+            raise ValueError(
+                "`choices` must be a list of choices for each text. Received: "
+                f"{shown(x['choices'])}."
+            )
+        if y is not None:
+            _check_positions(y, choices.shape[1])
+        return texts
+
+    def rows(self, *texts: Any, **options: Any) -> Batch:
+        """Return the rows of texts with their choices, `(B, N, T)`."""
+        import tensorflow as tf
+
+        rows, shape = self.flat_rows(*texts)
+        return {
+            name: tf.reshape(x, tf.concat([shape, tf.shape(x)[1:]], 0)) for name, x in rows.items()
+        }
+
+    def flat_rows(self, texts: Tensor, choices: Tensor) -> tuple[Batch, Tensor]:
+        """Return the rows, `(B * N, T)`, and the shape `(B, N)`."""
+        import tensorflow as tf
+
+        choices = _dense_choices(choices)
+        shape = tf.shape(choices)
+        message = "`choices` must have one row per text, each with at least one choice."
+        is_right = (tf.size(texts) == shape[0]) & (shape[1] > 0)
+        with tf.control_dependencies([tf.debugging.Assert(is_right, [message])]):
+            first, second = tf.repeat(texts, shape[1]), tf.reshape(choices, [-1])
+        return super().rows(first, second), shape
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -65,6 +111,7 @@ class MultipleChoice(TaskModel):
     """
 
     task = "choose"
+    preprocessing = ChoicePreprocessor
     fields = ("dropout", "pooling")
     pools = True
 
@@ -135,34 +182,6 @@ class MultipleChoice(TaskModel):
                 _check_positions(y, num_choices)
             x = {name: _rows(feature, name) for name, feature in x.items()}
         super().check_batch(x)
-
-    def checked_texts(self, x: object, y: Tensor | None = None) -> Texts:
-        if not isinstance(x, Mapping) or set(x) != {"texts", "choices"}:
-            raise ValueError(
-                'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
-                f"{shown([*x]) if isinstance(x, Mapping) else type(x).__name__}."
-            )
-        texts = as_tensors(x)
-        choices = _dense_choices(texts["choices"])
-        if choices.shape.rank != 2:
-            raise ValueError(
-                "`choices` must be a list of choices for each text. Received: "
-                f"{shown(x['choices'])}."
-            )
-        if y is not None:
-            _check_positions(y, choices.shape[1])
-        return texts
-
-    def text_batch(self, texts: Texts) -> Batch:
-        import tensorflow as tf
-
-        choices = _dense_choices(texts["choices"])
-        shape = tf.shape(choices)
-        first, second = tf.repeat(texts["texts"], shape[1]), tf.reshape(choices, [-1])
-        rows = trimmed(self.tokenizer(first, second, max_len=self.bert_config.max_len))
-        return {
-            name: tf.reshape(x, tf.concat([shape, tf.shape(x)[1:]], 0)) for name, x in rows.items()
-        }
 
     def label_ids(self, y: object) -> Tensor:
         if not isinstance(y, list | tuple | np.ndarray):

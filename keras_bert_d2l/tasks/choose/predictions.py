@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -21,16 +22,14 @@ from keras_bert_d2l.inference.asking import (
     text_outputs,
 )
 from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
-from keras_bert_d2l.serving.signatures.signature import (
+from keras_bert_d2l.signatures.signature import (
     CHOICES,
     TEXT,
     Answer,
 )
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
+from keras_bert_d2l.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
-from keras_bert_d2l.tasks.task import EvaluationOptions
-from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
@@ -173,16 +172,11 @@ class ChoiceSignatures(TextSignatures):
         Returns: `choice`, strings, `index`, int32, and `score`, float32, each `(B,)`; `scores`,
             float32 `(B, N)`; and `truncated`, bool `(B,)`, whether the text or a choice was.
         """
-        text, choices = texts
-        shape = tf.shape(choices)
-        message = "`choices` must have one row per text, each with at least one choice."
-        is_right = (tf.size(text) == shape[0]) & (shape[1] > 0)
-        with tf.control_dependencies(require(is_right, message)):
-            first, second = tf.repeat(text, shape[1]), tf.reshape(choices, [-1])
-        batch, truncated = self.batches(first, second)
+        choices = texts[1]
+        rows, shape = self.preprocess.flat_rows(*texts)
         is_choice = choices != ""
-        logits = tf.reshape(self.run(**batch)["logits"], shape)
+        truncated = tf.reshape(rows["num_tokens"] > self.preprocess.max_len(2), shape)
+        logits = tf.reshape(self.run(**self.trim(rows))["logits"], shape)
         answer = cast(MultipleChoice, self.run.model).answer(logits, is_choice)
         answer["choice"] = tf.gather(choices, answer["index"], batch_dims=1)
-        truncated = tf.reduce_any(tf.reshape(truncated, shape) & is_choice, axis=1)
-        return {**answer, "truncated": truncated}
+        return {**answer, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}

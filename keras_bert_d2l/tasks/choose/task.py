@@ -1,15 +1,15 @@
-"""The record of the task `choose`; see `tasks/task.py`."""
+"""The record of the task `choose`; see `contract/task.py`."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.examples import share
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples, choice_examples
-from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.rows import TaskRows

@@ -19,6 +19,7 @@ from keras_bert_d2l.models.losses import (
 )
 from keras_bert_d2l.models.tasks.labeled_task import (
     LabeledTask,
+    best_label,
     ids_of_rows,
     label_ids,
     multi_hot,
@@ -111,9 +112,7 @@ class SequenceClassifier(LabeledTask):
         if self.multi_label:
             scores = keras.ops.sigmoid(logits)
             return {"scores": scores, "is_label": scores >= 0.5}
-        scores = keras.ops.softmax(logits)
-        best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
-        return {"scores": scores, "score": keras.ops.max(scores, axis=-1), "id": best}
+        return best_label(logits)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         if self.multi_label:

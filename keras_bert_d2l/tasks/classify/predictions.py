@@ -12,6 +12,8 @@ from typing import Any, Self, cast
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -27,17 +29,15 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.serving.signatures.signature import (
+from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,
     Answer,
     ServedModel,
     TextOptions,
 )
-from keras_bert_d2l.serving.signatures.texts import TextSignatures
-from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 
@@ -258,7 +258,7 @@ class LabeledSignatures(TextSignatures):
             `(B, C)`; other classifiers return the most likely `label` (string), its `score`
             (float32) and its `id` (int32), each `(B,)`.
         """
-        batch, truncated = self.batches(*texts)
+        batch, truncated = self.batch(*texts)
         model: Any = self.run.model
         answer = model.answer(self.run(**batch)["logits"])
         num_texts = tf.shape(truncated)[0]

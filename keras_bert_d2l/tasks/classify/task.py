@@ -1,9 +1,11 @@
 """The record of the task `classify`, and what it shares with other tasks of texts."""
 
 import abc
+import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from keras_bert_d2l.contract.task import Found, HuggingFace, Model, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.examples import names_of
 from keras_bert_d2l.data.tasks.readers.columns import (
     USUAL_TEXTS,
@@ -12,8 +14,7 @@ from keras_bert_d2l.data.tasks.readers.columns import (
     columns_of_texts,
 )
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.classify.examples import TextExamples, text_examples
-from keras_bert_d2l.tasks.task import Found, HuggingFace, Model, Options, Sample, Task, lazy
+from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -43,6 +44,9 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     def read(self, file: TextFile, options: ReadingOptions) -> TextExamples:
         return text_examples(file, options, TextExamples)
+
+    def read_folder(self, folder: pathlib.Path, options: ReadingOptions) -> TextExamples:
+        return folder_examples(folder, options)
 
     def columns_without_names(
         self, cells: Sequence[Sequence[str]], options: ReadingOptions
@@ -83,7 +87,6 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
         "coarse_label label_coarse answer stars star_rating rating overall score",
     }
     has_label_names = True
-    reads_folders = "labeled"
     options = frozenset({"multi_label", "long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_micro_f1", "val_accuracy")  # multi-label models report the first
     library = "sklearn.metrics"

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.examples import Label
-from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.task import EncodingOptions
+from keras_bert_d2l.data.tasks.texts import TextExamples
 
 if TYPE_CHECKING:
     import numpy as np

@@ -53,6 +53,8 @@ class ContrastiveLoss(keras.losses.Loss):
     ```
     """
 
+    compares_vectors = True  # which a student learns by their cosines
+
     def __init__(self, temperature: float = 0.05, name: str = "contrastive") -> None:
         super().__init__(name=name)
         check_positive("temperature", temperature)

@@ -3,7 +3,7 @@
 B batch, T tokens, D hidden width.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -15,12 +15,25 @@ from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.own_model import checked_bert
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, without_pandas
+from keras_bert_d2l.models.tasks.text_inputs import Batch, without_pandas
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.types import Option, Tensor
 
 _PAIR_LOSSES = (RankingLoss, CosineLoss)
+
+
+class SingleTexts(Preprocessor):
+    """Converts texts, each of which has its own vector."""
+
+    def rows(self, *texts: Any, **options: Any) -> Batch:
+        if len(texts) > 1:
+            raise ValueError(
+                "A TextEmbedder takes single texts. Received: pairs. Put both texts of a pair next "
+                "to each other in the list, with the same label."
+            )
+        return super().rows(*texts)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -69,6 +82,7 @@ class TextEmbedder(TaskModel):
     """
 
     task = "embed"
+    preprocessing = SingleTexts
     command = "embed --file FILE"
     outputs = ("embedding",)
     fields = ("pooling", "normalize", "long_texts", "max_len")
@@ -167,14 +181,6 @@ class TextEmbedder(TaskModel):
             advice = "For scores, compile with CosineLoss()."
             _check_labels(y, is_right, "whole numbers, which identify groups", advice)
         return y
-
-    def text_batch(self, texts: Texts) -> Batch:
-        if isinstance(texts, Mapping) and "texts_b" in texts:
-            raise ValueError(
-                "A TextEmbedder takes single texts. Received: pairs. Put both texts of a pair next "
-                "to each other in the list, with the same label."
-            )
-        return super().text_batch(texts)
 
 
 def _check_labels(y: np.ndarray, is_right: np.ndarray, kind: str, advice: str = "") -> None:

@@ -11,12 +11,12 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import check_share, check_type, shown
+from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed, unit
 from keras_bert_d2l.tasks.regress.predictions import regression_scores
-from keras_bert_d2l.tasks.task import EvaluationOptions
 
 _TOGETHER = 256  # anchors that are compared with all candidates at once
 

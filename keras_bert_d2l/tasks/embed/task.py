@@ -1,15 +1,15 @@
-"""The record of the task `embed`; see `tasks/task.py`."""
+"""The record of the task `embed`; see `contract/task.py`."""
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.classify.examples import score_lines, text_examples
+from keras_bert_d2l.data.tasks.texts import score_lines, text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
-from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -49,7 +49,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     encode = lazy("keras_bert_d2l.tasks.embed.examples:encoded_pairs")
     model = lazy("keras_bert_d2l.tasks.embed.model:TextEmbedder")
     evaluate = lazy("keras_bert_d2l.tasks.embed.retrieval:evaluate_pairs")
-    signatures = lazy("keras_bert_d2l.serving.signatures.texts:TextSignatures")
+    signatures = lazy("keras_bert_d2l.signatures.texts:TextSignatures")
     no_predictions = "Use `keras-bert-d2l embed` for vectors, or `similar` for a search."
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
@@ -80,6 +80,18 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     ) -> tuple[str, Sequence[str]]:
         _, tokens = super().shown(examples, rows, number, vocab)
         return examples.shown_label(number), tokens
+
+    def with_negatives(
+        self,
+        model: "TextEmbedder",
+        train: PairExamples,
+        batch_size: int,
+        say: Callable[[str], None],
+    ) -> PairExamples:
+        from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
+
+        say("Mining negatives: the most similar text of the other pairs, for each pair.")
+        return mine_negatives(model, train, batch_size=batch_size)
 
     def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
         from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss

@@ -10,6 +10,8 @@ from typing import Self, cast
 
 import numpy as np
 
+from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
@@ -24,9 +26,7 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
-from keras_bert_d2l.tasks.task import EvaluationOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
 

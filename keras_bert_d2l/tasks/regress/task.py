@@ -1,12 +1,12 @@
-"""The record of the task `regress`; see `tasks/task.py`."""
+"""The record of the task `regress`; see `contract/task.py`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
 from keras_bert_d2l.data.tasks.readers.columns import NUMBER, USUAL_TEXTS
-from keras_bert_d2l.tasks.classify.examples import TextExamples, score_lines
+from keras_bert_d2l.data.tasks.texts import TextExamples, score_lines
 from keras_bert_d2l.tasks.classify.task import TextTask
-from keras_bert_d2l.tasks.task import HuggingFace, Sample, lazy
 
 if TYPE_CHECKING:
     from keras_bert_d2l.tasks.regress.model import SequenceRegressor
@@ -25,7 +25,6 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     }
     labels = "scores"
     has_scores = True
-    reads_folders = "unlabeled"
     options = frozenset({"long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_pearson",)
     library = "scipy.stats"

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.contract.task import lazy
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks import text_inputs
-from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
-from keras_bert_d2l.models.tasks.text_inputs import Batch
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, best_label, word_label_ids
 from keras_bert_d2l.types import Tensor
 
 
@@ -24,9 +22,10 @@ class TokenClassifier(LabeledTask):
 
     `fit`, `evaluate` and `predict` also take words: `x` contains the words of each text and `y`
     their labels (names or ids), as lists of lists or ragged tensors. The first token of a word
-    gets the label of the word; its other tokens are ignored. Texts that are too long for the model
-    are truncated: the words beyond `max_len` are neither learned nor scored, and have no
-    predictions. `finetune`, `evaluate` of this package and `tag` read all words.
+    gets the label of the word; its other tokens are ignored. A text that is too long for the model
+    gives several rows, which overlap by half; each word counts in one of them. `predict` returns
+    one row per window, in order; `model.preprocessor.rows(words)["windows"]` says which text each
+    belongs to. Use `tag` to get labels as text.
 
     Source: Devlin et al. 2019, figure 4 (d); transformers, `BertForTokenClassification`.
 
@@ -58,6 +57,7 @@ class TokenClassifier(LabeledTask):
     """
 
     task = "tag"
+    preprocessing = lazy("keras_bert_d2l.tasks.tag.rows:WordPreprocessor")
     gives_tokens = has_token_labels = True
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
@@ -66,23 +66,6 @@ class TokenClassifier(LabeledTask):
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
 
-    def checked_texts(self, x: object, y: Tensor | None = None) -> text_inputs.Texts:
-        import tensorflow as tf
-
-        if y is not None and not isinstance(y, tf.RaggedTensor):
-            raise ValueError(
-                "The labels of words must be a list of labels for each text, or a ragged tensor. "
-                f"Received: {shown(y)}."
-            )
-        texts = text_inputs.as_tensors(x)
-        if y is not None:
-            text_inputs.check_word_counts(texts, y)
-        return texts
-
-    def text_batch(self, texts: text_inputs.Texts) -> Batch:
-        return self.tokenizer.from_words(texts, max_len=self.bert_config.max_len)
-
-    def text_targets(
-        self, texts: text_inputs.Texts, batch: Batch, labels: Tensor, *weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        return text_inputs.first_piece_labels(labels, batch["word_ids"]), *weights
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what the logits of words say; see `best_label`."""
+        return best_label(logits)

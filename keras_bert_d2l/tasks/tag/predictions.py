@@ -4,22 +4,23 @@ T: tokens per row, C: number of labels.
 """
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.inference.asking import (
     Result,
     Texts,
     asked_model,
     checked_max_len,
-    softmax,
 )
-from keras_bert_d2l.inference.batching import predict_texts
+from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -27,17 +28,17 @@ from keras_bert_d2l.inference.evaluation import (
     evaluation_of,
     row_options,
 )
+from keras_bert_d2l.models.tasks.preprocessor import FEATURES
+from keras_bert_d2l.models.tasks.text_inputs import as_tensors
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.tag.rows import SplitWords, split_texts, split_words, windows_of
+from keras_bert_d2l.tasks.tag.rows import Split, WordPreprocessor
 from keras_bert_d2l.tasks.tag.schemes import scheme_of
-from keras_bert_d2l.tasks.task import EvaluationOptions
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
-from keras_bert_d2l.types import PathLike, Tensor
+from keras_bert_d2l.types import PathLike
 
 ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]
 Joining: TypeAlias = Literal["simple", "first", "average", "max"]
@@ -208,11 +209,17 @@ def tag(
     check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(max_len, 3, model.max_row_len)
     rows = text_list("texts", texts, words=True)
-    split = _splitter(rows, aggregate)
+    are_texts = all(isinstance(row, str) for row in rows)
+    if aggregate == "simple" and not are_texts:
+        raise ValueError(
+            "`aggregate='simple'` requires texts, because it may divide words. Received: lists of "
+            "words; pass texts, or use aggregate='first'."
+        )
+    preprocess = WordPreprocessor(model, tokenizer, max_len)
     found: list[Any] = []
     for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
         some = rows[part]
-        tags = _tags(model, tokenizer, split(some, tokenizer), aggregate, batch_size, max_len)
+        tags = _tags(model, preprocess, some, aggregate, batch_size)
         if aggregate == "none":
             found += tags
         else:
@@ -257,50 +264,50 @@ def _in_text(row: str | Sequence[str], tags: Sequence[Tag]) -> tuple[Sequence[Ta
     return placed, " ".join(row)
 
 
-def _splitter(rows: Sequence[str] | ListsOfWords, aggregate: str) -> Callable[..., SplitWords]:
-    """Return the function that splits texts, or lists of words, into what gets a label."""
-    if all(isinstance(row, str) for row in rows):
-        return functools.partial(split_texts, into_tokens=aggregate == "simple")
-    if aggregate == "simple":
-        raise ValueError(
-            "`aggregate='simple'` requires texts, because it may divide words. Received: lists of "
-            "words; pass texts, or use aggregate='first'."
-        )
-    return split_words
-
-
 def _tags(
     model: TokenClassifier,
-    tokenizer: Tokenizer,
-    split: SplitWords,
+    preprocess: WordPreprocessor,
+    texts: Sequence[str] | ListsOfWords,
     aggregate: str,
     batch_size: int,
-    max_len: int,
 ) -> list[list[Tag]]:
-    windows = windows_of(split.ragged(), max_len - ADDED_TO_ONE)
-
-    def batch(start: int, stop: int) -> dict[str, Tensor]:
-        return frame_tokens(windows.tokens[start:stop], vocab=tokenizer.vocab)
-
-    outputs = predict_texts(model, batch, len(windows.texts), batch_size)
-    texts, starts, begins = (x.numpy() for x in (windows.texts, windows.starts, windows.begins))
-    sizes = np.array([*map(len, split.tokens)])
-    is_last = np.diff(texts, append=-1) != 0
-    stops = np.where(is_last, sizes[texts], np.roll(begins, -1))  # of the tokens that count
-    rows = zip(texts, begins - starts + 1, stops - starts + 1, outputs, strict=True)
-    of_texts = itertools.groupby(rows, key=lambda row: row[0])
+    """Return the tags of texts, or of lists of words."""
+    rows = preprocess.rows(as_tensors(texts), into_tokens=aggregate == "simple")
+    split, windows = rows["split"], rows["windows"]
+    tokens = split.tokens.with_values(tf.ragged.range(split.tokens.row_lengths()).values)
+    window, place = (x.numpy() for x in windows.places(tokens.value_rowids(), tokens.values))
+    bounds = np.searchsorted(window, np.arange(len(windows.texts) + 1))  # of their tokens
+    logits = np.zeros((len(window), len(model.labels)), "float32")
+    features = {name: rows[name] for name in FEATURES}
+    for numbers, outputs in predict_rows(model, features, batch_size):
+        for number, output in zip(numbers, outputs, strict=True):
+            of_window = slice(*bounds[number : number + 2])
+            logits[of_window] = output[place[of_window]]
+    scores = keras.ops.convert_to_numpy(model.answer(logits)["scores"])
+    ends = split.tokens.row_splits[1:-1]
     found: list[list[Tag]] = []
-    for words, firsts, (_, of_text) in zip(split.words, split.firsts, of_texts, strict=True):
-        logits = np.concatenate([output[begin:stop] for _, begin, stop, output in of_text])
-        probabilities = _of_words(softmax(logits), firsts, aggregate)  # (words, C)
-        labels, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
-        found.append(
-            [
-                Tag(word.text, model.labels[label], score, word.start, word.end)
-                for word, label, score in zip(words, labels.tolist(), scores.tolist(), strict=True)
-            ]
-        )
+    for text, firsts, of_tokens, places in zip(
+        texts, _by_text(split.firsts), np.split(scores, ends), _places(split), strict=True
+    ):
+        of_words = _of_words(of_tokens, firsts, aggregate)  # (words, C)
+        words = [text[begin:end] for begin, end in places] if isinstance(text, str) else text
+        labels = [model.labels[number] for number in of_words.argmax(axis=-1).tolist()]
+        best = of_words.max(axis=-1).tolist()
+        columns = zip(words, labels, best, places, strict=True)
+        found.append([Tag(word, label, score, *place) for word, label, score, place in columns])
     return found
+
+
+def _by_text(values: tf.RaggedTensor) -> list[np.ndarray]:
+    return np.split(values.values.numpy(), values.row_splits[1:-1])
+
+
+def _places(split: Split) -> Sequence[Sequence[tuple[int | None, int | None]]]:
+    """Return where each word of each text starts and ends, `None` for given words."""
+    if split.starts is None or split.ends is None:
+        return [[(None, None)] * len(firsts) for firsts in _by_text(split.firsts)]
+    pairs = zip(_by_text(split.starts), _by_text(split.ends), strict=True)
+    return [[*zip(starts.tolist(), ends.tolist(), strict=True)] for starts, ends in pairs]
 
 
 def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> np.ndarray:

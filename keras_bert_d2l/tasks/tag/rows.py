@@ -1,23 +1,25 @@
 """Tokenize words, and divide long texts into overlapping rows for a tagger.
 
-Training and prediction use the same rows, and count each word in the same one of them.
+Training, prediction and exports use the same rows, and count each word in the same one of them.
+
+B: texts, W: windows of all texts, T: tokens in a window, N: words or tokens of all texts.
 """
 
-import dataclasses
-import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import IGNORED
+from keras_bert_d2l.checks import IGNORED, shown
+from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.encoding import Fields, names_and_ids, splits
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
+from keras_bert_d2l.signatures.texts import Characters
 from keras_bert_d2l.tasks.tag.examples import WordExamples
-from keras_bert_d2l.tasks.task import EncodingOptions
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len, frame_tokens
+from keras_bert_d2l.text.tokenizer.arguments import as_words
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import whole_characters
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
@@ -76,63 +78,73 @@ def windows_of(tokens: tf.RaggedTensor, room: int) -> Windows:
     return Windows(texts, starts, begins, kept)
 
 
-@dataclasses.dataclass(frozen=True)
-class Word:
-    """A word, and its character range if it was found in a text."""
-
-    text: str
-    start: int | None = None
-    end: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitWords:
-    """The words and the tokens of texts.
+class Split(NamedTuple):
+    """The tokens and the words of texts.
 
     Attributes:
-        words: The words of each text.
-        tokens: The token ids of each text, int32 `(tokens,)`.
-        firsts: For each text, the index of each word's first token, int `(words,)`.
+        tokens: The token ids of each text, ragged int32 `(B, None)`.
+        firsts: The index of the first token of each word in its text, ragged int64 `(B, None)`.
+        starts: The index of the first character of each word in its text, ragged int32 `(B, None)`.
+            `None` for given words.
+        ends: The index after its last character, like `starts`.
     """
 
-    words: list[list[Word]]
-    tokens: list[np.ndarray]
-    firsts: list[np.ndarray]
-
-    def ragged(self) -> tf.RaggedTensor:
-        """Return the token ids, int32 `(B, None)`."""
-        values = np.concatenate([*self.tokens, np.zeros(0, np.int32)])
-        row_splits = splits(np.array([*map(len, self.tokens)]))
-        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+    tokens: tf.RaggedTensor
+    firsts: tf.RaggedTensor
+    starts: tf.RaggedTensor | None = None
+    ends: tf.RaggedTensor | None = None
 
 
-def split_texts(
-    texts: Sequence[str], tokenizer: Tokenizer, *, into_tokens: bool = False
-) -> SplitWords:
-    """Split texts into words as the tokenizer does, with the character range of each word.
+def split_texts(texts: Tensor, tokenizer: Tokenizer, *, into_tokens: bool = False) -> Split:
+    """Split texts `(B,)` into words as the tokenizer does; `into_tokens`, every token is a word."""
+    tokens, starts, ends = tokenizer.with_offsets(texts).values()
+    places, vocab = tf.ragged.range(tokens.row_lengths()), tokenizer.vocab
+    is_first = places.values == 0
+    if into_tokens:
+        is_first = tf.ones_like(is_first)
+    else:
+        is_first |= ~_continue_words(tokens.values, starts.values, ends.values, vocab)
+    is_last = tf.roll(is_first, -1, axis=0)  # the next token starts a word or a text
+    firsts, lasts = _where(is_first, places), _where(is_last, places)
+    rows = firsts.value_rowids()
+    row_starts = tf.gather(tokens.row_starts(), rows)
+    begin = tf.gather(starts.values, row_starts + firsts.values)
+    end = tf.gather(ends.values, row_starts + lasts.values)
+    begin, end = Characters(texts).whole(rows, begin, end, vocab.kind)
+    words = [firsts, firsts.with_values(begin), firsts.with_values(end)]
+    if vocab.kind != "wordpiece":  # a token may be a space alone
+        words = [_where(begin < end, column) for column in words]
+    return Split(tokens, *words)
 
-    With `into_tokens`, every token counts as a word.
-    """
-    pieces = tokenizer.with_offsets(list(texts))
-    splits = pieces["tokens"].row_splits.numpy()
-    tokens, starts, ends = (
-        pieces[name].flat_values.numpy() for name in ("tokens", "starts", "ends")
+
+def _where(mask: tf.Tensor, rows: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Return the values of rows for which a mask is true. One value of the mask for each."""
+    before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], 0)
+    splits = tf.gather(before, rows.row_splits)
+    return tf.RaggedTensor.from_row_splits(
+        tf.boolean_mask(rows.values, mask), splits, validate=False
     )
-    is_first = ~continue_words(tokens, starts, ends, tokenizer.vocab).numpy() | into_tokens
-    is_first[splits[:-1][splits[:-1] < splits[1:]]] = True  # a text starts with a word
-    words, firsts = [], []
-    for text, begin, end in zip(texts, splits[:-1], splits[1:], strict=True):
-        first = np.flatnonzero(is_first[begin:end])
-        last = np.append(first, end - begin)[1:] - 1
-        places = zip(starts[begin:end][first].tolist(), ends[begin:end][last].tolist(), strict=True)
-        of_text = [_word(text, *place) for place in places]
-        is_word = [bool(word.text) for word in of_text]  # a token may be a space alone
-        words.append(list(itertools.compress(of_text, is_word)))
-        firsts.append(first[is_word])
-    return SplitWords(words, np.split(tokens, splits[1:-1]), firsts)
 
 
-def continue_words(tokens: Tensor, starts: Tensor, ends: Tensor, vocab: Vocab) -> tf.Tensor:
+def split_words(words: tf.RaggedTensor, tokenizer: Tokenizer) -> Split:
+    """Tokenize texts that are split into words, strings `(B, None)`.
+
+    A word without tokens, such as an invisible character, is replaced by the unknown token.
+    """
+    ids = tokenizer.tokenize_words(words)
+    is_empty, unknown = ids.row_lengths() == 0, tf.size(ids.values, tf.int64)
+    places = tf.ragged.range(
+        tf.where(is_empty, unknown, ids.row_starts()),
+        tf.where(is_empty, unknown + 1, ids.row_limits()),
+    )
+    ids = tf.gather(tf.concat([ids.values, [tokenizer.vocab.unk_id]], 0), places)
+    splits = tf.gather(ids.row_splits, words.row_splits)
+    tokens = tf.RaggedTensor.from_row_splits(ids.values, splits, validate=False)
+    firsts = ids.row_starts() - tf.gather(splits, words.value_rowids())
+    return Split(tokens, words.with_values(firsts))
+
+
+def _continue_words(tokens: Tensor, starts: Tensor, ends: Tensor, vocab: Vocab) -> tf.Tensor:
     """Return whether each token continues the word of the token before it, bool `(tokens,)`."""
     found = tf.gather(vocab.continues, tokens)
     if vocab.kind != "unigram":
@@ -141,29 +153,65 @@ def continue_words(tokens: Tensor, starts: Tensor, ends: Tensor, vocab: Vocab) -
     return found | ((tokens == vocab.unk_id) & (starts <= tf.roll(ends, 1, axis=0)))
 
 
-def split_words(words: Sequence[Sequence[str]], tokenizer: Tokenizer) -> SplitWords:
-    """Tokenize texts that are already split into words.
+class WordPreprocessor(Preprocessor):
+    """Converts words, ragged `(B, None)`; a long text gives several rows, which overlap by half.
 
-    A word without tokens, such as an invisible character, is replaced by the unknown token.
+    The first token of a word gets its label, in one of the rows.
     """
-    flat = tf.constant(text_list("words", [word for row in words for word in row]), tf.string)
-    rows = tf.RaggedTensor.from_row_lengths(flat, list(map(len, words)))
-    ids = tokenizer.tokenize_words(rows)
-    values, lengths = ids.flat_values.numpy(), ids.row_lengths().numpy()
-    values = np.insert(values, ids.row_starts().numpy()[lengths == 0], tokenizer.vocab.unk_id)
-    starts = splits(np.maximum(lengths, 1))
-    of_texts = np.cumsum([0, *map(len, words)])
-    places = list(itertools.pairwise(of_texts))
-    return SplitWords(
-        [[Word(word) for word in row] for row in words],
-        [values[starts[begin] : starts[end]] for begin, end in places],
-        [starts[begin:end] - starts[begin] for begin, end in places],
-    )
+
+    def checked(self, x: Any, y: Tensor | None = None) -> Texts:
+        if y is not None and not isinstance(y, tf.RaggedTensor):
+            raise ValueError(
+                "The labels of words must be a list of labels for each text, or a ragged tensor. "
+                f"Received: {shown(y)}."
+            )
+        texts = as_tensors(x)
+        if y is not None:
+            _check_word_counts(texts, y)
+        return texts
+
+    def rows(self, *texts: Any, **options: Any) -> Batch:
+        """Return the rows of words, or of texts `(B,)`.
+
+        Args:
+            *texts: The words or the texts.
+            **options: `into_tokens`, whether every token of a text counts as a word.
+
+        Returns: also their `windows` and the `split` of the texts.
+        """
+        [words] = texts
+        if words.shape.rank == 1:
+            split = split_texts(words, self.tokenizer, **options)
+        else:
+            split = split_words(as_words(words), self.tokenizer)
+        windows = windows_of(split.tokens, self.max_len() - ADDED_TO_ONE)
+        batch = self.tokenizer.frame(windows.tokens, max_len=self.max_len())
+        return {**batch, "windows": windows, "split": split}
+
+    def targets(
+        self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        windows, firsts = batch["windows"], batch["split"].firsts
+        places = tf.stack(windows.places(firsts.value_rowids(), firsts.values), axis=1)
+        ignored = tf.fill(tf.shape(batch["tokens"]), IGNORED)
+        of_tokens = tf.tensor_scatter_nd_update(ignored, places, tf.cast(labels.values, tf.int32))
+        return of_tokens, *(tf.gather(of_texts, windows.texts) for of_texts in weights)
 
 
-def _word(text: str, start: int, end: int) -> Word:
-    start, end = whole_characters(text, start, end)
-    return Word(text[start:end], start, end)
+def _check_word_counts(words: Tensor, labels: Tensor) -> None:
+    """Raise `ValueError` unless every word has one label; both are ragged `(B, None)`."""
+    if words.shape.rank != 2:
+        raise ValueError(
+            "Texts must be given as a list of words for each text, or as ragged strings (B, None). "
+            f"Received: {words.dtype.name} of shape {words.shape}."
+        )
+    of_words = as_words(words).row_lengths().numpy()
+    of_labels = labels.row_lengths().numpy()
+    for row in np.flatnonzero(of_words != of_labels)[:1]:
+        raise ValueError(
+            f"Every word must have one label. Received: {of_words[row]} words but {of_labels[row]} "
+            f"labels in text {row}."
+        )
 
 
 def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: EncodingOptions) -> Fields:
@@ -173,21 +221,22 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
     """
     check_max_len(options.max_len, 1, tokenizer.vocab)
     names, ids = names_and_ids(examples, options.labels)
-    split = split_words(examples.words, tokenizer)
-    windows = windows_of(split.ragged(), options.max_len - ADDED_TO_ONE)
-    batch = frame_tokens(windows.tokens, vocab=tokenizer.vocab)
+    words = text_list("words", [word for row in examples.words for word in row])
+    sizes = [*map(len, examples.words)]
+    flat = tf.constant(words, tf.string)
+    split = split_words(tf.RaggedTensor.from_row_lengths(flat, sizes), tokenizer)
+    windows = windows_of(split.tokens, options.max_len - ADDED_TO_ONE)
+    batch = tokenizer.frame(windows.tokens)
     lengths = batch["valid_lens"].numpy()
     is_token = np.arange(batch["tokens"].shape[1]) < lengths[:, None]
     word_ids = np.full(is_token.shape, _NO_WORD, np.int32)
-    words = [np.arange(len(firsts)) for firsts in split.firsts]
-    texts = np.repeat(np.arange(len(words)), list(map(len, words)))
-    window, place = windows.places(texts, np.concatenate([*split.firsts, np.zeros(0, np.int64)]))
-    word_ids[window, place] = np.concatenate([*words, np.zeros(0, np.int64)])
+    window, place = windows.places(split.firsts.value_rowids(), split.firsts.values)
+    word_ids[window, place] = tf.ragged.range(split.firsts.row_lengths()).values
     words_of_rows, token_labels = word_ids[is_token], None
     if ids is not None:
         token_labels = np.full(len(words_of_rows), IGNORED, np.int32)
         token_labels[words_of_rows != _NO_WORD] = ids
-    num_rows = np.bincount(windows.texts, minlength=len(split.tokens))
+    num_rows = np.bincount(windows.texts, minlength=len(examples))
     return {
         "label_names": names,
         "tokens": batch["tokens"].numpy()[is_token],
@@ -195,7 +244,7 @@ def encoded_words(examples: WordExamples, tokenizer: Tokenizer, options: Encodin
         "seconds": lengths,
         "labels": token_labels,
         "examples": windows.texts.numpy(),
-        "full_lengths": np.array([len(x) + ADDED_TO_ONE for x in split.tokens], np.int32),
+        "full_lengths": split.tokens.row_lengths().numpy().astype(np.int32) + ADDED_TO_ONE,
         "num_truncated": int((num_rows > 1).sum()),
         "word_ids": words_of_rows,
         "has_token_labels": True,

@@ -1,4 +1,4 @@
-"""The record of the task `tag`; see `tasks/task.py`."""
+"""The record of the task `tag`; see `contract/task.py`."""
 
 import dataclasses
 import textwrap
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
-from keras_bert_d2l.tasks.task import HuggingFace, Options, Sample, Task, lazy
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.rows import TaskRows

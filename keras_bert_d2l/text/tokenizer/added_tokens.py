@@ -88,7 +88,7 @@ class AddedTokens(tf.Module):
 
 
 def table(
-    keys: Sequence[str] | np.ndarray, values: np.ndarray, dtype: tf.DType = tf.string
+    keys: Sequence[str | bytes] | np.ndarray, values: np.ndarray, dtype: tf.DType = tf.string
 ) -> tf.lookup.StaticHashTable:
     """Return a table with keys of a dtype, in which other keys have the value -1."""
     pairs = tf.lookup.KeyValueTensorInitializer(keys, values, dtype)

@@ -22,11 +22,13 @@ from keras_bert_d2l.checks import (
     check_type,
     value_errors,
 )
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.inference.evaluation import as_examples, check_examples
 from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
@@ -43,9 +45,6 @@ from keras_bert_d2l.models.losses import (
 from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages, stage
-from keras_bert_d2l.tasks.classify.examples import TextExamples
-from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
-from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
@@ -251,7 +250,7 @@ class SoftLabelLoss(GlobalMeanLoss):
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each prediction: `(...)`, or `(..., C)` for yes or no and scores."""
         teacher, student = ops.cast(y_true, "float32"), ops.cast(y_pred, "float32")
-        if self.kind is ContrastiveLoss:
+        if getattr(self.kind, "compares_vectors", False):
             return 1 + keras.losses.cosine_similarity(teacher, student)  # minus the cosine
         if not issubclass(self.kind, WeightedCrossEntropy):
             return ops.square(teacher - student)

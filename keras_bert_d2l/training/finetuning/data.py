@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_row_len
+from keras_bert_d2l.contract.registry import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -26,7 +27,6 @@ from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices.distribution import process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.tasks.registry import task_named
 from keras_bert_d2l.training.devices.computation import prepare_jax, report_attention
 from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import keras
 
@@ -17,16 +17,13 @@ from keras_bert_d2l.checkpoints.loading import (
 )
 from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.contract.registry import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.inference.evaluation import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
-from keras_bert_d2l.tasks.embed.examples import PairExamples
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
-from keras_bert_d2l.tasks.registry import check_option, task_named
 from keras_bert_d2l.training.devices.computation import choose_precision, seeded
 from keras_bert_d2l.training.devices.distribution import (
     distributed,
@@ -136,10 +133,7 @@ def load_run(
     for examples in (train, dev):
         check_examples(model, examples)
     if settings.mine_negatives:
-        say("Mining negatives: the most similar text of the other pairs, for each pair.")
-        train = mine_negatives(
-            cast(TextEmbedder, model), cast(PairExamples, train), batch_size=settings.batch_size
-        )
+        train = task_named(settings.task).with_negatives(model, train, settings.batch_size, say)
     return settings, model, train, dev
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checks import at_least, check_positive, wrong
-from keras_bert_d2l.tasks.registry import check_option, task_named, tasks
+from keras_bert_d2l.contract.registry import check_option, task_named, tasks
 from keras_bert_d2l.training.options import (
     CheckpointName,
     Devices,
@@ -167,7 +167,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     header: bool | None = None
     quotes: bool | None = None
     multi_label: bool = False
-    long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.text_inputs.LongTexts
+    long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.windows.LongTexts
     pooling: Literal["cls", "mean"] | None = None  # layers.heads.TextPooling
     separator: Text = ","
     dropout: Rate | None = None

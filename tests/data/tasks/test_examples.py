@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 

@@ -1,8 +1,8 @@
 import pytest
 
 from keras_bert_d2l.data.tasks.peek import peek
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab

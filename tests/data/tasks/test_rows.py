@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import negative_of
 from keras_bert_d2l.data.tasks.rows import TaskRows
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.rows import split_words, windows_of
@@ -212,11 +212,11 @@ def test_every_word_has_its_label_in_the_row_that_predicts_it(tokenizer, max_len
     labels = tuple(tuple(f"l{draw.integers(9)}" for _ in text) for text in words)
     rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=max_len)
     assert rows.lengths.max() <= max_len
-    split = split_words(words, tokenizer)
-    windows = windows_of(split.ragged(), max_len - 2)
+    split = split_words(tf.ragged.constant(words, ragged_rank=1), tokenizer)
+    windows = windows_of(split.tokens, max_len - 2)
     assert windows.texts.numpy().tolist() == rows.examples.tolist()
     # If a model returns the labels of the rows, prediction finds each word's label.
-    for text, firsts in enumerate(split.firsts):
+    for text, firsts in enumerate(split.firsts.to_list()):
         found = windows.places([text] * len(firsts), firsts)
         labels_of = [
             rows.labels[rows.splits[row] + place] for row, place in zip(*found, strict=True)

@@ -1,8 +1,8 @@
 import pytest
 
 from keras_bert_d2l.data.tasks.examples import split_examples
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.tasks.classify.examples import TextExamples
+from keras_bert_d2l.data.tasks.texts import TextExamples
 
 
 def test_tsv_columns_are_separated_by_tabs_and_quotes_are_text(write):

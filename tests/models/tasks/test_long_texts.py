@@ -13,7 +13,7 @@ from keras_bert_d2l import (
     Tokenizer,
     Vocab,
 )
-from keras_bert_d2l.models.tasks.text_inputs import longest_row
+from keras_bert_d2l.models.tasks.windows import longest_row
 from tests.nightly import nightly_except
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it".split()
@@ -99,7 +99,7 @@ def test_only_the_first_8_windows_of_a_text_count(tokenizer):
     assert longest == 2 + ROOM + 7 * STEP
     model = make(SequenceClassifier, "mean", tokenizer)
     beginning = "good " * (longest - 2)
-    first, second = model(model.text_batch([beginning, beginning + "bad " * 50]))
+    first, second = model(model.preprocessor([beginning, beginning + "bad " * 50]))
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_a_word_in_a_later_window_is_learned(tokenizer):
     model = make(SequenceClassifier, "max", tokenizer)
     texts = ["what is it " * 4 + word for word in ("good", "bad")]
     model.compile(keras.optimizers.Adam(1e-2))
-    batch = {name: np.array(values) for name, values in model.text_batch(texts).items()}
+    batch = {name: np.array(values) for name, values in model.preprocessor(texts).items()}
     history = model.fit(batch, np.array([0, 1]), epochs=30, verbose=0).history
     assert history["loss"][-1] < 0.1 < history["loss"][0]
 
@@ -118,7 +118,7 @@ def test_pairs_are_truncated_as_without_windows(tokenizer):
     found = []
     for long_texts in ("cut", "mean"):
         model = make(SequenceClassifier, long_texts, tokenizer)
-        found.append(model(model.text_batch(pairs)))
+        found.append(model(model.preprocessor(pairs)))
     np.testing.assert_allclose(*found, rtol=0, atol=1e-6)
 
 

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.contract.registry import task_kinds
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.registry import task_kinds
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from tests.nightly import nightly_except
 
@@ -588,7 +588,7 @@ def test_labels_of_another_kind_are_rejected(kind, labels, message):
 )
 def test_texts_of_another_form_are_rejected(classifier, texts):
     with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
-        classifier.checked_texts(texts)
+        classifier.preprocessor(texts)
 
 
 @pytest.mark.long

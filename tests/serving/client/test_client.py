@@ -10,8 +10,8 @@ from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
 from keras_bert_d2l.serving.client.transport import Metadata
 from keras_bert_d2l.serving.protocol import Interface, Spec
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.regress.predictions import regress

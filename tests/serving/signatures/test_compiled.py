@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.audit import COMPILED, audit_saved_model
 from keras_bert_d2l.serving.saved_model import WARMUP_FILE, export_saved_model
-from keras_bert_d2l.serving.signatures.compiled import (
+from keras_bert_d2l.signatures.compiled import (
     CompiledEncoder,
     compiled_lengths,
     compiled_shapes,

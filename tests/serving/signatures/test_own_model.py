@@ -10,8 +10,8 @@ import tensorflow as tf
 from keras_bert_d2l import BERTEncoder, BERTModel
 from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.saved_model import export_saved_model
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from tests.own_model import MAX_LEN, SIZES, Subclassed, own_model
 
 TEXTS = ["red [MASK] [MASK]ish", "green [MASK]", "blue " * MAX_LEN]

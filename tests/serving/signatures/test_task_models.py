@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving import saved_model
 from keras_bert_d2l.serving.saved_model import export_saved_model
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
@@ -55,7 +55,7 @@ def test_long_texts_are_read_in_windows(make_model, tokenizer):
     texts = ["red", "red " * 80 + "blue " * 30, "blue greenish " * 400]
     signatures = model_signatures(model, tokenizer, TextOptions(False, 3, None))
     answers = signatures["serving_default"].function(tf.constant(texts))
-    np.testing.assert_allclose(answers["scores"], model(model.text_batch(texts)), atol=1e-5)
+    np.testing.assert_allclose(answers["scores"], model(texts), atol=1e-5)
     assert answers["truncated"].numpy().tolist() == [False, False, True]
 
 

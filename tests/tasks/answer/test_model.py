@@ -9,9 +9,8 @@ from keras_bert_d2l.tasks.answer import window_labels
 from keras_bert_d2l.tasks.answer.model import (
     QuestionAnswerer,
     answer_tensors,
-    character_spans,
-    longest_question,
 )
+from keras_bert_d2l.tasks.answer.preprocessor import QuestionPreprocessor, character_spans
 from keras_bert_d2l.text.tokenizer.framing import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()
@@ -179,10 +178,12 @@ def test_invalid_questions_raise(untrained):
         model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
 
 
-def test_an_overlap_that_is_too_large_raises():
-    assert longest_question(16, 11, 3) == 1
+def test_an_overlap_that_is_too_large_raises(untrained):
+    tokenizer = untrained.tokenizer
+    assert QuestionPreprocessor(untrained, tokenizer, 16, 11).longest_question == 1
+    too_large = QuestionPreprocessor(untrained, tokenizer, 16, 12)
     with pytest.raises(ValueError, match=r"below 12 for max_len=16\. Received: overlap=12"):
-        longest_question(16, 12, 3)
+        too_large.check_questions(["it"])
 
 
 def test_labels_of_a_dataset_that_are_only_strings_are_rejected(untrained):

@@ -88,4 +88,4 @@ def test_labels_of_strings_must_be_positions_of_choices(model, y, received):
 
 def test_every_text_needs_a_list_of_choices(model):
     with pytest.raises(ValueError, match="`choices` must be a list of choices for each text"):
-        model.checked_texts({"texts": ["she", "the"], "choices": ["door", "sky"]})
+        model.preprocessor({"texts": ["she", "the"], "choices": ["door", "sky"]})

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from keras_bert_d2l import ChoiceExamples, MultipleChoice, choose, evaluate
 from keras_bert_d2l.inference.asking import softmax
-from keras_bert_d2l.serving.signatures.signature import TextOptions
-from keras_bert_d2l.serving.signatures.signatures import model_signatures
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 
 pytestmark = pytest.mark.filterwarnings("ignore:Truncated to")
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import evaluate
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.regress.predictions import regress, regression_scores
 

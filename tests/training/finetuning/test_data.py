@@ -7,6 +7,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -16,7 +17,6 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-from keras_bert_d2l.tasks.classify.examples import TextExamples
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss

@@ -9,9 +9,9 @@ import pathlib
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import MODULES_FILE
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import tasks
 from keras_bert_d2l.files import CARD_FILE
 from keras_bert_d2l.printing import one_line
-from keras_bert_d2l.tasks.registry import tasks
 from keras_bert_d2l.types import ConfigDict
 
 _PIPELINES = {"ForMaskedLM": "fill-mask", "ForPreTraining": "fill-mask"}  # by the end of a class

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown, shown_names
+from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import AnyTask
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import Table, is_json
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.registry import task_named
-from keras_bert_d2l.tasks.task import AnyTask
 
 Column: TypeAlias = str | int
 # Common names of columns of texts, the most common first.

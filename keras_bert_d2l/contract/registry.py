@@ -1,9 +1,9 @@
 """The tasks by name: those of this package, of installed packages, and of `register_task`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l.checks import check_choice, shown
-from keras_bert_d2l.tasks.task import AnyTask
+from keras_bert_d2l.contract.task import AnyTask
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.examples import TaskExamples
@@ -29,9 +29,12 @@ def register_task(task: AnyTask) -> None:
 
     ```python
     import keras_bert_d2l as kb
-    from keras_bert_d2l.tasks.tag.task import TagTask
 
-    kb.register_task(TagTask())  # is known already
+    class Topic(kb.TextTask):
+        name = "topic"
+        model = kb.SequenceClassifier
+
+    kb.register_task(Topic())
     ```
     """
     known = _TASKS.get(task.name)
@@ -66,6 +69,14 @@ def task_named(name: object) -> AnyTask:
     known = tasks()
     check_choice("task", name, tuple(known))
     return known[str(name)]
+
+
+def embedder() -> Any:
+    """Return the class of the models that give one vector per text, as a BERT without a task does.
+
+    It needs no further weights.
+    """
+    return next(task.model for task in tasks().values() if not task.model.has_head)
 
 
 def task_kinds() -> "dict[str, type[TaskModel]]":

@@ -3,12 +3,15 @@
 B: texts in a batch, T: tokens in a row, N: spans, D: hidden width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.serving.signatures.signature import (
+from keras_bert_d2l.models.tasks.preprocessor import FEATURES, Preprocessor
+from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.signatures.signature import (
     TEXT,
     Answer,
     ServedModel,
@@ -18,9 +21,8 @@ from keras_bert_d2l.serving.signatures.signature import (
     traced_once,
 )
 from keras_bert_d2l.text.normalization import character_class, encode
-from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, require
+from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -126,74 +128,6 @@ def padded_lengths(max_len: int) -> tuple[int, ...]:
     return (*lengths, max_len)
 
 
-class TextBatches:
-    """Tokenizer of texts or text pairs into batches for a model.
-
-    Rows have the length of the longest text, rounded up to the next of `lengths`. Texts longer
-    than `max_len` are truncated by the tokenizer; in a pair, the longer text is truncated first.
-
-    Args:
-        tokenizer: The `Tokenizer`.
-        max_len: Maximum number of tokens in a row, including special tokens.
-        lengths: The lengths that rows may have, up to `max_len`. `None`: `padded_lengths(max_len)`.
-
-    Call arguments:
-        text: Strings `(B,)`.
-        text_b: Second text of each pair, strings `(B,)`. `None` for single texts.
-
-    Returns: a batch, and whether each text was truncated, bool `(B,)`.
-    """
-
-    def __init__(
-        self, tokenizer: Tokenizer, max_len: int, lengths: Sequence[int] | None = None
-    ) -> None:
-        self.vocab, self._frame = tokenizer.vocab, tokenizer.frame
-        self.truncation_side = tokenizer.truncation_side
-        self.max_len = max_len
-        self.room = max_len - ADDED_TO_ONE  # maximum number of tokens of a single text
-        self._lengths = tf.constant(lengths or padded_lengths(max_len))
-
-        self._tokenize = traced_once(tokenizer.tokenize, (TEXT,))
-        self._with_offsets = traced_once(tokenizer.with_offsets, (TEXT,))
-        self._single = traced_once(self._of_one, (TEXT,))
-
-    def __call__(self, text: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[Batch, tf.Tensor]:
-        return self._single(text) if text_b is None else self._of_pair(text, text_b)
-
-    def pieces(self, text: tf.Tensor) -> Pieces:
-        """Return the token ids of texts and the character offsets of each token.
-
-        Args:
-            text: Strings `(B,)`.
-
-        Returns: ids, starts and ends, ragged int32 `(B, None)`, as in `Tokenizer.with_offsets`.
-        """
-        pieces = self._with_offsets(text)
-        return pieces["tokens"], pieces["starts"], pieces["ends"]
-
-    def of_pieces(self, tokens: tf.RaggedTensor) -> tuple[Batch, tf.Tensor]:
-        """Build the same outputs as a call, from token ids, ragged int32 `(B, None)`."""
-        batch = self._frame(tokens, max_len=self.max_len)
-        return self.trim(batch), tokens.row_lengths() > self.room
-
-    def trim(self, batch: Batch) -> Batch:
-        """Trim the `(B, T)` tensors of a batch to the shortest sufficient fixed length."""
-        # The 1 is a fallback for an empty batch, which has no lengths.
-        longest = tf.reduce_max(tf.concat([batch["valid_lens"], [1]], axis=0), keepdims=True)
-        length = tf.gather(self._lengths, tf.searchsorted(self._lengths, longest))[0]
-        return {name: x[:, :length] if x.shape.rank == 2 else x for name, x in batch.items()}
-
-    def _of_one(self, text: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        return self.of_pieces(self._tokenize(text))
-
-    def _of_pair(self, text: tf.Tensor, text_b: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        text, text_b = checked_pairs(text, text_b)
-        pieces, pieces_b = self._tokenize(text), self._tokenize(text_b)
-        batch = self._frame(pieces, pieces_b, max_len=self.max_len)
-        num_tokens = pieces.row_lengths() + pieces_b.row_lengths() + self.vocab.num_added(2)
-        return self.trim(batch), num_tokens > self.max_len
-
-
 def mask_positions(tokens: tf.Tensor, vocab: Vocab) -> tf.Tensor:
     """Return the positions of the masks in each row `(B, T)`, padded with 0, int32 `(B, M)`."""
     is_mask = tokens == vocab.mask_id
@@ -212,7 +146,8 @@ class TextSignatures:
     """String signatures of a model, with a subclass for every kind of model but `TextEmbedder`.
 
     Texts longer than the model's `max_len` are truncated and flagged in the output
-    `truncated` (bool `(B,)`). Padding does not affect the outputs; see `TextBatches`.
+    `truncated` (bool `(B,)`). Rows are padded to the next of a few lengths, which does not affect
+    the outputs.
 
     Args:
         run: The model.
@@ -221,6 +156,8 @@ class TextSignatures:
 
     Attributes:
         specs: String inputs of `answer`.
+        preprocess: Converts strings to rows.
+        lengths: The lengths that rows may have.
     """
 
     specs: tuple[tf.TensorSpec, ...] = (TEXT,)
@@ -229,12 +166,33 @@ class TextSignatures:
         self.run = run
         self.vocab = tokenizer.vocab
         model = run.model
-        max_len = model.bert_config.max_len if options.pairs else model.max_row_len
-        self.batches = TextBatches(tokenizer, max_len)
+        kind = model.preprocessing if isinstance(model, TaskModel) else Preprocessor
+        self.preprocess: Any = kind(model, tokenizer)
+        self.lengths = padded_lengths(self.preprocess.max_len(1 + options.pairs))
+        self._single = traced_once(self._batch, (TEXT,))
 
     def answer(self, *texts: tf.Tensor) -> Answer:
         """Return the outputs of `serving_default` for strings, each `(B,)`."""
         return self.embed(*texts)
+
+    def batch(self, text: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[Batch, tf.Tensor]:
+        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`."""
+        return self._single(text) if text_b is None else self._batch(*checked_pairs(text, text_b))
+
+    def _batch(self, *texts: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        rows = self.preprocess.rows(*texts)
+        truncated = rows["num_tokens"] > self.preprocess.max_len(len(texts))
+        return self.trim(rows), truncated
+
+    def trim(self, rows: Batch) -> Batch:
+        """Return the features of rows, trimmed to the shortest sufficient of the lengths."""
+        lengths = tf.constant(self.lengths)
+        # The 1 is a fallback for an empty batch, which has no lengths.
+        longest = tf.reduce_max(tf.concat([rows["valid_lens"], [1]], axis=0), keepdims=True)
+        length = tf.gather(lengths, tf.searchsorted(lengths, longest))[0]
+        of_windows = (name for name in (*FEATURES, "starts", "ends", "rows") if name in rows)
+        found = {name: rows[name] for name in of_windows}
+        return {name: x[:, :length] if x.shape.rank == 2 else x for name, x in found.items()}
 
     def in_steps(self, windows: Batch, *outputs: str) -> Answer:
         """Run the model on the windows of long texts, a few at a time.
@@ -273,7 +231,7 @@ class TextSignatures:
         Returns: `embedding`, float32 `(B, D)`, as from `keras_bert_d2l.embed`, and `truncated`,
             bool `(B,)`.
         """
-        batch, truncated = self.batches(text)
+        batch, truncated = self.batch(text)
         return {"embedding": self.run(**batch)["embedding"], "truncated": truncated}
 
     def signatures(self) -> dict[str, Signature]:

@@ -5,6 +5,8 @@ A task is a folder with its examples, its model, its predictions, its evaluation
 """
 
 import abc
+import os
+import pathlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel
-    from keras_bert_d2l.serving.signatures.texts import TextSignatures
+    from keras_bert_d2l.signatures.texts import TextSignatures
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
     from keras_bert_d2l.text.vocab import Vocab
 
@@ -126,8 +128,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         has_label_names: Whether the labels of a new model are those of the training data.
         has_optional_labels: Whether a model can learn from examples without labels.
         one_word_per_row: Whether the rows of a table may be single words.
-        reads_folders: Whether a folder of text files is read: `"labeled"`, with one folder for each
-            label, or `"unlabeled"`.
         takes_single_texts: Whether `TextExamples` of single texts also are examples without labels.
         predicts_labels: Whether the labels are what a model predicts, instead of spans or vectors.
         splits_long_texts: Whether a long text gives several rows, instead of being truncated.
@@ -163,7 +163,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     has_label_names: ClassVar[bool] = False
     has_optional_labels: ClassVar[bool] = False
     one_word_per_row: ClassVar[bool] = False
-    reads_folders: ClassVar[str] = ""
     takes_single_texts: ClassVar[bool] = False
     predicts_labels: ClassVar[bool] = True
     splits_long_texts: ClassVar[bool] = False
@@ -182,6 +181,13 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     @abc.abstractmethod
     def read(self, file: "TextFile", options: "ReadingOptions") -> Examples:
         """Read the examples of a file; see `data/tasks/readers`."""
+
+    def read_folder(self, folder: pathlib.Path, options: "ReadingOptions") -> Examples:
+        """Read a folder of text files; raise `ValueError` if the task has no such folders."""
+        raise ValueError(
+            f"{os.fspath(folder)!r} is a folder. The task {self.name!r} reads files. Pass one of "
+            "its files."
+        )
 
     def columns_without_names(
         self, cells: Sequence[Sequence[str]], options: "ReadingOptions"
@@ -273,6 +279,12 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
             examples: The examples.
             where: The source of the examples, for messages.
         """
+
+    def with_negatives(
+        self, model: Model, train: Examples, batch_size: int, say: Callable[[str], None]
+    ) -> Examples:
+        """Return the training data with mined negatives, for the option `mine_negatives`."""
+        raise NotImplementedError
 
     def loss(self, train: Examples, temperature: float | None) -> "Loss | None":
         """Return the loss that suits the data; `None`: the default of the model."""

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.tasks.embed import static
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
-from keras_bert_d2l.training.distillation import static
 
 WORDS = "the cat dog sat ran on mat rug good bad ##s ##ly".split()
 TEXTS = ["the cat sat", "good dogs ran on the mat", "bad rug", "the dog sat on the rug badly"]

@@ -64,7 +64,7 @@ def test_subfolders_are_read_as_labels(write, tmp_path):
     before = examples.sha256
     write("reviews/neg/0.txt", "changed")
     assert read_examples("classify", tmp_path / "reviews").sha256 != before
-    with pytest.raises(ValueError, match="Its subfolders are read as labels"):
+    with pytest.raises(ValueError, match="is a folder. The task 'tag'"):
         read_examples("tag", tmp_path / "reviews")
 
 

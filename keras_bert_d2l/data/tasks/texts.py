@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar, cast
 
 from keras_bert_d2l.checks import is_number, shown
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.examples import (
     Label,
     TaskExamples,
@@ -36,7 +37,6 @@ from keras_bert_d2l.data.tasks.readers.conll import is_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.reading import visible_files
-from keras_bert_d2l.tasks.registry import task_named
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
@@ -285,16 +285,14 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
     """Read a folder with one subfolder of text files per label, or with unlabeled text files.
 
     Raises:
-        ValueError: The task is not supported, columns are given, the subfolders contain folders,
-            or a file is not UTF-8.
+        ValueError: The labels are scores, columns are given, the subfolders contain folders, or a
+            file is not UTF-8.
     """
     has_labels = options.labeled is not False
-    of_task = task_named(options.task).reads_folders
-    if options.given or not of_task or (has_labels and of_task != "labeled"):
+    if options.given or (has_labels and task_named(options.task).has_scores):
         raise ValueError(
-            f"{os.fspath(folder)!r} is a folder. Its subfolders are read as labels, for the task "
-            f"'classify' and without columns. Received: task={options.task!r}, columns "
-            f"{shown(options.given)}."
+            f"{os.fspath(folder)!r} is a folder. Its subfolders are read as names of labels, and "
+            f"it has no columns. Received: task={options.task!r}, columns {shown(options.given)}."
         )
     files = list(_labeled_files(folder, has_labels))
     skipped = _UNLABELED_FOLDER if has_labels else None

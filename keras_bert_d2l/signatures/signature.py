@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.signatures.compiled import CompiledEncoder, compiled_shapes
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.signatures.compiled import CompiledEncoder, compiled_shapes
 
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
 TEXT_B = tf.TensorSpec((None,), tf.string, name="text_b")
@@ -129,7 +129,7 @@ class ServedModel:
 
     def __init__(self, model: BERTModel | TaskModel, *, xla: bool = False) -> None:
         self.model = model
-        self._task = TextEmbedder(model) if isinstance(model, BERTModel) else model
+        self._task = embedder()(model) if isinstance(model, BERTModel) else model
         self.embeds = "embedding" in self._task.outputs
         self._encode = traced_once(self._run_encoder, _BATCH)
         self._shapes = compiled_shapes(model.bert_config.max_len) if xla else []

@@ -12,14 +12,16 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checks import check_choice, check_that
+from keras_bert_d2l.contract.registry import task_named, tasks_with
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import FEATURES, PACKED_FEATURES
 from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.own_model import is_functional, shared_bert
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.signatures.signature import (
+from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,
     Answer,
@@ -30,8 +32,7 @@ from keras_bert_d2l.serving.signatures.signature import (
     filled,
     traced_once,
 )
-from keras_bert_d2l.serving.signatures.texts import TextBatches, TextSignatures, mask_positions
-from keras_bert_d2l.tasks.registry import task_named, tasks_with
+from keras_bert_d2l.signatures.texts import TextSignatures, mask_positions
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -71,7 +72,7 @@ class PretrainingSignatures(TextSignatures):
             the pooler; `nsp` `(B, 2)`, probabilities whose column 1 means "is next". The outputs
             of missing heads are omitted. Also `truncated`.
         """
-        batch, truncated = self.batches(*texts)
+        batch, truncated = self.batch(*texts)
         outputs = self.run(**batch)
         answer = {"embedding": outputs["embedding"], "truncated": truncated}
         if "pooled" in outputs:
@@ -90,7 +91,7 @@ class PretrainingSignatures(TextSignatures):
         Returns: `nsp`, float32 probabilities `(B, 2)` whose column 1 means "is next", and
             `truncated`.
         """
-        batch, truncated = self.batches(text, text_b)
+        batch, truncated = self.batch(text, text_b)
         return {"nsp": tf.nn.softmax(self.run(**batch)["nsp_logits"]), "truncated": truncated}
 
     def fill_mask(self, text: tf.Tensor) -> Answer:
@@ -104,7 +105,7 @@ class PretrainingSignatures(TextSignatures):
             masks; and `truncated`. Texts with fewer than M masks are padded with empty strings
             and zeros.
         """
-        batch, truncated = self.batches(text)
+        batch, truncated = self.batch(text)
         positions = mask_positions(batch["tokens"], self.vocab)
         mlm_logits = self.run(**batch, pred_positions=positions)["mlm_logits"]
         scores, ids = top_predictions(mlm_logits, self._top_k)
@@ -190,7 +191,7 @@ class OwnSignatures(PretrainingSignatures):
         self._others = [name for name in ranks if name not in known]
         self.specs = (*self._texts, *(run.inputs[name] for name in self._others))
         if length := run.inputs["tokens"].shape[1]:
-            self.batches = TextBatches(tokenizer, length, (length,))
+            self.preprocess, self.lengths = Preprocessor(run.model, tokenizer, length), (length,)
 
     def answer(self, *inputs: tf.Tensor) -> Answer:
         """Return the outputs of the model, and `truncated`.
@@ -198,7 +199,7 @@ class OwnSignatures(PretrainingSignatures):
         Args:
             *inputs: The texts, and the inputs of the model that are no features.
         """
-        batch, truncated = self.batches(*inputs[: len(self._texts)])
+        batch, truncated = self.batch(*inputs[: len(self._texts)])
         batch |= zip(self._others, inputs[len(self._texts) :], strict=True)
         batch["pred_positions"] = positions = mask_positions(batch["tokens"], self.vocab)
         size = self.run.inputs.get("pred_positions", TEXT).shape[-1]
