@@ -6,45 +6,32 @@ edition.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from keras_bert_d2l.checks import (
-    at_least,
-    check_annotated,
-    check_known,
-    check_not_negative,
-    check_positive,
-    check_that,
-    check_type,
-    did_you_mean,
-    is_integer,
-    is_of_numpy,
-    shown,
+from keras_bert_d2l.block_config import (
+    OF_RELATIVES,
+    Activation,
+    BlockConfig,
+    BlockFields,
+    Count,
+    Epsilon,
+    Rate,
+    Size,
+    width_of_head,
 )
+from keras_bert_d2l.checks import check_annotated, check_that, check_type, did_you_mean, is_integer
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.presets import PRESETS
 from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.types import ConfigDict, LayerOptions, PathLike
 
-Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "tanh", "linear"]
-Initializer: TypeAlias = Literal["book", "truncated_normal"]
-LayerNorm: TypeAlias = Literal["biased", "unbiased"]
 MaskFrom: TypeAlias = Literal["valid_lens", "tokens"]
 MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal", "none", "rotary"]
 _Value = TypeVar("_Value", str, int, float)
-# The annotation of a field has its check, a function of the field's name and its value.
-Size: TypeAlias = Annotated[int, at_least(1)]
-Count: TypeAlias = Annotated[int, at_least(0)]
-Rate: TypeAlias = Annotated[float, functools.partial(check_not_negative, below=1)]
-Epsilon: TypeAlias = Annotated[float, check_positive]
-Deviation: TypeAlias = Annotated[float, check_not_negative]
-
 
 FARTHEST = 128  # all distances of at least this many tokens share a relative bias
-_OF_LAYERS = ("activity_regularizer", "autocast")  # more arguments that every Keras layer takes
 
 
 def check_field(name: str, value: _Value) -> _Value:
@@ -52,126 +39,8 @@ def check_field(name: str, value: _Value) -> _Value:
     return check_annotated(name, value, BERTConfig.__dataclass_fields__[name].type)
 
 
-def width_of_head(num_hiddens: int, num_heads: int, size_per_head: int | None) -> int:
-    """Return the width of an attention head; raise `ValueError` if it is not a whole number."""
-    check_field("num_heads", num_heads)
-    width, rest = divmod(check_field("num_hiddens", num_hiddens), num_heads)
-    if size_per_head is not None:
-        return check_field("size_per_head", size_per_head)
-    expected = f"a multiple of `num_heads` (num_heads={num_heads}), unless `size_per_head` is given"
-    check_that(rest == 0, "num_hiddens", expected, num_hiddens)
-    return width
-
-
-# Fields that only BERT's relatives or options of Google's code set. Files of older versions lack
-# them.
-OF_RELATIVES = frozenset(
-    "pad_id embedding_width shared_blocks first_position_id relative_buckets rope_theta "
-    "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
-    "pooler_activation pooler_norm size_per_head query_act key_act value_act "
-    "use_one_hot_embeddings".split()
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _BlockFields:
-    """Fields and methods that `BlockConfig` and `BERTConfig` share."""
-
-    attention_dropout: Rate | None = None
-    ffn_dropout: Rate = 0.0
-    block_dropout: Rate = 0.0
-    norm_first: bool = False
-    layer_norm_epsilon: Epsilon = 1e-3
-    layer_norm: LayerNorm = "biased"
-    activation: Activation = "relu"
-    initializer: Initializer = "book"
-    initializer_range: Deviation = 0.02
-    gated_ffn: bool = False
-    bias_free: bool = False
-    skip_first_norm: bool = False
-    size_per_head: Size | None = None
-    query_act: Activation = "linear"
-    key_act: Activation = "linear"
-    value_act: Activation = "linear"
-
-    def __new__(cls, *values: object, **fields: object) -> Self:
-        check_known("field", fields, cls.__dataclass_fields__)
-        required = [
-            one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING
-        ]
-        missing = [name for name in required[len(values) :] if name not in fields]
-        if missing and (values or fields):  # copies are made without both
-            raise ValueError(
-                f"A {cls.__name__} needs {', '.join(map(repr, missing))}. Received: "
-                f"{shown([*values, *fields])}. `BERTConfig.preset('base', ...)` has BERT's values "
-                "for all fields; the defaults of `BERTConfig` are the book's."
-            )
-        return super().__new__(cls)
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if is_of_numpy(value, "generic"):  # as plain Python numbers, they fit into JSON
-                value = value.item()
-                object.__setattr__(self, field.name, value)
-            check_annotated(field.name, value, field.type)
-        is_right = self.norm_first or not self.skip_first_norm
-        expected = "False with norm_first=False, where no sublayer normalizes its input"
-        check_that(is_right, "skip_first_norm", expected, self.skip_first_norm)
-        is_right = self.layer_norm == "biased" or not self.bias_free
-        expected = "False with layer_norm='unbiased', which has a bias"
-        check_that(is_right, "bias_free", expected, self.bias_free)
-
-    @classmethod
-    def of_layer(cls, *sizes: Any, **options: object) -> tuple[Self, LayerOptions]:
-        """Split a layer's arguments into a configuration and the remaining ones, for Keras.
-
-        A `BERTConfig` may stand for all sizes; the other required ones are then `None`.
-        """
-        if sizes[1:2] == (None,):
-            advice = "Create one with `BERTConfig.preset(name)`, or call `load_pretrained(name)`."
-            fields = check_type("config", sizes[0], BERTConfig, advice).to_dict()
-            fields |= {} if sizes[6] == BERTConfig.max_len else {"max_len": sizes[6]}
-            sizes, options = (), {**fields, **options}
-        make: Callable[..., Self] = cls
-        known = (*cls.__dataclass_fields__, *LayerOptions.__annotations__, *_OF_LAYERS)
-        check_known("argument", options, known)
-        own = {name: options.pop(name) for name in [*options] if name in cls.__dataclass_fields__}
-        return make(*sizes, **own), cast(LayerOptions, options)
-
-    def to_dict(self) -> ConfigDict:
-        """Return the fields as a plain dictionary, in the order of the constructor.
-
-        The fields of BERT's relatives are omitted where they have their defaults, so that the files
-        of a BERT stay as they are.
-        """
-        return {
-            field.name: getattr(self, field.name)
-            for field in sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
-            if field.name not in OF_RELATIVES or getattr(self, field.name) != field.default
-        }
-
-
 @dataclasses.dataclass(frozen=True)
-class BlockConfig(_BlockFields):
-    """The architecture of one `TransformerEncoderBlock`; see `BERTConfig` for the fields."""
-
-    num_hiddens: Size
-    ffn_num_hiddens: Size
-    num_heads: Size
-    dropout: Rate
-    use_bias: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        width_of_head(self.num_hiddens, self.num_heads, self.size_per_head)
-        is_right = self.layer_norm != "unbiased" or self.num_hiddens > 1
-        expected = "at least 2 with layer_norm='unbiased', which divides by num_hiddens - 1"
-        check_that(is_right, "num_hiddens", expected, self.num_hiddens)
-
-
-@dataclasses.dataclass(frozen=True)
-class BERTConfig(_BlockFields):
+class BERTConfig(BlockFields):
     """The architecture of a BERT.
 
     Args:
@@ -316,70 +185,57 @@ class BERTConfig(_BlockFields):
     use_one_hot_embeddings: bool = False
 
     def __post_init__(self) -> None:
+        BlockConfig(**self.block_fields())
         super().__post_init__()
-        BlockConfig(**self.of_block())
-        expected, first = f"below num_segments={self.num_segments}", self.first_segment_id
-        check_that(first < max(self.num_segments, 1), "first_segment_id", expected, first)
-        name = "num_hiddens" if self.embedding_width is None else "embedding_width"
-        is_right = self.positions != "sinusoidal" or self.width_of_embeddings % 2 == 0
-        expected = "even with positions='sinusoidal', a sine and a cosine per frequency"
-        check_that(is_right, name, expected, self.width_of_embeddings)
-        is_right = (self.num_tokens or 1) <= self.vocab_size
-        check_that(is_right, "num_tokens", f"at most {self.vocab_size}", self.num_tokens)
-        is_right = self.norm_first or not self.final_norm
-        expected = "False with norm_first=False, which already ends each block in a normalization"
-        check_that(is_right, "final_norm", expected, self.final_norm)
-        is_right = not (self.zero_padding and self.tie_embeddings)
-        expected = "False with tie_embeddings=True, which trains the embedding of every token"
-        check_that(is_right, "zero_padding", expected, self.zero_padding)
-        self._check_relatives()
 
-    def _check_relatives(self) -> None:
-        """Raise a `ValueError` if a field of BERT's relatives contradicts another one."""
-        is_learned, window = self.positions == "learned", self.local_attention
-        buckets, is_mlp = self.relative_buckets, self.mlm_head == "mlp"
-        is_right_window = not window or min(window, self.global_attention_every) > 1
-        for name, is_right, expected in (
-            ("pad_id", self.pad_id < self.vocab_size, f"below vocab_size={self.vocab_size}"),
-            (
-                "zero_padding",
-                not (self.zero_padding and self.pad_id),
-                "False unless pad_id is 0, because it zeroes the embedding of token 0",
-            ),
-            (
-                "num_hiddens",
-                self.positions != "rotary" or self.head_width % 2 == 0,
-                "an even multiple of `num_heads`, or have an even `size_per_head`, with "
-                "positions='rotary', which rotates pairs",
-            ),
-            (
-                "embedding_width",
-                is_mlp or self.width_of_embeddings == self.num_hiddens or not self.tie_embeddings,
-                "num_hiddens with mlm_head='linear' and tie_embeddings=True, because only the "
-                "dense layer of an 'mlp' head changes the width",
-            ),
-            (
-                "shared_blocks",
-                not (self.shared_blocks and self.skip_first_norm),
-                "False with skip_first_norm=True, which makes the first block differ",
-            ),
-            (
-                "first_position_id",
-                is_learned or not self.first_position_id,
-                "0 unless positions='learned', which has a table of positions",
-            ),
-            (
-                "relative_buckets",
-                not buckets or (4 <= buckets <= 2 * FARTHEST and buckets % 2 == 0),
-                f"0, or an even number from 4 to {2 * FARTHEST}",
-            ),
-            (
-                "local_attention",
-                is_right_window,
-                "0, or at least 2 with global_attention_every of 2 or more",
-            ),
-        ):
-            check_that(is_right, name, expected, getattr(self, name))
+    def rules(self) -> Iterator[tuple[str, bool, str]]:
+        yield from super().rules()
+        is_right = self.first_segment_id < max(self.num_segments, 1)
+        yield "first_segment_id", is_right, f"below num_segments={self.num_segments}"
+        is_right = self.positions != "sinusoidal" or self.width_of_embeddings % 2 == 0
+        name = "num_hiddens" if self.embedding_width is None else "embedding_width"
+        yield name, is_right, "even with positions='sinusoidal', a sine and a cosine per frequency"
+        yield "num_tokens", (self.num_tokens or 1) <= self.vocab_size, f"at most {self.vocab_size}"
+        is_right = self.norm_first or not self.final_norm
+        yield "final_norm", is_right, "False with norm_first=False, whose blocks end in one"
+        is_right = not (self.zero_padding and self.tie_embeddings)
+        yield "zero_padding", is_right, "False with tie_embeddings=True, which trains every token"
+        yield "pad_id", self.pad_id < self.vocab_size, f"below vocab_size={self.vocab_size}"
+        is_right = not (self.zero_padding and self.pad_id)
+        yield "zero_padding", is_right, "False unless pad_id is 0, because it is about token 0"
+        is_right = self.positions != "rotary" or self.head_width % 2 == 0
+        expected = "an even multiple of `num_heads`, or have an even `size_per_head`, with "
+        yield "num_hiddens", is_right, f"{expected}positions='rotary', which rotates pairs"
+        is_right = self.mlm_head == "mlp" or self.width_of_embeddings == self.num_hiddens
+        expected = "num_hiddens with mlm_head='linear' and tie_embeddings=True"
+        yield "embedding_width", is_right or not self.tie_embeddings, expected
+        is_right = not (self.shared_blocks and self.skip_first_norm)
+        yield (
+            "shared_blocks",
+            is_right,
+            "False with skip_first_norm=True, where blocks differ",
+        )
+        is_right = self.positions == "learned" or not self.first_position_id
+        yield "first_position_id", is_right, "0 unless positions='learned', which has a table"
+        is_right = self.relative_buckets in (0, *range(4, 2 * FARTHEST + 1, 2))
+        yield "relative_buckets", is_right, f"0, or an even number from 4 to {2 * FARTHEST}"
+        window = self.local_attention
+        is_right = not window or min(window, self.global_attention_every) > 1
+        expected = "0, or at least 2 with global_attention_every of 2 or more"
+        yield "local_attention", is_right, expected
+
+    @classmethod
+    def split_arguments(cls, *sizes: Any, **options: object) -> tuple[Self, LayerOptions]:
+        """Split a layer's arguments into a configuration and the remaining ones, for Keras.
+
+        A `BERTConfig` may stand for all sizes; the other required ones are then `None`.
+        """
+        if sizes[1] is None:
+            advice = "Create one with `BERTConfig.preset(name)`, or call `load_pretrained(name)`."
+            fields = check_type("config", sizes[0], BERTConfig, advice).to_dict()
+            fields |= {} if sizes[6] == BERTConfig.max_len else {"max_len": sizes[6]}
+            sizes, options = (), {**fields, **options}
+        return super().split_arguments(*sizes, **options)
 
     @property
     def unlike_bert(self) -> ConfigDict:
@@ -460,12 +316,12 @@ class BERTConfig(_BlockFields):
             block_dropout=0.0,
         )
 
-    def of_block(self) -> ConfigDict:
+    def block_fields(self) -> ConfigDict:
         """Return the fields of one block, as arguments for `TransformerEncoderBlock`."""
         block = BlockConfig.__dataclass_fields__
         return {name: value for name, value in self.to_dict().items() if name in block}
 
-    def of_mlm(self) -> ConfigDict:
+    def mlm_fields(self) -> ConfigDict:
         """Return the options of the hidden layer of the MLM head, as arguments for `MaskLM`."""
         return {
             "activation": self.mlm_activation or self.activation,

@@ -140,7 +140,7 @@ def test_the_fields_of_relatives_are_written_only_where_they_differ_from_bert():
     plain, relative = make_config(), make_config(**fields)
     assert relative.to_dict() == {**plain.to_dict(), **fields}
     assert BERTConfig.from_dict(relative.to_dict()) == relative
-    assert relative.of_block() == {**plain.of_block(), "gated_ffn": True}
+    assert relative.block_fields() == {**plain.block_fields(), "gated_ffn": True}
 
 
 def test_json_keeps_every_field(tmp_path):

@@ -8,8 +8,8 @@ import tensorflow as tf
 import yaml
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.block_config import OF_RELATIVES
 from keras_bert_d2l.cli import main
-from keras_bert_d2l.config import OF_RELATIVES
 from tests.family import PRESETS, WORDS, bert_of, config_of, tokenizer_of
 from tests.nightly import nightly_except
 

@@ -37,7 +37,6 @@ def works(kind: str, tokens: np.ndarray, window: int, width: int) -> Callable[[]
     import tensorflow as tf
 
     import keras_bert_d2l as kb
-    from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask
 
     rows, length = tokens.shape
     sizes = {"num_hiddens": width, "num_heads": width // 64, "ffn_num_hiddens": width * 3 // 2}
@@ -46,8 +45,8 @@ def works(kind: str, tokens: np.ndarray, window: int, width: int) -> Callable[[]
     model = kb.BERTModel.from_bert_config(config)
     if kind != "step":
         examples = np.repeat(np.arange(1, 5), length // 4) * np.ones((rows, 1), int)
-        packed = block_diagonal_mask(examples) if kind == "packed" else None
-        encode = tf.function(lambda x: tf.reduce_sum(model.encoder(x, attention_mask=packed)))
+        packed = examples if kind == "packed" else None
+        encode = tf.function(lambda x: tf.reduce_sum(model.encoder(x, example_ids=packed)))
         return lambda: float(encode(tf.constant(tokens)))
     model.compile(kb.BERTAdamW(1e-4))
     positions = np.tile(np.arange(int(SHARE_OF_PREDICTIONS * length), dtype="int32"), (rows, 1))

@@ -11,6 +11,7 @@ from typing import Any
 from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.layers import attention, transformer
 from keras_bert_d2l.layers.kernels import attention as kernels
+from keras_bert_d2l.layers.masks import joined_mask
 from keras_bert_d2l.types import Option, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
@@ -34,7 +35,7 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
         [[[0.5, 0.5, 0.0, 0.0]]]
     """
     check_that(hasattr(X, "shape"), "X", "a tensor of shape (B, Q, K)", X)
-    return kernels.masked_softmax(X, kernels.valid_lens_mask(valid_lens, X.shape[-1]))
+    return kernels.masked_softmax(X, joined_mask(X.shape[-1], valid_lens))
 
 
 def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> transformer.AddNorm:

@@ -18,7 +18,7 @@ from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.asking import asked_model, with_graph
 from keras_bert_d2l.inference.batching import TextRows, predict_texts
-from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
+from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -156,7 +156,7 @@ class _LayerVectors(keras.Model):
         states = [*outputs["hidden_states"][:-1], outputs["encoded"]]
         chosen = [ops.cast(states[number], "float32") for number in self.layer_numbers]
         if self.pooling is not None:
-            mask: Tensor = valid_lens_mask(batch["valid_lens"], ops.shape(batch["tokens"])[1])
+            mask = valid_lens_mask(batch["valid_lens"], ops.shape(batch["tokens"])[1])
             chosen = [self.pooling(X, mask[:, 0]) for X in chosen]
         return ops.stack(chosen, axis=1)
 

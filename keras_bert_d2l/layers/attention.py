@@ -8,19 +8,22 @@ from typing import Unpack
 import keras
 from keras import ops
 
+from keras_bert_d2l.block_config import Activation, Initializer, width_of_head
 from keras_bert_d2l.checks import check_bool
-from keras_bert_d2l.config import Activation, Initializer, check_field, width_of_head
-from keras_bert_d2l.layers.composite import Composite
-from keras_bert_d2l.layers.kernels.attention import attend
+from keras_bert_d2l.config import check_field
+from keras_bert_d2l.layers.kernels.attention import flash_attention, obstacle, plain_attention
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
-from keras_bert_d2l.layers.positions import Distances
+from keras_bert_d2l.layers.kernels.local_attention import local_attention
+from keras_bert_d2l.layers.masks import joined_mask
+from keras_bert_d2l.layers.nested_layer import NestedLayer
+from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.layers.variants import activation_function, dense_initializer
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class MultiHeadAttention(Composite):
+class MultiHeadAttention(NestedLayer):
     """Multi-head scaled dot-product attention.
 
     Source: d2l.ai, section 11.5; Vaswani et al. 2017, section 3.2.2.
@@ -48,7 +51,7 @@ class MultiHeadAttention(Composite):
         attention_mask: Keys to attend to, bool or numeric, `(B, K)` or `(B, Q, K)`. A key must be
             allowed by both `valid_lens` and `attention_mask`.
         return_attention: Whether to return the attention weights as well.
-        distances: Rotary positions, bias and window of the attention, which `BERTEncoder` passes.
+        relative_positions: Rotary positions, bias and window, which `BERTEncoder` passes.
 
     Returns: The output `(B, Q, D)`. With `return_attention`, a tuple of the output and the
         attention weights `(B, N, Q, K)`.
@@ -109,25 +112,34 @@ class MultiHeadAttention(Composite):
         training: bool | None = None,
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
-        distances: Distances | None = None,
+        relative_positions: RelativePositions | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        num_keys = ops.shape(keys)[1]
+        mask = joined_mask(num_keys, valid_lens, attention_mask)  # (B, 1 or Q, K)
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)  # (B, Q or K, N * H)
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
-
-        def dropout(weights: Tensor) -> Tensor:
-            return self.dropout(weights, training=True)
-
-        heads, weights = (attend if distances is None else distances.attend)(  # (B, Q, N, H)
-            *(q, k, v, valid_lens, attention_mask),
-            dropout if training and self.dropout.rate > 0 else None,  # None allows flash attention
-            return_weights=return_attention,
-        )
-        merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.width_of_heads))
+        relative = relative_positions or RelativePositions()
+        q, k = relative.rotated(q, k)
+        dropout = self._drop if training and self.dropout.rate > 0 else None
+        weights = None
+        if not return_attention and relative.attends_in_blocks(k.shape[1], mask):
+            heads = local_attention(q, k, v, window=relative.window, mask=mask, dropout=dropout)
+        else:
+            mask = relative.mask(num_keys, mask)
+            needs_weights = return_attention or not (dropout is None and relative.bias is None)
+            if needs_weights or not self._has_flash(q):
+                heads, weights = plain_attention(q, k, v, mask, dropout, relative.bias)
+            else:
+                heads = flash_attention(q, k, v, mask)
+        merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.width_of_heads))  # (B, Q, N * H)
         output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
-    def compute_output_shape(self, queries_shape: Shape, **others: Shape) -> Shape:
-        return (*queries_shape[:-1], self.num_hiddens)
+    def _drop(self, weights: Tensor) -> Tensor:
+        return self.dropout(weights, training=True)
+
+    def _has_flash(self, q: Tensor) -> bool:
+        return obstacle(keras.backend.standardize_dtype(q.dtype), self.head_width) is None
 
     def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
         return Dense(

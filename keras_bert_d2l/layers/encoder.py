@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_bert_d2l.checks import wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.inputs import (
     check_shapes,
     check_values,
@@ -20,14 +19,15 @@ from keras_bert_d2l.layers.inputs import (
     is_known,
     known_sizes,
 )
-from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.dense import Dense, ReversibleEmbedding
 from keras_bert_d2l.layers.kernels.fusion import Dropout
+from keras_bert_d2l.layers.masks import joined_mask
+from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.layers.positions import (
-    Distances,
     RelativeBias,
+    RelativePositions,
     counted_positions,
-    distances_of_blocks,
+    relative_positions_of_blocks,
     sinusoidal_positions,
 )
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock, rematerialized
@@ -43,7 +43,7 @@ Remat: TypeAlias = Literal["none", "blocks"]
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class BERTEncoder(Composite):
+class BERTEncoder(NestedLayer):
     """BERT's encoder: summed embeddings and a stack of Transformer blocks.
 
     Source: d2l.ai, section 15.8.4; Devlin et al. 2019, section 3. The defaults are the book's.
@@ -79,6 +79,8 @@ class BERTEncoder(Composite):
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`. The last block computes no others. `None`:
             all tokens.
+        example_ids: Index of each token's example in a packed row, int `(B, T)`, from 1; 0 for
+            padding. Tokens attend only to tokens of the same example.
 
     Returns: The encoded tokens, `(B, T, D)`, or `(B, P, D)` with `positions`. With
         `return_hidden_states` or `return_attention`, a dictionary: `"encoded"`, the encoded tokens;
@@ -115,7 +117,7 @@ class BERTEncoder(Composite):
         max_len: int = 1000,
         **options: Option,
     ) -> None:
-        config, layer_options = BERTConfig.of_layer(
+        config, layer_options = BERTConfig.split_arguments(
             *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
             **options,
         )
@@ -137,7 +139,10 @@ class BERTEncoder(Composite):
         self._add_parts_of_relatives()
         self.blks = [
             TransformerEncoderBlock(
-                **{**config.of_block(), "skip_first_norm": config.skip_first_norm and index == 0},
+                **{
+                    **config.block_fields(),
+                    "skip_first_norm": config.skip_first_norm and index == 0,
+                },
                 dtype=policy,
                 name=f"blk_{index}",
             )
@@ -177,6 +182,7 @@ class BERTEncoder(Composite):
         return_hidden_states: bool = False,
         return_attention: bool = False,
         positions: Tensor | None = None,
+        example_ids: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         self._check(
             tokens=tokens,
@@ -184,20 +190,19 @@ class BERTEncoder(Composite):
             valid_lens=valid_lens,
             attention_mask=attention_mask,
             position_ids=position_ids,
+            example_ids=example_ids,
         )
         segments = ops.zeros_like(tokens) if segments is None else segments
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
         X = self._embed(tokens, segments, position_ids, training)  # (B, T, D)
-        valid_lens, mask = self._mask(tokens, valid_lens, attention_mask)
         X, hidden_states, attention = self._run_blocks(
             X,
             positions,
             return_attention,
-            distances_of_blocks(self.config, X, position_ids, self.relative_bias),
+            relative_positions_of_blocks(self.config, X, position_ids, self.relative_bias),
             training=training,
-            valid_lens=valid_lens,
-            attention_mask=mask,
+            attention_mask=self.mask(tokens, valid_lens, attention_mask, example_ids),
         )
         encoded = X if self.final_ln is None else self.final_ln(X)  # (B, T or P, D)
         outputs = {"encoded": encoded}
@@ -236,23 +241,33 @@ class BERTEncoder(Composite):
             X = self.embedding_projection(X, training=training)
         return X
 
-    def _mask(
-        self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the lengths `(B,)`, or a mask `(B, 1 or T, T)` that includes them."""
-        by_tokens = self.config.mask_from == "tokens"
-        is_token = ops.not_equal(tokens, self.config.pad_id) if by_tokens else None
-        mask = combine_masks(attention_mask, is_token)
-        if mask is None:
-            return valid_lens, None
-        return None, combine_masks(mask, valid_lens_mask(valid_lens, ops.shape(tokens)[1]))
+    def mask(
+        self,
+        tokens: Tensor,
+        valid_lens: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        example_ids: Tensor | None = None,
+    ) -> Tensor | None:
+        """Return the one mask of the attention, bool `(B, 1 or T, T)`. `None`: all tokens.
+
+        Args:
+            tokens: Token ids, int `(B, T)`. With `mask_from="tokens"`, padding is masked.
+            valid_lens: As for `call`.
+            attention_mask: As for `call`.
+            example_ids: As for `call`.
+        """
+        is_token = None
+        if self.config.mask_from == "tokens":
+            is_token = ops.cast(tokens, "int32") != self.config.pad_id
+        options = {"example_ids": example_ids, "is_token": is_token}
+        return joined_mask(ops.shape(tokens)[1], valid_lens, attention_mask, **options)
 
     def _run_blocks(
         self,
         X: Tensor,
         positions: Tensor | None,
         return_attention: bool,
-        distances: list[Distances | None],
+        relative_positions: list[RelativePositions | None],
         **options: Tensor,
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the output of the last block, all hidden states, and all attention weights."""
@@ -261,7 +276,7 @@ class BERTEncoder(Composite):
             X = gather_positions(X, positions, "positions")  # (B, P, D)
         for index, block in enumerate(self.blks):
             options["positions"] = positions if index == len(self.blks) - 1 else None
-            options["distances"] = distances[index]
+            options["relative_positions"] = relative_positions[index]
             if return_attention:
                 X, weights = block(X, **options, return_attention=True)
                 attention.append(weights)  # (B, N, T or P, T)
@@ -353,14 +368,6 @@ class BERTEncoder(Composite):
     def __dir__(self) -> list[str]:
         # Keras saves every layer that `dir` lists. These are attributes of the encoder already.
         return [name for name in super().__dir__() if name != "layers"]
-
-    def compute_output_shape(
-        self,
-        tokens_shape: Shape,
-        segments_shape: Shape | None = None,
-        valid_lens_shape: Shape | None = None,
-    ) -> Shape:
-        return (*tokens_shape, self.config.num_hiddens)  # for `summary()`
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}

@@ -9,17 +9,18 @@ from typing import Unpack
 import keras
 from keras import ops
 
+from keras_bert_d2l.block_config import Activation, Initializer
 from keras_bert_d2l.checks import check_integer
-from keras_bert_d2l.config import Activation, Initializer, check_field
-from keras_bert_d2l.layers.composite import Composite
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout, fused, is_fusible
+from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.layers.variants import activation_function, dense_initializer
 from keras_bert_d2l.types import LayerOptions, Option, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class PositionWiseFFN(Composite):
+class PositionWiseFFN(NestedLayer):
     """Position-wise feed-forward network: the same two dense layers at every position.
 
     Source: d2l.ai, section 11.7.
@@ -78,9 +79,6 @@ class PositionWiseFFN(Composite):
             dtype=self.dtype_policy,
             name="dense2",
         )
-
-    def compute_output_shape(self, X_shape: Shape) -> Shape:
-        return (*X_shape[:-1], self.dense2.units)
 
     def build(self, X_shape: Shape) -> None:
         self.dense1.build(X_shape)

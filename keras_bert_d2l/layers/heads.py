@@ -9,18 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm
 from keras_bert_d2l.checks import check_bool, check_type
-from keras_bert_d2l.config import (
-    Activation,
-    BERTConfig,
-    Initializer,
-    LayerNorm,
-    MLMHead,
-    check_field,
-)
-from keras_bert_d2l.layers.composite import Composite
+from keras_bert_d2l.config import BERTConfig, MLMHead, check_field
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
+from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.layers.variants import (
     activation_function,
     dense_initializer,
@@ -34,7 +28,7 @@ _NEVER = -3e4  # added to a logit; finite in float16, and its probability is 0
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class MaskLM(Composite):
+class MaskLM(NestedLayer):
     """Masked-language-model head: predicts the original token at each masked position.
 
     Logits are computed only for the P predicted positions, not for all T tokens.
@@ -206,11 +200,6 @@ class MaskLM(Composite):
         tied = 0 if self.token_embedding is None else self.token_embedding.count_params()
         return int(super().count_params()) - tied
 
-    def compute_output_shape(
-        self, X_shape: Shape, pred_positions_shape: Shape | None = None
-    ) -> Shape:
-        return (*(pred_positions_shape or X_shape[:-1]), self.vocab_size)
-
     def get_config(self) -> ConfigDict:
         tied = self.token_embedding
         inputs = [node.input_tensors for node in self._inbound_nodes]
@@ -274,7 +263,7 @@ def _check_embedding(
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class NextSentencePred(Composite):
+class NextSentencePred(NestedLayer):
     """Next-sentence head: predicts whether the second segment followed the first.
 
     Column 1 of the logits is "is next".
@@ -317,9 +306,6 @@ class NextSentencePred(Composite):
 
     def call(self, X: Tensor) -> Tensor:
         return self.dense(X)
-
-    def compute_output_shape(self, X_shape: Shape) -> Shape:
-        return (*X_shape[:-1], 2)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -4,7 +4,6 @@ B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Self
 
 import keras
@@ -13,24 +12,15 @@ from keras import ops
 
 from keras_bert_d2l.config import FARTHEST, BERTConfig
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.attention import (
-    attend,
-    combine_masks,
-    is_exported,
-    valid_lens_mask,
-)
-from keras_bert_d2l.layers.kernels.local_attention import (
-    is_worthwhile,
-    local_attention,
-    window_mask,
-)
+from keras_bert_d2l.layers.kernels.local_attention import attends_in_blocks
+from keras_bert_d2l.layers.masks import window_mask
 from keras_bert_d2l.layers.variants import embedding_initializer
 from keras_bert_d2l.types import Shape, Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Distances:  # not a NamedTuple, whose fields Keras would look into
-    """What the attention of a block depends on besides its queries, keys and values.
+class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
+    """What the attention of a block depends on because of the distances between tokens.
 
     Attributes:
         angles: Rotary positions: the angles of the T tokens, float32 `(1 or B, T, H / 2)`.
@@ -51,70 +41,31 @@ class Distances:  # not a NamedTuple, whose fields Keras would look into
             bias = ops.transpose(ops.take(bias[0], positions, axis=1), (1, 0, 2, 3))
         return dataclasses.replace(self, bias=bias, queries=positions)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        valid_lens: Tensor | None,
-        mask: Tensor | None,
-        dropout: Callable[[Tensor], Tensor] | None,
-        *,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute attention with the arguments and results of `kernels.attention.attend`."""
-        if self.angles is not None:
-            q, k = rotated(q, self._of_queries(self.angles)), rotated(k, self.angles)
-        if self.window:
-            mask = combine_masks(valid_lens_mask(valid_lens, ops.shape(k)[1]), mask)
-            return self._attend_in_windows(q, k, v, mask, dropout, return_weights)
-        return attend(
-            *(q, k, v, valid_lens, mask, dropout), bias=self.bias, return_weights=return_weights
-        )
+    def rotated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries `(B, Q, N, H)` and keys `(B, K, N, H)`, with rotary positions if any."""
+        if self.angles is None:
+            return q, k
+        angles = self.angles  # those of the queries
+        if self.queries is not None and angles.shape[0] == 1:  # the same for all rows
+            angles = ops.take(angles[0], self.queries, axis=0)
+        elif self.queries is not None:
+            angles = gather_positions(angles, self.queries, "positions")
+        return rotated(q, angles), rotated(k, self.angles)
 
-    def _attend_in_windows(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        dropout: Callable[[Tensor], Tensor] | None,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        num_keys = ops.shape(k)[1]
+    def attends_in_blocks(self, num_tokens: int | None, mask: Tensor | None) -> bool:
+        """Return whether the attention is `local_attention`, see there."""
+        is_simple = self.queries is None and self.bias is None
+        return self.window > 0 and is_simple and attends_in_blocks(self.window, num_tokens, mask)
 
-        def complete() -> tuple[Tensor, Tensor | None]:
-            queries = self.queries
-            queries = ops.arange(num_keys, dtype="int32") if queries is None else queries
-            seen = combine_masks(mask, window_mask(self.window, queries, num_keys))
-            return attend(
-                *(q, k, v, None, seen, dropout), bias=self.bias, return_weights=return_weights
-            )
-
-        def in_blocks() -> Tensor:
-            return local_attention(q, k, v, window=self.window, mask=mask, dropout=dropout)
-
-        if return_weights or self.queries is not None or self.bias is not None:
-            return complete()
-        is_of_keys = mask is None or mask.shape[1] == 1
-        # Rows of a SavedModel have any length.
-        if is_exported() and k.shape[1] is None and is_of_keys:
-            is_long = is_worthwhile(self.window, num_keys)
-            return ops.cond(is_long, in_blocks, lambda: complete()[0]), None
-        return (in_blocks(), None) if is_worthwhile(self.window, k.shape[1]) else complete()
-
-    def _of_queries(self, angles: Tensor) -> Tensor:
-        if self.queries is None:
-            return angles
-        if angles.shape[0] == 1:  # the same for all rows
-            return ops.take(angles[0], self.queries, axis=0)
-        return gather_positions(angles, self.queries, "positions")
+    def mask(self, num_keys: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Return a mask of K keys that is limited to the window, if there is one."""
+        return window_mask(self.window, num_keys, self.queries, mask) if self.window else mask
 
 
-def distances_of_blocks(
+def relative_positions_of_blocks(
     config: BERTConfig, X: Tensor, position_ids: Tensor | None, relative_bias: "RelativeBias | None"
-) -> list[Distances | None]:
-    """Return what the attention of each block depends on: `None` for a BERT.
+) -> list[RelativePositions | None]:
+    """Return the relative positions of each block: `None` for a BERT.
 
     Args:
         config: The architecture.
@@ -136,7 +87,7 @@ def distances_of_blocks(
             theta: rotary_angles(ids, theta, config.head_width) for theta in sorted({*thetas})
         }
     return [
-        Distances(angles.get(theta), bias, window if local else 0)
+        RelativePositions(angles.get(theta), bias, window if local else 0)
         for theta, local in zip(thetas, is_local, strict=True)
     ]
 

@@ -9,13 +9,15 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import BlockConfig, LayerNorm, check_field
+from keras_bert_d2l.block_config import BlockConfig, LayerNorm
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.attention import MultiHeadAttention
-from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
-from keras_bert_d2l.layers.positions import Distances
+from keras_bert_d2l.layers.masks import joined_mask
+from keras_bert_d2l.layers.nested_layer import NestedLayer
+from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.layers.variants import layer_normalization
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
@@ -23,7 +25,7 @@ _SEED = "seed_generator_state"  # name that Keras gives to the state of a random
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class TransformerEncoderBlock(Composite):
+class TransformerEncoderBlock(NestedLayer):
     """Transformer encoder block: self-attention and a feed-forward network, each with `AddNorm`.
 
     Source: d2l.ai, section 11.7. The argument order follows the book's PyTorch edition.
@@ -48,7 +50,7 @@ class TransformerEncoderBlock(Composite):
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`, which saves computing the others. `None`:
             all tokens.
-        distances: Rotary positions, bias and window of the attention, which `BERTEncoder` passes.
+        relative_positions: Rotary positions, bias and window, which `BERTEncoder` passes.
 
     Returns: The output `(B, T, D)`, or `(B, P, D)` with `positions`. With `return_attention`, a
         tuple of the output and the attention weights, `(B, N, T, T)` or `(B, N, P, T)`.
@@ -78,7 +80,7 @@ class TransformerEncoderBlock(Composite):
         use_bias: bool = True,
         **options: Option,
     ) -> None:
-        config, layer_options = BlockConfig.of_layer(
+        config, layer_options = BlockConfig.split_arguments(
             num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **options
         )
         super().__init__(autocast=False, **layer_options)
@@ -120,25 +122,24 @@ class TransformerEncoderBlock(Composite):
         attention_mask: Tensor | None = None,
         return_attention: bool = False,
         positions: Tensor | None = None,
-        distances: Distances | None = None,
+        relative_positions: RelativePositions | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        mask = joined_mask(ops.shape(X)[1], valid_lens, attention_mask)  # (B, 1 or T, T)
         queries = before = self.addnorm1.before(X)  # (B, T, D)
         if positions is not None:  # all tensors below except the weights are then (B, P, D)
             X, queries = (gather_positions(x, positions, "positions") for x in (X, before))
-            if attention_mask is not None and attention_mask.shape[1] != 1:
-                attention_mask = gather_positions(attention_mask, positions, "positions")
-            if valid_lens is not None and len(valid_lens.shape) == 2:
-                valid_lens = ops.take_along_axis(valid_lens, positions, axis=1)
-            distances = None if distances is None else distances.at(positions)
+            if mask is not None and mask.shape[1] != 1:
+                mask = gather_positions(mask, positions, "positions")
+            if relative_positions is not None:
+                relative_positions = relative_positions.at(positions)
         attended = self.attention(
             queries,
             before,
             before,
-            valid_lens,
             training=training,
-            attention_mask=attention_mask,
+            attention_mask=mask,
             return_attention=return_attention,
-            distances=distances,
+            relative_positions=relative_positions,
         )
         if return_attention:
             attended, weights = attended
@@ -164,15 +165,12 @@ class TransformerEncoderBlock(Composite):
         for layer in (self.attention, self.addnorm1, self.ffn, self.addnorm2):
             layer.build(X_shape)
 
-    def compute_output_shape(self, X_shape: Shape, valid_lens_shape: Shape | None = None) -> Shape:
-        return X_shape
-
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class AddNorm(Composite):
+class AddNorm(NestedLayer):
     """Residual connection and layer normalization: `ln(dropout(Y) + X)`.
 
     With `norm_first`, `before` normalizes the input of the sublayer instead, and the sum is not
@@ -220,9 +218,6 @@ class AddNorm(Composite):
     def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
         self.ln.build(X_shape)
 
-    def compute_output_shape(self, X_shape: Shape, Y_shape: Shape | None = None) -> Shape:
-        return X_shape
-
     def before(self, X: Tensor) -> Tensor:
         """Return the input of the sublayer: `X`, normalized if `norm_first`."""
         return self.ln(X) if self.norm_first else X
@@ -234,7 +229,10 @@ class AddNorm(Composite):
 
 
 def rematerialized(
-    layer: keras.layers.Layer, x: Tensor, distances: Distances | None = None, **options: Option
+    layer: keras.layers.Layer,
+    x: Tensor,
+    relative_positions: RelativePositions | None = None,
+    **options: Option,
 ) -> Tensor:
     """Return `layer(x, **options)` and keep no activations of the layer for its gradient.
 
@@ -246,18 +244,19 @@ def rematerialized(
     Args:
         layer: A built layer with one output.
         x: Its input.
-        distances: As for a block. Their bias gets a gradient.
+        relative_positions: As for a block. Their bias gets a gradient.
         **options: Further arguments of its `call`, which get no gradient.
     """
     weights, others = layer.trainable_variables, layer.non_trainable_variables
     state = list(map(ops.copy, others))  # reads the variables now, not when they are used
     traced: list[list[Tensor]] = []
-    biases = [] if distances is None or distances.bias is None else [distances.bias]
+    biases = [getattr(relative_positions, "bias", None)]
+    biases = [bias for bias in biases if bias is not None]
 
     def pure(x: Tensor, *values: Tensor) -> Tensor:
-        if distances is not None:
+        if relative_positions is not None:
             bias = values[len(weights)] if biases else None
-            options["distances"] = dataclasses.replace(distances, bias=bias)
+            options["relative_positions"] = dataclasses.replace(relative_positions, bias=bias)
         output, state_after = layer.stateless_call(
             list(values[: len(weights)]), state, x, **options
         )

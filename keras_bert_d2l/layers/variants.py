@@ -9,7 +9,8 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.config import Activation, Initializer, LayerNorm, check_field
+from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm
+from keras_bert_d2l.config import check_field
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 _is_off = contextvars.ContextVar("without_initialization", default=False)

@@ -7,7 +7,7 @@ V vocabulary.
 import dataclasses
 import pkgutil
 from collections.abc import Sequence
-from typing import Any, Self, TypeAlias, Unpack, cast
+from typing import Any, Self, TypeAlias, Unpack
 
 import keras
 from keras import ops
@@ -17,7 +17,6 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
-from keras_bert_d2l.layers.kernels.attention import block_diagonal_mask, combine_masks
 from keras_bert_d2l.models.features import BatchModel, check_keys
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
@@ -54,16 +53,9 @@ class BERTModel(BatchModel):
         valid_lens: Number of non-padding tokens in each row, `(B,)`. `None`: all tokens.
         pred_positions: Positions to predict, int `(B, P)`. `None`: no MLM output.
         training: Whether to apply dropout.
-        attention_mask: Tokens to attend to, `(B, T)` or `(B, T, T)`, bool or numeric. A token must
-            be allowed by both `attention_mask` and `valid_lens`.
-        example_ids: Index of each token's example in a packed row, int `(B, T)`, from 1; 0 for
-            padding. Tokens attend only to tokens of the same example.
-        position_ids: Index of each token in the position embedding, int `(B, T)`.
         cls_positions: Position of each packed example's `[CLS]`, int `(B, E)`. `None`: position 0.
         return_hidden_states: Whether to return the output of every block as well.
-        only_logits: Whether to compute the last block only for the tokens that the heads read, with
-            `pred_positions` `(B, P)`. Only these encoded tokens are then returned. With
-            a dictionary, this is always so, unless hidden states are requested.
+        **options: `attention_mask`, `example_ids` and `position_ids` of `BERTEncoder`.
 
     Returns:
         For positional arguments, the book's tuple: the encoded tokens `(B, T, D)`, or with
@@ -72,7 +64,8 @@ class BERTModel(BatchModel):
         `cls_positions`, or `None` with `next_sentence=False`. Column 1 of the NSP logits is
         "is next".
         For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`,
-        and with `"hidden_states"` if they are requested.
+        and with `"hidden_states"` if they are requested. If they are not, the last block computes
+        only the tokens that the heads read.
 
     Attributes:
         missing_heads: Names of the heads, from `"pooler"`, `"mlm"` and `"nsp"`, that the model's
@@ -113,7 +106,7 @@ class BERTModel(BatchModel):
         max_len: int = 1000,
         **options: Option,
     ) -> None:
-        config, layer_options = BERTConfig.of_layer(
+        config, layer_options = BERTConfig.split_arguments(
             *(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, max_len),
             **options,
         )
@@ -138,7 +131,7 @@ class BERTModel(BatchModel):
             mlm_head=config.mlm_head,
             initializer=config.initializer,
             num_tokens=config.num_tokens,
-            **config.of_mlm(),
+            **config.mlm_fields(),
             **of_heads,
             name="mlm",
         )
@@ -261,48 +254,59 @@ class BERTModel(BatchModel):
         valid_lens: Tensor | None = None,
         pred_positions: Tensor | None = None,
         training: bool | None = None,
-        attention_mask: Tensor | None = None,
-        example_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
         cls_positions: Tensor | None = None,
         return_hidden_states: bool = False,
-        only_logits: bool = False,
+        **options: Tensor,
     ) -> Outputs | dict[str, Tensor]:
         if isinstance(tokens, dict):
-            check_keys(tokens, (*FEATURES, *PACKED_FEATURES))
-            outputs = self.call(
-                **tokens,
-                training=training,
-                return_hidden_states=return_hidden_states,
-                only_logits=not return_hidden_states,
-            )
-            return _named(cast(Outputs, outputs))
-        if example_ids is not None:
-            attention_mask = combine_masks(attention_mask, block_diagonal_mask(example_ids))
-        positions = None
-        if only_logits and pred_positions is not None:
-            positions = _positions_read(pred_positions, cls_positions, tokens)
+            return self._named_logits(tokens, training, return_hidden_states)
         encoded = self.encoder(
-            tokens,
-            segments,
-            valid_lens,
+            *(tokens, segments, valid_lens),
             training=training,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
             return_hidden_states=return_hidden_states,
-            positions=positions,
+            **options,
         )
         encoded_X = encoded["encoded"] if return_hidden_states else encoded  # (B, T, D)
-        if positions is not None:
-            num_cls = 1 if cls_positions is None else ops.shape(cls_positions)[1]
-            cls_X = encoded_X[:, 0] if cls_positions is None else encoded_X[:, :num_cls]
-            return encoded, self.mlm(encoded_X[:, num_cls:]), self._next_sentence(cls_X)
-        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
-        if cls_positions is None:
-            cls_X = encoded_X[:, 0]  # (B, D)
-        else:
+        cls_X = encoded_X[:, 0]  # (B, D)
+        if cls_positions is not None:
             cls_X = gather_positions(encoded_X, cls_positions, "cls_positions")  # (B, E, D)
+        mlm_Y_hat = None if pred_positions is None else self.mlm(encoded_X, pred_positions)
         return encoded, mlm_Y_hat, self._next_sentence(cls_X)
+
+    def _named_logits(
+        self, batch: dict[str, Tensor], training: bool | None, return_hidden_states: bool
+    ) -> dict[str, Tensor]:
+        """Return the logits of a batch, and the hidden states if requested, by their names."""
+        check_keys(batch, (*FEATURES, *PACKED_FEATURES))
+        if return_hidden_states or batch.get("pred_positions") is None:
+            outputs: Any = self.call(
+                **batch, training=training, return_hidden_states=return_hidden_states
+            )
+        else:
+            outputs = self._logits_at_positions(training=training, **batch)
+        logits = zip(("mlm", "nsp"), outputs[1:], strict=True)
+        named = {name: of_head for name, of_head in logits if of_head is not None}
+        if not named:
+            raise ValueError(
+                "`pred_positions` is missing, and a model with next_sentence=False has no other "
+                "output. Add the positions to predict to the batch."
+            )
+        if return_hidden_states:
+            named["hidden_states"] = outputs[0]["hidden_states"]
+        return named
+
+    def _logits_at_positions(
+        self, pred_positions: Tensor, cls_positions: Tensor | None = None, **batch: Tensor
+    ) -> Outputs:
+        """Return the tuple of `call`, with only those encoded tokens that the heads read."""
+        check_positions("pred_positions", pred_positions, batch["tokens"])
+        first = ops.zeros_like(pred_positions[:, :1]) if cls_positions is None else cls_positions
+        check_positions("cls_positions", first, batch["tokens"])
+        read = ops.concatenate([ops.cast(x, "int32") for x in (first, pred_positions)], axis=1)
+        X = self.encoder(**batch, positions=read)  # (B, 1 + P, D), or (B, E + P, D)
+        num_cls = ops.shape(first)[1]
+        cls_X = X[:, 0] if cls_positions is None else X[:, :num_cls]
+        return X, self.mlm(X[:, num_cls:]), self._next_sentence(cls_X)
 
     def _parts_for_lora(self) -> list[keras.layers.Layer]:
         if self.random_heads:
@@ -363,7 +367,7 @@ class BERTModel(BatchModel):
     def check_config(self) -> None:
         """Raise a `ValueError` if the MLM head is not the one that `bert_config` describes."""
         head, config = self.mlm, self.bert_config
-        fields = config.of_mlm() if head.mlm_head == "mlp" else {}  # those of the hidden layer
+        fields = config.mlm_fields() if head.mlm_head == "mlp" else {}  # those of the hidden layer
         differ = [name for name, value in fields.items() if getattr(head, name) != value]
         if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):
             raise ValueError(
@@ -390,25 +394,3 @@ class BERTModel(BatchModel):
         model = cls.from_saved(config, cls)
         model.missing_heads = frozenset(missing)
         return model
-
-
-def _positions_read(pred_positions: Tensor, cls_positions: Tensor | None, tokens: Tensor) -> Tensor:
-    """Return all positions that the heads read, those of `[CLS]` first, int32 `(B, 1 or E + P)`."""
-    check_positions("pred_positions", pred_positions, tokens)
-    if cls_positions is None:
-        cls_positions = ops.zeros_like(pred_positions[:, :1])
-    check_positions("cls_positions", cls_positions, tokens)
-    return ops.concatenate([ops.cast(x, "int32") for x in (cls_positions, pred_positions)], axis=1)
-
-
-def _named(outputs: Outputs) -> dict[str, Tensor]:
-    """Return the logits, and hidden states if any, as a dictionary."""
-    named = {name: x for name, x in zip(("mlm", "nsp"), outputs[1:], strict=True) if x is not None}
-    if not named:
-        raise ValueError(
-            "`pred_positions` is missing, and a model with next_sentence=False has no other "
-            "output. Add the positions to predict to the batch."
-        )
-    if isinstance(outputs[0], dict):
-        named["hidden_states"] = outputs[0]["hidden_states"]
-    return named

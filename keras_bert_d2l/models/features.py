@@ -23,8 +23,8 @@ from keras_bert_d2l.checks import (
     shown,
 )
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.composite import Composite
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
+from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
 from keras_bert_d2l.models.losses import Loss, Optimizer, with_default_metrics
@@ -88,7 +88,7 @@ def check_vocab_size(tokenizer: TextTokenizer, config: BERTConfig) -> None:
         )
 
 
-class BatchModel(Composite, CheckedModel, abc.ABC):
+class BatchModel(NestedLayer, CheckedModel, abc.ABC):
     """A model that takes batches as dictionaries of int32 features.
 
     Attributes:

@@ -5,13 +5,8 @@ import pytest
 from keras import ops
 
 from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.kernels.attention import (
-    block_diagonal_mask,
-    combine_masks,
-    dot_product_attention,
-    masked_softmax,
-    valid_lens_mask,
-)
+from keras_bert_d2l.layers.kernels.attention import dot_product_attention, masked_softmax
+from keras_bert_d2l.layers.masks import joined_mask
 
 
 def softmax(scores):
@@ -50,41 +45,9 @@ def test_dot_product_attention_returns_weighted_values_and_their_weights():
 def test_attention_matches_the_formula_on_the_valid_tokens():
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
-    got = layer(x, x, x, np.array([5, 3, 1]))
-    np.testing.assert_allclose(got, attention_in_numpy(layer, x, [5, 3, 1]), atol=1e-6)
-
-
-def test_without_valid_lens_all_tokens_get_attention():
-    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
-    layer = MultiHeadAttention(8, 2, 0.0)
-    np.testing.assert_allclose(layer(x, x, x), layer(x, x, x, np.array([4, 4])), atol=1e-6)
-
-
-def test_attention_weights_are_returned_only_on_request():
-    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
-    layer = MultiHeadAttention(8, 2, 0.0)
-    output, weights = layer(x, x, x, np.array([4, 2]), return_attention=True)
-    assert weights.shape == (2, 2, 4, 4)
-    np.testing.assert_array_equal(output, layer(x, x, x, np.array([4, 2])))
-
-
-def test_a_width_that_is_not_a_multiple_of_num_heads_raises():
-    with pytest.raises(ValueError, match="num_heads=4.*num_hiddens=10"):
-        MultiHeadAttention(10, 4, 0.0)
-
-
-def test_use_bias_false_creates_no_bias():
-    layer = MultiHeadAttention(8, 2, 0.0, use_bias=False)
-    layer.build((None, None, 8))
-    assert [weight.name for weight in layer.weights] == ["kernel"] * 4
-
-
-def test_one_length_per_query_masks_each_query_separately():
-    mask = valid_lens_mask(np.array([[1, 2], [3, 0]]), 3)
-    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
-        [[1, 0, 0], [1, 1, 0]],
-        [[1, 1, 1], [0, 0, 0]],
-    ]
+    for lens, valid in ((np.array([5, 3, 1]), [5, 3, 1]), (None, [5, 5, 5])):
+        expected = attention_in_numpy(layer, x, valid)
+        np.testing.assert_allclose(layer(x, x, x, lens), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -99,21 +62,31 @@ def test_masked_entries_get_no_weight_and_a_fully_masked_row_is_finite(dtype):
     np.testing.assert_allclose(weights[1], [1 / 3] * 3, atol=4e-3)
 
 
-def test_valid_lens_with_the_wrong_rank_raise():
-    with pytest.raises(ValueError, match=r"shape \(B,\).*Received: .*\(1, 1, 1\)"):
-        valid_lens_mask(np.ones((1, 1, 1)), 3)
+KEYS = np.array([[1, 1, 0]])
+PAIRS = np.array([[[0, 1, 1], [1, 1, 1], [1, 0, 1]]])
 
 
-def test_a_block_diagonal_mask_separates_examples_and_hides_padding():
-    mask = block_diagonal_mask(np.array([[1, 1, 2, 0]]))
-    assert ops.convert_to_numpy(mask).astype(int).tolist() == [
-        [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    ]
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"valid_lens": np.array([2.0])}, [[1, 1, 0]]),
+        ({"valid_lens": np.array([[1, 2, 0]])}, [[1, 0, 0], [1, 1, 0], [0, 0, 0]]),
+        ({"attention_mask": KEYS}, [[1, 1, 0]]),
+        ({"attention_mask": KEYS, "is_token": KEYS[:, ::-1] > 0}, [[0, 1, 0]]),
+        ({"attention_mask": PAIRS, "valid_lens": np.array([2])}, [[0, 1, 0], [1, 1, 0], [1, 0, 0]]),
+        ({"example_ids": np.array([[1, 2, 0]])}, [[1, 0, 0], [0, 1, 0], [0, 0, 0]]),
+        ({"example_ids": np.ones((1, 3)), "attention_mask": PAIRS}, PAIRS[0].tolist()),
+    ],
+)
+def test_one_mask_allows_the_keys_that_all_arguments_allow(given, expected):
+    mask = joined_mask(3, **given)
+    assert (mask is None) is (expected is None)
+    if mask is not None:
+        assert ops.convert_to_numpy(mask)[0].astype(int).tolist() == expected
 
 
-def test_combined_masks_allow_only_keys_allowed_by_all_masks():
-    keys = np.array([[1, 1, 0]])
-    pairs = np.array([[[0, 1, 1], [1, 1, 1]]])
-    combined = ops.convert_to_numpy(combine_masks(None, keys, pairs))
-    assert combined.astype(int).tolist() == [[[0, 1, 0], [1, 1, 0]]]
-    assert combine_masks(None, valid_lens_mask(None, 3)) is None
+@pytest.mark.parametrize(("name", "shape"), [("valid_lens", (1, 1, 1)), ("attention_mask", (3,))])
+def test_a_mask_of_another_rank_is_rejected(name, shape):
+    with pytest.raises(ValueError, match=rf"`{name}` must.*{name}.shape=\({shape[0]},"):
+        joined_mask(3, **{name: np.ones(shape)})

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTConfig, BERTEncoder, BERTModel
+from keras_bert_d2l import BERTConfig, BERTEncoder, BERTModel, MultiHeadAttention
 from keras_bert_d2l.layers.feed_forward import GatedFFN
-from keras_bert_d2l.layers.kernels.attention import attend, exported
-from keras_bert_d2l.layers.kernels.local_attention import window_mask
+from keras_bert_d2l.layers.kernels.attention import exported
+from keras_bert_d2l.layers.masks import window_mask
 from keras_bert_d2l.layers.positions import (
-    Distances,
+    RelativePositions,
     counted_positions,
     relative_buckets,
     rotary_angles,
@@ -106,23 +106,25 @@ def test_local_blocks_attend_to_a_window_and_global_blocks_to_all_tokens():
 
 
 def test_an_export_attends_in_blocks_to_long_rows_and_directly_to_short_ones():
-    def in_windows(q, k, v, valid_lens):
-        with exported():
-            return Distances(window=4).attend(q, k, v, valid_lens, None, None, return_weights=False)
+    attention, window = MultiHeadAttention(8, 2, 0.0), RelativePositions(window=4)
+    attention.build((None, None, 8))
 
-    specs = [tf.TensorSpec((None, None, 2, 4))] * 3 + [tf.TensorSpec((None,), tf.int32)]
+    def in_windows(x, valid_lens):
+        with exported():
+            return attention(x, x, x, valid_lens, relative_positions=window)
+
+    specs = [tf.TensorSpec((None, None, 8)), tf.TensorSpec((None,), tf.int32)]
     function = tf.function(in_windows, input_signature=specs, autograph=False)
     graph = function.get_concrete_function().graph
     assert "StatelessIf" in {operation.type for operation in graph.get_operations()}
     random = np.random.default_rng(0)
     for length in (2, 15, 16, 21):  # from 8 half windows on, blocks are faster
-        q, k, v = random.normal(size=(3, 2, length, 2, 4)).astype("float32")
-        mask = window_mask(4, np.arange(length), length)
-        is_token = np.arange(length) < np.array([[length], [max(1, length - 4)]])
-        expected, _ = attend(q, k, v, None, mask & is_token[:, None], None, return_weights=False)
-        found, _ = function(q, k, v, is_token.sum(1))
-        sees_any = np.any(mask & is_token[:, None], -1)
-        np.testing.assert_allclose(found[sees_any], expected[sees_any], atol=1e-6)
+        x = random.normal(size=(2, length, 8)).astype("float32")
+        lens = np.array([length, max(1, length - 4)])
+        mask = window_mask(4, length, mask=(np.arange(length) < lens[:, None])[:, None])
+        sees_any = np.any(mask, -1)
+        expected = attention(x, x, x, attention_mask=mask)[sees_any]
+        np.testing.assert_allclose(function(x, lens)[sees_any], expected, atol=1e-6)
 
 
 @pytest.mark.slow

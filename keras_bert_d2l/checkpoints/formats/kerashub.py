@@ -335,7 +335,7 @@ def _task_object(
     """
     if not fields:
         config = model.bert_config
-        same = dataclasses.replace(config, **_HEAD_OF_MLM).of_mlm() == config.of_mlm()
+        same = dataclasses.replace(config, **_HEAD_OF_MLM).mlm_fields() == config.mlm_fields()
         same &= config.mlm_head == "mlp" and config.tie_embeddings
         return (_MLM if same and "mlm" in model.usable_heads else _BACKBONE), {}
     if fields["kind"] == "TextEmbedder":

@@ -20,6 +20,7 @@ import os
 import pathlib
 from typing import Any
 
+from keras_bert_d2l.block_config import OF_RELATIVES
 from keras_bert_d2l.checkpoints.array_files import open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
@@ -30,7 +31,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
 from keras_bert_d2l.checks import check_bool, check_that, check_type
-from keras_bert_d2l.config import OF_RELATIVES, BERTConfig
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -1,4 +1,4 @@
-"""Attention with masks: plain, or cuDNN's flash attention on NVIDIA GPUs with JAX.
+"""Scaled dot-product attention: plain, or cuDNN's flash attention on NVIDIA GPUs with JAX.
 
 Flash attention computes parts that fit into fast memory, and never writes the weights of all pairs
 of tokens (Dao et al. 2022).
@@ -28,44 +28,30 @@ _TOLERANCE = 2e-2  # of bfloat16
 _is_exported = contextvars.ContextVar("is exported", default=False)
 
 
-def attend(
+def plain_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    valid_lens: Tensor | None,
     mask: Tensor | None,
-    dropout: Callable[[Tensor], Tensor] | None,
-    *,
+    dropout: Callable[[Tensor], Tensor] | None = None,
     bias: Tensor | None = None,
-    return_weights: bool,
-) -> tuple[Tensor, Tensor | None]:
-    """Compute `softmax(q k^T / sqrt(H)) v` in the fastest way that this machine has.
+) -> tuple[Tensor, Tensor]:
+    """Compute `dot_product_attention` of heads that are not transposed.
 
     Args:
         q: Queries, `(B, Q, N, H)`.
         k: Keys, `(B, K, N, H)`.
         v: Values, `(B, K, N, H)`.
-        valid_lens: Number of valid keys, int `(B,)` or `(B, Q)`. `None`: all keys.
-        mask: Keys to attend to, bool or numeric, `(B, K)`, `(B, 1, K)` or `(B, Q, K)`. `None`: all
-            keys.
+        mask: Keys to attend to, bool `(B, 1, K)` or `(B, Q, K)`. `None`: all keys.
         dropout: Function to apply to the weights.
         bias: Bias of the scores, `(1 or B, N, Q, K)`.
-        return_weights: Whether to return the weights as well.
 
-    Returns: The output `(B, Q, N, H)`, and the weights `(B, N, Q, K)` before dropout, or `None`.
+    Returns: The output `(B, Q, N, H)`, and the weights `(B, N, Q, K)` before dropout.
     """
-    lengths, mask = valid_lens, combine_masks(mask)
-    if mask is not None or (lengths is not None and len(lengths.shape) > 1):
-        lengths, mask = None, combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
-    dtype = keras.backend.standardize_dtype(q.dtype)
-    is_plain = dropout is None and bias is None and not return_weights
-    if is_plain and obstacle(dtype, q.shape[-1]) is None:
-        return flash_attention(q, k, v, lengths, mask), None
-    mask = combine_masks(valid_lens_mask(lengths, ops.shape(k)[1]), mask)
     mask = None if mask is None else mask[:, None]  # (B, 1, Q or 1, K), shared by all heads
     q, k, v = (transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, N, Q or K, H)
     output, weights = dot_product_attention(q, k, v, mask, dropout, bias)  # (B, N, Q, H)
-    return transpose(output, (0, 2, 1, 3)), weights if return_weights else None
+    return transpose(output, (0, 2, 1, 3)), weights
 
 
 def dot_product_attention(
@@ -100,71 +86,6 @@ def dot_product_attention(
     return output, weights
 
 
-def valid_lens_mask(valid_lens: Tensor | None, num_keys: Tensor) -> Tensor | None:
-    """Return the mask of the keys within the valid length.
-
-    Args:
-        valid_lens: Number of valid keys, int: one per example `(B,)`, or one per query `(B, Q)`.
-            `None`: all keys are valid.
-        num_keys: Number of keys, K.
-
-    Returns: bool `(B, 1, K)` or `(B, Q, K)`, or `None` without `valid_lens`.
-
-    Raises:
-        ValueError: The rank of `valid_lens` is neither 1 nor 2.
-    """
-    if valid_lens is None:
-        return None
-    valid_lens = ops.cast(valid_lens, "int32")
-    if len(valid_lens.shape) not in (1, 2):
-        raise ValueError(
-            "`valid_lens` must have the shape (B,), one length per example, or (B, Q), one per "
-            f"query. Received: valid_lens.shape={tuple(valid_lens.shape)}."
-        )
-    if len(valid_lens.shape) == 1:
-        valid_lens = valid_lens[:, None]
-    return ops.arange(num_keys, dtype="int32") < valid_lens[:, :, None]
-
-
-def block_diagonal_mask(example_ids: Tensor) -> Tensor:
-    """Return the mask that limits attention to tokens of the same example in a packed row.
-
-    Args:
-        example_ids: Index of each token's example in its row, from 1, int `(B, T)`; 0 for padding.
-
-    Returns: bool `(B, T, T)`.
-    """
-    example_ids = ops.cast(example_ids, "int32")
-    is_same = example_ids[:, :, None] == example_ids[:, None, :]
-    return ops.logical_and(is_same, (example_ids > 0)[:, None, :])
-
-
-def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Combine masks with a logical AND.
-
-    Args:
-        *masks: Masks `(B, K)`, `(B, 1, K)` or `(B, Q, K)`, bool or numeric (0: masked), or `None`.
-
-    Returns: bool `(B, 1, K)` or `(B, Q, K)`, or `None` if every mask is `None`.
-
-    Raises:
-        ValueError: The rank of a mask is neither 2 nor 3.
-    """
-    combined = None
-    for mask in masks:
-        if mask is None:
-            continue
-        if len(mask.shape) not in (2, 3):
-            raise ValueError(
-                "`attention_mask` must have the shape (B, T), one entry per key, or (B, T, T), "
-                f"one per query and key. Received: attention_mask.shape={tuple(mask.shape)}."
-            )
-        mask = ops.cast(mask, "bool")
-        mask = mask[:, None, :] if len(mask.shape) == 2 else mask
-        combined = mask if combined is None else ops.logical_and(combined, mask)
-    return combined
-
-
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the softmax over the last axis, with zero weight on masked keys.
 
@@ -184,42 +105,32 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, kernel: str | None = None
 ) -> Tensor:
-    """Compute `softmax(q k^T / sqrt(H)) v` without dropout.
+    """Compute `softmax(q k^T / sqrt(H)) v` without dropout, as `plain_attention` does.
 
     Args:
         q: Queries, `(B, Q, N, H)`.
         k: Keys, `(B, K, N, H)`.
         v: Values, `(B, K, N, H)`.
-        lengths: Number of valid keys in each row, `(B,)`. `None`: all keys.
         mask: Keys to attend to, bool `(B, 1, K)` or `(B, Q, K)`. `None`: all keys.
+        kernel: The implementation of JAX. `None`: the kernel of cuDNN.
 
     Returns: `(B, Q, N, H)`.
     """
-    return _attention(q, k, v, lengths, mask, kernel=_KERNEL)
-
-
-def _attention(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, mask: Tensor | None, *, kernel: str
-) -> Tensor:
     import jax
     import jax.numpy as jnp
 
     (B, Q), K = q.shape[:2], k.shape[1]
-    if lengths is None and mask is None and K % 2:
-        lengths = jnp.full(B, K)
-    if lengths is not None:  # without any key, the softmax would divide 0 by 0
-        lengths = jnp.maximum(jnp.asarray(lengths).astype("int32"), 1)
+    if mask is None and K % 2:
+        mask = jnp.ones((B, 1, K), "bool")
     if mask is not None:
         mask = jnp.broadcast_to(mask[:, None], (B, 1, Q, K))
         mask = jnp.pad(mask, ((0, 0), (0, 0), (0, Q % 2), (0, 0)), constant_values=True)
         mask = jnp.pad(mask, ((0, 0), (0, 0), (0, 0), (0, K % 2)))
     # cuDNN computes the gradients of even numbers of queries and keys only.
     q, k, v = (jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (q, k, v))
-    return jax.nn.dot_product_attention(
-        q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation=kernel
-    )[:, :Q]
+    return jax.nn.dot_product_attention(q, k, v, mask=mask, implementation=kernel or _KERNEL)[:, :Q]
 
 
 def obstacle(dtype: str, head_width: int) -> str | None:
@@ -256,13 +167,12 @@ def _failure(dtype: str, head_width: int) -> str | None:
     random, shape = np.random.default_rng(0), (2, 64, 2, head_width)
     numbers = [random.normal(size=shape).astype("float32") for _ in "qkv"]
     numbers[0] = numbers[0][:, :21]  # the last block reads an odd number of queries
-    lengths = np.array([64, 40], "int32")
-    mask = np.broadcast_to(np.arange(64) < lengths[:, None, None], (2, 21, 64))
+    mask = np.arange(64) < np.array([64, 40])[:, None, None]
 
     @functools.partial(jax.jit, static_argnums=(0, 1))
-    def results(kernel: str, dtype: str, *lengths_and_mask: Tensor) -> list[Tensor]:
-        def loss(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-            output = _attention(*inputs, *lengths_and_mask, kernel=kernel).astype("float32")
+    def results(kernel: str, dtype: str) -> list[Tensor]:
+        def loss(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            output = flash_attention(q, k, v, mask, kernel=kernel).astype("float32")
             return jnp.sum(jnp.sin(output)), output
 
         inputs = [jnp.asarray(x, dtype) for x in numbers]
@@ -271,13 +181,11 @@ def _failure(dtype: str, head_width: int) -> str | None:
 
     try:
         with jax.ensure_compile_time_eval():  # the caller may be traced
-            for options in ((lengths, None), (None, mask)):
-                found = results(_KERNEL, dtype, *options)
-                expected = results("xla", "float32", *options)
-                for ours, theirs in zip(found, expected, strict=True):
-                    error = np.abs(np.asarray(ours, "float32") - np.asarray(theirs)).max()
-                    if not error <= _TOLERANCE * np.abs(theirs).max():
-                        return f"flash attention was wrong by {error:.2g} in a trial"
+            found, expected = results(_KERNEL, dtype), results("xla", "float32")
+            for ours, theirs in zip(found, expected, strict=True):
+                error = np.abs(np.asarray(ours, "float32") - np.asarray(theirs)).max()
+                if not error <= _TOLERANCE * np.abs(theirs).max():
+                    return f"flash attention was wrong by {error:.2g} in a trial"
     except Exception as error:  # cuDNN and XLA raise many types of exceptions
         [reason, *_] = str(error).splitlines() or [type(error).__name__]
         return f"flash attention failed in a trial: {reason:.200}"

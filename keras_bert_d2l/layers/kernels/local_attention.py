@@ -8,30 +8,33 @@ from collections.abc import Callable
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.layers.kernels.attention import dot_product_attention, transpose
+from keras_bert_d2l.layers.kernels.attention import (
+    dot_product_attention,
+    is_exported,
+    plain_attention,
+    transpose,
+)
+from keras_bert_d2l.layers.masks import window_mask
 from keras_bert_d2l.types import Tensor
 
 _LEAST_BLOCKS = 4  # with fewer, computing all scores is faster
 
 
-def window_mask(window: int, queries: Tensor, num_keys: Tensor) -> Tensor:
-    """Return which keys are in the windows of queries.
+def attends_in_blocks(window: int, num_tokens: int | None, mask: Tensor | None) -> bool:
+    """Return whether to use `local_attention`: for long rows, and for any rows of an export.
 
     Args:
-        window: Width of the window, in tokens: a query attends to keys up to `window // 2` away.
-        queries: Positions of the queries, int `(Q,)` or `(B, Q)`.
-        num_keys: Number of keys, K.
-
-    Returns: bool `(1, Q, K)` or `(B, Q, K)`.
+        window: Width of the window, in tokens.
+        num_tokens: Number of tokens per row, T. `None`: any number.
+        mask: The mask of the attention.
     """
-    queries = queries[None] if len(queries.shape) == 1 else queries
-    distance = ops.abs(queries[:, :, None] - ops.arange(num_keys, dtype="int32"))
-    return distance <= window // 2
+    if num_tokens is None:
+        return is_exported() and (mask is None or mask.shape[1] == 1)
+    return num_tokens >= _least_length(window)
 
 
-def is_worthwhile(window: int, num_tokens: Tensor | None) -> Tensor:
-    """Return whether `local_attention` is faster for rows of this length. `None`: unknown."""
-    return num_tokens is not None and num_tokens >= _LEAST_BLOCKS * (window // 2 * 2)
+def _least_length(window: int) -> int:
+    return _LEAST_BLOCKS * (window // 2 * 2)
 
 
 def local_attention(
@@ -46,7 +49,8 @@ def local_attention(
     """Compute scaled dot-product attention in which each query sees the keys of its window.
 
     Every block of Q queries attends to the 2 Q keys from W before its first query to W after its
-    last one. A mask excludes the keys in them that are outside the window of a query.
+    last one. A mask excludes the keys in them that are outside the window of a query. Rows of any
+    length, in an export, are computed so if they are long.
 
     Source: Beltagy et al. 2020 (Longformer), section 3.1; Warner et al. 2024 (ModernBERT).
 
@@ -60,7 +64,28 @@ def local_attention(
 
     Returns: The output, `(B, T, N, H)`.
     """
-    (B, T, N, H), W = ops.shape(q), window // 2
+    T = ops.shape(q)[1]
+    if isinstance(T, int):
+        return _attention_in_blocks(q, k, v, window // 2, mask, dropout)
+
+    def complete() -> Tensor:
+        return plain_attention(q, k, v, window_mask(window, T, mask=mask), dropout)[0]
+
+    def in_blocks() -> Tensor:
+        return _attention_in_blocks(q, k, v, window // 2, mask, dropout)
+
+    return ops.cond(T >= _least_length(window), in_blocks, complete)
+
+
+def _attention_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    W: int,
+    mask: Tensor | None,
+    dropout: Callable[[Tensor], Tensor] | None,
+) -> Tensor:
+    (B, T, N, H) = ops.shape(q)
     Q = 2 * W  # queries per block
     C = -(-T // Q)
     is_padded = not isinstance(T, int) or T % Q > 0

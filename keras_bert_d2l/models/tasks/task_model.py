@@ -13,7 +13,6 @@ import keras
 from keras_bert_d2l.checks import check_choice, check_that, checks_names
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
-from keras_bert_d2l.layers.kernels.attention import combine_masks, valid_lens_mask
 from keras_bert_d2l.layers.kernels.fusion import PlainDropout
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
@@ -162,15 +161,9 @@ class TaskModel(TextModel):
         self, tokens: Tensor, valid_lens: Tensor | None, attention_mask: Tensor | None = None
     ) -> Tensor | None:
         """Return which tokens are not padding, bool `(B, T)`; `None` if there is no padding."""
-        by_tokens = self.bert_config.mask_from == "tokens"
         # A mask with one entry per query and key does not say which tokens are padding.
-        is_padding_mask = attention_mask is not None and len(attention_mask.shape) == 2
-        mask = combine_masks(
-            valid_lens_mask(valid_lens, keras.ops.shape(tokens)[1]),
-            # As in the encoder.
-            keras.ops.cast(tokens, "int32") != self.bert_config.pad_id if by_tokens else None,
-            attention_mask if is_padding_mask else None,
-        )
+        of_pairs = attention_mask is not None and len(attention_mask.shape) == 3
+        mask = self.encoder.mask(tokens, valid_lens, None if of_pairs else attention_mask)
         return None if mask is None else mask[:, 0]
 
     def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:

@@ -31,7 +31,7 @@ from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.inference.evaluation import as_examples, check_examples
-from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
+from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
@@ -295,10 +295,10 @@ def _outputs(
 def _token_weights(x: Mapping[str, Tensor], states: Tensor) -> Tensor | None:
     """Return 1 for tokens and 0 for padding, float32 `(R, T)`, or `None` if there is no padding."""
     lens = x.get("valid_lens")
-    if lens is not None:
-        lens = ops.reshape(lens, (-1,))  # the rows of choices have the shape (B, N)
-    mask = valid_lens_mask(lens, ops.shape(states)[1])
-    return None if mask is None else ops.cast(mask[:, 0], "float32")
+    if lens is None:
+        return None
+    lens = ops.reshape(lens, (-1,))  # the rows of choices have the shape (B, N)
+    return ops.cast(valid_lens_mask(lens, ops.shape(states)[1])[:, 0], "float32")
 
 
 def _batches(

@@ -20,26 +20,21 @@ def test_the_kernel_equals_plain_attention_without_masked_keys(num_queries, num_
     random = np.random.default_rng(0)
     lengths = {"q": num_queries, "k": num_keys, "v": num_keys}
     q, k, v = (random.normal(size=(2, n, 3, 8)).astype("float32") for n in lengths.values())
-    lengths, mask = np.array([num_keys, 4]), random.random((2, num_queries, num_keys)) < 0.7
     scores = np.einsum("bqnh,bknh->bnqk", q, k) / np.sqrt(8)
-    of_lengths = np.arange(num_keys) < lengths[:, None, None]
-    every = np.ones((2, 1, num_keys), bool)
-    for given, allowed in (
-        ((lengths, None), of_lengths),
-        ((None, mask), mask),
-        ((None,) * 2, every),
-    ):
+    of_keys = np.arange(num_keys) < np.array([num_keys, 4])[:, None, None]
+    of_pairs = random.random((2, num_queries, num_keys)) < 0.7
+    for mask in (of_keys, of_pairs, None):
+        allowed = np.ones_like(of_keys) if mask is None else mask
         weights = np.exp(np.where(allowed[:, None], scores, -np.inf))
         expected = np.einsum("bnqk,bknh->bqnh", weights / weights.sum(-1, keepdims=True), v)
-        found = flash._attention(q, k, v, *given, kernel="xla")
+        found = flash.flash_attention(q, k, v, mask, kernel="xla")
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @needs_jax
 def test_a_query_without_keys_gives_finite_numbers():
     x, none = np.ones((2, 4, 1, 8), "float32"), np.zeros((2, 4, 4), bool)
-    for given in ((np.array([0, 2]), None), (None, none)):
-        assert np.isfinite(flash._attention(x, x, x, *given, kernel="xla")).all()
+    assert np.isfinite(flash.flash_attention(x, x, x, none, kernel="xla")).all()
 
 
 @needs_jax
@@ -53,11 +48,11 @@ def test_a_trial_finds_out_whether_the_kernel_works(monkeypatch):
     seen = []
     jax.jit(lambda x: seen.append(failure("bfloat16", 8)) or x)(1.0)  # while a model is traced
     assert seen == [None]
-    right = flash._attention
+    right = flash.flash_attention
     wrong = {"xla": 1.0, "wrong": 1.1}
     monkeypatch.setattr(flash, "_KERNEL", "wrong")
     monkeypatch.setattr(
-        flash, "_attention", lambda *inputs, kernel: wrong[kernel] * right(*inputs, kernel="xla")
+        flash, "flash_attention", lambda *x, kernel: wrong[kernel] * right(*x, kernel="xla")
     )
     assert "was wrong by" in failure("bfloat16", 8)
 
@@ -68,6 +63,7 @@ PRETENDED = textwrap.dedent("""
     import numpy as np
     from keras_bert_d2l import BERTModel
     from keras_bert_d2l.devices import Device
+    from keras_bert_d2l.layers import attention
     from keras_bert_d2l.layers.kernels import attention as flash
 
     calls, original = [], flash.flash_attention
@@ -78,7 +74,7 @@ PRETENDED = textwrap.dedent("""
             return original(*inputs)
         flash._KERNEL, flash._DTYPES = kernel, ("bfloat16", "float32")
         flash.device = lambda: Device("gpu", (9, 0))
-        flash.flash_attention = counted
+        attention.flash_attention = counted
 """)
 
 

@@ -19,14 +19,6 @@ def test_an_export_transposes_the_same_values(dtype):
     np.testing.assert_array_equal(y, tf.transpose(x, AXES))
 
 
-def test_outside_of_an_export_it_has_a_gradient():
-    x = tf.zeros((1, 2, 3, 4))
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = transpose(x, AXES)
-    assert tape.gradient(y, x).shape == x.shape
-
-
 def test_an_exported_attention_splits_and_merges_heads_as_integers():
     attention = MultiHeadAttention(8, 2, dropout=0.0)
     attention.build((None, None, 8))

@@ -1,15 +1,15 @@
-"""Which weights of a layer with inner layers are frozen, and which inner layers are quantized."""
+"""Saving which weights inside a layer are frozen, and which layers inside it are quantized."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
 
-from keras_bert_d2l.types import ConfigDict
+from keras_bert_d2l.types import ConfigDict, Shape
 
 
-class Composite(keras.layers.Layer):
-    """Base of the layers and models with inner layers, whose state Keras would not restore.
+class NestedLayer(keras.layers.Layer):
+    """Base of layers and models with inner layers: saves which of them are frozen or quantized.
 
     Keras saves what a layer was built for together with its configuration, as in a `.keras` file.
     """
@@ -36,8 +36,16 @@ class Composite(keras.layers.Layer):
                 layer.dtype_policy = quantized[path]
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # Trace `call`, because `compute_output_shape` does not include the optional outputs.
+        # Trace `call`, because a shape does not include the optional outputs.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, *shapes: Shape, **named: Shape | None) -> Shape:
+        """Return the shape of the output for inputs of these shapes, which `summary` prints."""
+        inputs = [keras.KerasTensor(shape) for shape in shapes]
+        given = {name: shape for name, shape in named.items() if shape is not None}
+        others = {name.removesuffix("_shape"): keras.KerasTensor(x) for name, x in given.items()}
+        shape: Shape = self.compute_output_spec(*inputs, **others).shape
+        return shape
 
     def get_build_config(self) -> ConfigDict | None:
         config = super().get_build_config()
