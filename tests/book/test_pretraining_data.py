@@ -65,13 +65,11 @@ def test_paragraphs_with_at_least_two_sentences_are_read_and_lowercased(tmp_path
     ]
 
 
-def test_compressed_files_give_the_same_paragraphs(tmp_path):
+@pytest.mark.parametrize(("ending", "compress"), [("gz", gzip.compress), ("xz", lzma.compress)])
+def test_compressed_files_give_the_same_paragraphs(ending, compress, tmp_path):
     plain = d2l._read_wiki(write_wiki(tmp_path / "plain"), rng=random.Random(0))
-    for name, compress in (("gz", gzip.compress), ("xz", lzma.compress)):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"wiki.train.tokens.{name}").write_bytes(compress(WIKI.encode()))
-        assert d2l._read_wiki(folder, rng=random.Random(0)) == plain
+    (tmp_path / f"wiki.train.tokens.{ending}").write_bytes(compress(WIKI.encode()))
+    assert d2l._read_wiki(tmp_path, rng=random.Random(0)) == plain
 
 
 # 15.9.1: pairs and masks

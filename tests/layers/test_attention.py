@@ -45,6 +45,7 @@ def test_dot_product_attention_returns_weighted_values_and_their_weights():
 def test_attention_matches_the_formula_on_the_valid_tokens():
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     layer = MultiHeadAttention(8, 2, 0.0)
+    layer.build((None, None, 8))
     for lens, valid in ((np.array([5, 3, 1]), [5, 3, 1]), (None, [5, 5, 5])):
         expected = attention_in_numpy(layer, x, valid)
         np.testing.assert_allclose(layer(x, x, x, lens), expected, atol=1e-6)

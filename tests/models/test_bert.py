@@ -341,23 +341,6 @@ def test_the_training_step_compiles_with_xla_and_matches_the_eager_step(make_mod
 
 
 @pytest.mark.slow
-def test_tracing_accepts_an_unknown_batch_size_and_length(make_model, make_batch):
-    model = make_model()
-    matrix, vector = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32)
-    spec = {
-        "tokens": matrix,
-        "segments": matrix,
-        "valid_lens": vector,
-        "pred_positions": matrix,
-    }
-    traced = tf.function(lambda batch: model(batch), input_signature=[spec])
-    for size in (2, 5):
-        features = make_batch(size)[0]
-        got = traced({name: tf.constant(value) for name, value in features.items()})
-        np.testing.assert_allclose(got["mlm"], model(features)["mlm"], atol=1e-6)
-
-
-@pytest.mark.slow
 def test_export_has_integer_inputs_named_as_in_a_batch(make_model, make_batch, tmp_path):
     model = make_model()
     model.export(tmp_path / "saved", verbose=False)

@@ -74,7 +74,7 @@ def test_weights_with_the_wrong_shape_raise():
 
 @pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
 @pytest.mark.parametrize("class_weights", [None, [1, 2, 1, 1, 3]])
-def test_labels_may_have_a_trailing_axis_of_size_1(weights, class_weights):
+def test_labels_may_have_or_omit_a_last_axis_of_size_1(weights, class_weights):
     loss = WeightedCrossEntropy(class_weights=class_weights)
     logits, labels = LOGITS[:, 0], LABELS[:, 1]
     flat = None if weights is None else weights.ravel()
@@ -82,16 +82,11 @@ def test_labels_may_have_a_trailing_axis_of_size_1(weights, class_weights):
     expected = np.average(cross_entropies(labels, logits), weights=shares)
     assert float(loss(labels, logits, flat)) == pytest.approx(expected, rel=1e-6)
     assert float(loss(labels[:, None], logits, weights)) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("weights", [None, np.array([2.0, 1.0]), np.array([[2.0], [1.0]])])
-def test_labels_of_a_single_class_may_omit_the_last_axis(weights):
     logits, labels = LOGITS[:, 0, :1], np.array([1, 0])
     each = np.log1p(np.exp(logits[:, 0].astype("float64"))) - labels * logits[:, 0]
-    expected = np.average(each, weights=None if weights is None else weights.ravel())
     for y_true in (labels, labels[:, None]):
         got = WeightedBinaryCrossEntropy()(y_true, logits, weights)
-        assert float(got) == pytest.approx(expected, rel=1e-6)
+        assert float(got) == pytest.approx(np.average(each, weights=flat), rel=1e-6)
 
 
 def test_loss_is_restored_from_its_config_and_from_earlier_versions_without_z_loss():

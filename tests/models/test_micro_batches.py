@@ -57,26 +57,24 @@ def pretraining_data(make_batch):
     return tf.data.Dataset.from_tensor_slices((features, labels, weights)).batch(BATCH)
 
 
+def half_precision():
+    return BERTModel(60, 32, 64, 2, 2, 0.0, 16, dtype="mixed_float16")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("micro_batches", [3, 20])
+@pytest.mark.parametrize(
+    ("micro_batches", "make", "tolerance", "options"),
+    [
+        (3, None, 1e-6, {}),
+        (20, None, 1e-6, {}),  # more parts than rows
+        (3, None, 1e-6, {"jit_compile": True}),
+        (3, half_precision, 1e-4, {}),  # which rounds the sums of the two ways differently
+    ],
+)
 def test_micro_batches_with_different_prediction_counts(
-    make_model, pretraining_data, micro_batches
+    make_model, pretraining_data, micro_batches, make, tolerance, options
 ):
-    check_same(make_model, pretraining_data, micro_batches)
-
-
-@pytest.mark.long
-def test_micro_batches_under_xla(make_model, pretraining_data):
-    check_same(make_model, pretraining_data, 3, jit_compile=True)
-
-
-@pytest.mark.long
-def test_micro_batches_with_loss_scaling(pretraining_data):
-    def make():
-        return BERTModel(60, 32, 64, 2, 2, 0.0, 16, dtype="mixed_float16")
-
-    # Half precision rounds the sums of the two ways differently.
-    check_same(make, pretraining_data, 3, tolerance=1e-4)
+    check_same(make or make_model, pretraining_data, micro_batches, tolerance, **options)
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it ##s".split()
 SIZE, LENGTH = 6, 8
 TEXTS = ["good film", "bad film", "a good film", "it is bad", "what a film is it good", ""]
 NAMES = ["good", "bad", "good", "bad", "good", "bad"]
+DATA = tf.data.Dataset.from_tensor_slices((TEXTS[:2], [0, 1])).batch(2)
 
 
 @pytest.fixture(scope="module")
@@ -188,18 +189,6 @@ def test_mixed_precision_returns_float32_outputs_and_trains(kind):
     assert model.train_on_batch(batch, make_labels(kind), return_dict=True)["loss"] > 0
 
 
-@pytest.mark.long
-def test_the_training_step_compiles_with_xla_and_matches_the_uncompiled_step():
-    losses = []
-    for jit_compile in (False, True):
-        keras.utils.set_random_seed(0)
-        model, labels = make_task("SequenceClassifier"), make_labels("SequenceClassifier")
-        model.compile(BERTAdamW(1e-3), jit_compile=jit_compile)
-        log = model.fit(make_batch(), labels, epochs=3, verbose=0).history
-        losses.append(log["loss"])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-
-
 @pytest.mark.slow
 def test_loss_and_metrics_weight_all_labels_equally_and_skip_ignored_tokens():
     model, batch = make_task("TokenClassifier"), make_batch()
@@ -230,18 +219,6 @@ def test_a_batch_with_only_ignored_labels_has_zero_loss_and_changes_no_weights(k
 
 
 @pytest.mark.slow
-def test_class_weights_have_the_same_effect_as_sample_weights():
-    model, batch = make_task("SequenceClassifier"), make_batch()
-    labels = np.array([0, 1, 2, 0, 1, 2])
-    compile_eagerly(model, class_weights={"b": 3.0})
-    loss = model.evaluate(batch, labels, verbose=0, return_dict=True)["loss"]
-    weights = np.array([1.0, 3.0, 1.0])[labels]
-    compile_eagerly(model)
-    expected = model.evaluate(batch, labels, sample_weight=weights, verbose=0, return_dict=True)
-    assert loss == pytest.approx(expected["loss"], rel=1e-6)
-
-
-@pytest.mark.slow
 def test_multi_label_treats_labels_as_independent():
     model, batch = make_task("SequenceClassifier", multi_label=True), make_batch()
     names = [["a", "c"], [], ["b"], ["a"], ["a", "b", "c"], ["c"]]
@@ -256,39 +233,6 @@ def test_multi_label_treats_labels_as_independent():
     compile_eagerly(model, class_weights={"b": 0.0})
     without_b = np.mean((np.log1p(np.exp(logits)) - hot * logits)[:, [0, 2]])
     assert model.evaluate(batch, hot, verbose=0)[0] == pytest.approx(without_b, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_labels_may_have_a_trailing_axis_of_size_1():
-    weights = np.array([1.0, 0, 2, 1, 3, 1])
-    batch, labels = make_batch(), make_labels("SequenceClassifier")
-    model = make_task("SequenceClassifier")
-    compile_eagerly(model)
-    flat, column = (
-        model.evaluate(batch, y, batch_size=4, sample_weight=weights, return_dict=True, verbose=0)
-        for y in (labels, labels[:, np.newaxis])
-    )
-    assert column == pytest.approx(flat, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_labels_of_a_single_score_may_omit_the_last_axis():
-    model, batch = make_task("SequenceRegressor", labels=["score"]), make_batch()
-    compile_eagerly(model)
-    labels = np.arange(SIZE, dtype="float32")
-    metrics = model.evaluate(batch, labels, verbose=0, return_dict=True)
-    errors = model.predict(batch, verbose=0)[:, 0] - labels
-    assert metrics["loss"] == pytest.approx(np.mean(errors**2), rel=1e-5)
-    assert metrics["squared_error"] == pytest.approx(np.mean(errors**2), rel=1e-5)
-    assert metrics["absolute_error"] == pytest.approx(np.mean(abs(errors)), rel=1e-5)
-
-
-def test_tasks_share_the_encoder_with_their_bert():
-    bert = make_bert()
-    first, second = make_task("SequenceClassifier", bert), make_task("TokenClassifier", bert)
-    assert first.encoder is second.encoder is bert.encoder
-    assert first.hidden is bert.hidden
-    assert second.hidden is None
 
 
 @pytest.mark.slow
@@ -396,24 +340,6 @@ def test_pairs_arrays_and_datasets_of_strings_work(tokenizer):
     assert {"loss", "val_loss"} <= set(log)
 
 
-@pytest.mark.slow
-def test_texts_that_are_too_long_are_truncated(tokenizer):
-    model = make_task("TextEmbedder", tokenizer=tokenizer)
-    long, cut = " ".join(["good"] * 30), " ".join(["good"] * 10)
-    vectors = model.predict([long, cut], verbose=0)
-    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_export_has_integer_inputs_and_no_tokenizer(tokenizer, tmp_path):
-    model, batch = make_task("QuestionAnswerer", tokenizer=tokenizer), make_batch()
-    model.export(tmp_path / "saved", verbose=False)
-    served = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
-    assert {spec.dtype for spec in served.structured_input_signature[1].values()} == {tf.int32}
-    outputs = served(**{name: tf.constant(value) for name, value in batch.items()})
-    np.testing.assert_allclose(outputs["end"], model(batch)["end"], atol=1e-6)
-
-
 def test_multi_labels_that_are_neither_names_nor_multi_hot_raise(tokenizer):
     model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
     objects = np.array([["a"], ["b", "c"], []], dtype=object)
@@ -447,6 +373,34 @@ def test_invalid_strings_raise(tagger, tokenizer):
             call(TEXTS)
 
 
+TAGGED = [["it"], ["good"]]
+PAIRS = {"texts": ["a", "it"], "texts_b": ["is"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda one, _: one.predict({"text": ["a"]}), "Texts must be a list of strings"),
+        (lambda one, _: one.predict([["a", "b"], ["c", "d"]]), "Texts must be a list of strings"),
+        (lambda one, _: one.predict(PAIRS, verbose=0), r"different numbers of them, \[1, 2\]"),
+        (lambda one, _: one.fit(DATA, [1, 0]), "`y` must be None for a dataset .*Received: y="),
+        (lambda one, _: one.evaluate(DATA, [1, 0]), "`y` must be None for a dataset .*Received"),
+        (lambda _, tagger: tagger.fit([["it", "is"]], [[0.5, 1]]), r"names or ids.*\[0.5, 1.0\]"),
+        (lambda _, tagger: tagger.evaluate(TAGGED, ["a", "b"]), "a list of labels for each text"),
+        (lambda _, tagger: tagger.evaluate(TAGGED, np.array([0, 1])), "a list of labels for each"),
+        (
+            lambda _, tagger: tagger.fit(
+                make_batch(), np.zeros((SIZE, LENGTH), int), class_weight={0: 2.0}
+            ),
+            "pass class_weights=.*to `compile`",
+        ),
+    ],
+)
+def test_texts_and_labels_of_another_form_are_rejected(classifier, tagger, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(classifier, tagger)
+
+
 def test_invalid_labels_are_named_in_the_error(classifier, tagger):
     with pytest.raises(ValueError, match="'a', 'b', 'c'.*'x'"):
         classifier.fit(TEXTS[:2], ["a", "x"])
@@ -472,32 +426,6 @@ def test_labels_and_weights_that_are_no_column_are_named(classifier, name, value
         ValueError, match=f"`{name}` must be .*one entry per text. Received: {name}="
     ):
         classifier.fit(TEXTS[:2], **{"y": [0, 1], name: values})
-
-
-@pytest.mark.parametrize(
-    ("kind", "texts"),
-    [
-        ("SequenceClassifier", {"texts": ["a", "it"], "texts_b": ["is"]}),
-        ("MultipleChoice", {"texts": ["a"], "choices": [["it", "is"], ["a", "it"]]}),
-    ],
-)
-def test_parts_of_different_lengths_are_rejected(kind, texts, tokenizer):
-    with pytest.raises(ValueError, match=r"different numbers of them, \[1, 2\]"):
-        make_task(kind, tokenizer=tokenizer).predict(texts, verbose=0)
-
-
-def test_ids_of_words_must_be_integers(tagger):
-    with pytest.raises(
-        ValueError, match=r"must be names or ids.*Received: \[0.5, 1.0\] for text 0"
-    ):
-        tagger.fit([["it", "is"]], [[0.5, 1]])
-
-
-def test_a_dataset_of_texts_contains_its_labels(classifier):
-    data = tf.data.Dataset.from_tensor_slices((TEXTS[:2], [0, 1])).batch(2)
-    for call in (classifier.fit, classifier.evaluate):
-        with pytest.raises(ValueError, match="`y` must be None for a dataset .*Received: y="):
-            call(data, [1, 0])
 
 
 BAD = {
@@ -541,6 +469,9 @@ BAD = {
         "'word_ids'",
     ),
     "no tokenizer": (lambda: make_task("SequenceClassifier").predict(["good"]), "need a tokenizer"),
+    "shares": (lambda: make_task("MultipleChoice").label_ids([0.9]), "positions .*0.9"),
+    "choices": (lambda: make_task("MultipleChoice").label_ids(["cat"]), "positions .*cat"),
+    "scores": (lambda: make_task("SequenceRegressor").label_ids(["good"]), "numbers.*good"),
 }
 
 
@@ -548,11 +479,6 @@ BAD = {
 def test_invalid_arguments_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_class_weight_of_keras_is_refused(tagger):
-    with pytest.raises(ValueError, match="pass class_weights=.*to `compile`"):
-        tagger.fit(make_batch(), make_labels("TokenClassifier"), class_weight={0: 2.0})
 
 
 def test_a_keras_file_keeps_what_is_frozen(tmp_path):
@@ -568,27 +494,6 @@ def test_a_keras_file_keeps_what_is_frozen(tmp_path):
         loaded = keras.models.load_model(tmp_path / f"{number}.keras")
         assert loaded.frozen_weights == saved.frozen_weights
         assert len(loaded.trainable_variables) == len(saved.trainable_variables)
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels", "message"),
-    [
-        ("MultipleChoice", [0.9], "positions of the right choices.*0.9"),
-        ("MultipleChoice", ["the cat"], "positions of the right choices.*the cat"),
-        ("SequenceRegressor", ["good"], "must be numbers. Received: .*good"),
-    ],
-)
-def test_labels_of_another_kind_are_rejected(kind, labels, message):
-    with pytest.raises(ValueError, match=message):
-        make_task(kind).label_ids(labels)
-
-
-@pytest.mark.parametrize(
-    "texts", [{"text": ["a"]}, {"texts": ["a"], "text_b": ["b"]}, [["a", "b"], ["c", "d"]]]
-)
-def test_texts_of_another_form_are_rejected(classifier, texts):
-    with pytest.raises(ValueError, match="Texts must be a list of strings, or for pairs"):
-        classifier.preprocessor(texts)
 
 
 @pytest.mark.long
@@ -634,12 +539,6 @@ def test_labels_of_words_may_be_an_array_or_a_column_of_lists(tagger, labels):
         words, labels = pandas.Series(words), pandas.Series([["a", "b"], ["b", "a"]])
     ((_, ids),) = tagger._data(words, labels)["x"]
     assert ids.numpy().tolist() == [[-100, 0, 1, -100, -100], [-100, 1, -100, 0, -100]]
-
-
-@pytest.mark.parametrize("labels", [["a", "b"], np.array(["a", "b"], object), np.array([0, 1])])
-def test_labels_of_words_without_a_list_for_each_text_are_rejected(tagger, labels):
-    with pytest.raises(ValueError, match="a list of labels for each text.*Received: "):
-        tagger.evaluate([["it"], ["good"]], labels)
 
 
 def test_with_pooler_norm_all_heads_read_the_pooler():
@@ -795,14 +694,6 @@ def test_missing_labels_and_weights_that_a_dataset_cannot_have_are_named(classif
             call()
     with pytest.raises(ValueError, match="`sample_weight` must be None for a dataset"):
         classifier.fit(tf.data.Dataset.from_tensors(right), sample_weight=np.ones(6))
-
-
-def test_columns_of_one_hot_labels_are_found_by_their_names(two_labels):
-    pandas = pytest.importorskip("pandas")
-    model, hot = two_labels(), np.eye(2)[IDS]
-    expected = model.evaluate(TEXTS, NAMES, verbose=0)
-    table = pandas.DataFrame({"good": hot[:, 1], "bad": hot[:, 0]}, range(3, 9))
-    assert model.evaluate(TEXTS, table, verbose=0) == pytest.approx(expected)
 
 
 def test_strings_are_no_inputs_of_functional_models_and_of_a_bert(two_labels):
