@@ -20,6 +20,7 @@ from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
@@ -199,7 +200,7 @@ def text_outputs(
         sides = [*text_pairs(("texts", "texts_b"), texts, texts_b)]
         at_least, most = 5, model.bert_config.max_len
     limit = checked_max_len(max_len, at_least, most)
-    rows = TextRows(tokenizer, sides, limit, truncate)
+    rows = TextRows(Preprocessor(model, tokenizer, limit), sides, truncate)
     return predict_texts(model, rows, len(sides[0]), batch_size)
 
 

@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_integer, shown
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.progress import parts, stage
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import Tensor
 
@@ -51,9 +51,8 @@ class TextRows:
     After the last row, a `TruncationWarning` reports how many were truncated.
 
     Args:
-        tokenizer: The tokenizer.
+        preprocess: Converts the texts.
         sides: The texts; for pairs, also the second texts.
-        max_len: Maximum number of tokens in a row.
         truncate: Whether to truncate texts that are too long, instead of raising an error.
         truncation: Which text of a pair to truncate, as for `Tokenizer`.
 
@@ -67,9 +66,8 @@ class TextRows:
         ValueError: `truncate` is not a boolean, or is `False` and a text is too long.
     """
 
-    tokenizer: Tokenizer
+    preprocess: Preprocessor
     sides: Sequence[Sequence[str]]
-    max_len: int
     truncate: bool
     truncation: str = "longest_first"
     num_truncated: int = 0
@@ -85,27 +83,31 @@ class TextRows:
 
     def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of some texts, the first of which has the index `first`."""
-        ids = [self.tokenizer.tokenize(texts) for texts in sides]
-        num_added = self.tokenizer.vocab.num_added(len(ids))
-        lengths = sum(texts.row_lengths().numpy() for texts in ids) + num_added
-        num_truncated = int((lengths > self.max_len).sum())
+        rows = dict(self.preprocess.rows(*sides, truncation=self.truncation))
+        lengths = rows.pop("num_tokens").numpy()
+        self._max_len = max_len = self.preprocess.max_len(len(sides))
+        num_truncated = int((lengths > max_len).sum())
         if num_truncated and not self.truncate:
             longest = int(lengths.argmax())
             text = " | ".join(texts[longest] for texts in sides)
             raise ValueError(
-                f"A text must have at most {self.max_len} tokens, including special tokens. "
+                f"A text must have at most {max_len} tokens, including special tokens. "
                 f"Received: {lengths[longest]} tokens in {shown(text)} at index {first + longest}. "
                 "Split it, or omit `truncate=False`."
             )
         self.num_truncated += num_truncated
-        max_len = min(self.max_len, padded_length(lengths))
-        return self.tokenizer.frame(*ids, max_len=max_len, truncation=self.truncation)
+        arrays = {name: np.asarray(x) for name, x in rows.items()}
+        more = min(max_len, padded_length(lengths)) - arrays["tokens"].shape[1]
+        of_tokens = self.preprocess.tokenizer.vocab.pad_id
+        for name, value in (("tokens", of_tokens), ("segments", 0)):
+            arrays[name] = np.pad(arrays[name], ((0, 0), (0, more)), constant_values=value)
+        return arrays
 
     def warn(self) -> None:
         """Warn about the texts that were truncated, if any."""
         if self.num_truncated:
             kind = "pair" if len(self.sides) > 1 else "text"
-            found = TruncationWarning(self.num_truncated, kind, self.max_len)
+            found = TruncationWarning(self.num_truncated, kind, self._max_len)
             warnings.warn(found, stacklevel=6)
 
 

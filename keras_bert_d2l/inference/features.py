@@ -21,6 +21,7 @@ from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
@@ -112,7 +113,7 @@ def extract_features(
         texts = text_list("texts", texts)
     numbers = _layer_numbers(layers, model.bert_config.num_blks)
     extractor = with_graph(model, _LayerVectors, numbers, pooling)
-    rows = TextRows(tokenizer, [], model.bert_config.max_len, truncate)
+    rows = TextRows(Preprocessor(model, tokenizer, model.bert_config.max_len), [], truncate)
     return _extracted(extractor, iter(texts), tokenizer, batch_size, rows)
 
 

@@ -16,6 +16,7 @@ from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
 from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
@@ -106,8 +107,8 @@ def fill_mask(
         top_k = DEFAULT_TOP_K if target_ids is None else len(target_ids)
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
-    found, max_len = text_list("texts", texts), model.bert_config.max_len
-    rows = TextRows(tokenizer, [found], max_len, truncate)
+    found = text_list("texts", texts)
+    rows = TextRows(Preprocessor(model, tokenizer), [found], truncate)
     answers: list[Predictions] = []
     for start in range(0, len(found), batch_size):
         some = found[start : start + batch_size]
@@ -177,7 +178,6 @@ def _fill_batch(
     top_k: int,
     target_ids: Sequence[int] | None,
 ) -> list[Predictions]:
-    batch = {name: tensor.numpy() for name, tensor in batch.items()}
     max_len, mask_id = model.bert_config.max_len, tokenizer.vocab.mask_id
     is_mask = batch["tokens"] == mask_id
     num_masks = is_mask.sum(axis=1)  # (B,)
@@ -252,8 +252,7 @@ def next_sentence_score(
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(a, b))
     check_head(model, "nsp")
     firsts, seconds = text_pairs(("a", "b"), a, b)
-    max_len = model.bert_config.max_len
-    rows = TextRows(tokenizer, [firsts, seconds], max_len, truncate)
+    rows = TextRows(Preprocessor(model, tokenizer), [firsts, seconds], truncate)
     logits = np.zeros((len(firsts), 2), "float32")
     for number, outputs in enumerate(predict_texts(model, rows, len(firsts), batch_size)):
         logits[number] = outputs["nsp"]

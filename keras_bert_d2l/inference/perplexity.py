@@ -29,6 +29,7 @@ from keras_bert_d2l.inference.batching import (
 )
 from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import has_surrogate, text_list
@@ -63,7 +64,7 @@ def pseudo_log_likelihoods(
         ValueError: A text has no token to predict, or is too long with `truncate=False`.
     """
     vocab = tokenizer.vocab
-    of_texts = TextRows(tokenizer, [texts], model.bert_config.max_len, truncate)
+    of_texts = TextRows(Preprocessor(model, tokenizer), [texts], truncate)
     rows = {name: np.asarray(values) for name, values in of_texts(0, len(texts)).items()}
     # Equal texts get equal results, which float errors in different batches would prevent.
     tokens, first, places = np.unique(

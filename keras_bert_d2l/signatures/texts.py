@@ -63,17 +63,22 @@ class Characters:
         return encode(places.with_values(tf.gather(self._codes.values, places.values)))
 
     def whole(
-        self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, kind: str
+        self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor, has_spaces: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the starts and ends `(N,)` of spans of tokens, as `whole_characters` does.
+        """Exclude the spaces around spans of tokens, and move their ends past combining accents.
+
+        Tokens of some tokenizers begin or end with spaces. Normalization may remove accents, so no
+        token contains them. They belong to the letter before.
 
         Args:
             rows: Index of the text of each span, int `(N,)`.
             starts: Index of the first character of each span, int32 `(N,)`.
             ends: Index after the last character of each span, int32 `(N,)`.
-            kind: `Vocab.kind`. Tokens of WordPiece have no spaces.
+            has_spaces: Whether tokens may contain spaces. Those of WordPiece do not.
+
+        Returns: the starts and the ends, both `(N,)`.
         """
-        if kind != "wordpiece":
+        if has_spaces:
             starts = self.starts_after_spaces(rows, starts)
             ends = self.ends_before_spaces(rows, ends)
         return starts, self.ends_with_accents(rows, ends)
@@ -182,17 +187,14 @@ class TextSignatures:
     def _batch(self, *texts: tf.Tensor) -> tuple[Batch, tf.Tensor]:
         rows = self.preprocess.rows(*texts)
         truncated = rows["num_tokens"] > self.preprocess.max_len(len(texts))
-        return self.trim(rows), truncated
+        return self.padded(rows), truncated
 
-    def trim(self, rows: Batch) -> Batch:
-        """Return the features of rows, trimmed to the shortest sufficient of the lengths."""
+    def padded(self, rows: Batch) -> Batch:
+        """Return the features of rows, padded to the shortest sufficient of the lengths."""
         lengths = tf.constant(self.lengths)
-        # The 1 is a fallback for an empty batch, which has no lengths.
-        longest = tf.reduce_max(tf.concat([rows["valid_lens"], [1]], axis=0), keepdims=True)
-        length = tf.gather(lengths, tf.searchsorted(lengths, longest))[0]
-        of_windows = (name for name in (*FEATURES, "starts", "ends", "rows") if name in rows)
-        found = {name: rows[name] for name in of_windows}
-        return {name: x[:, :length] if x.shape.rank == 2 else x for name, x in found.items()}
+        place = tf.searchsorted(lengths, tf.shape(rows["tokens"])[1:])
+        features = {name: rows[name] for name in (*FEATURES, "starts", "ends") if name in rows}
+        return self.preprocess.padded(features, tf.gather(lengths, place)[0])
 
     def in_steps(self, windows: Batch, *outputs: str) -> Answer:
         """Run the model on the windows of long texts, a few at a time.

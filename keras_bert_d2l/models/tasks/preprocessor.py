@@ -83,32 +83,46 @@ class Preprocessor:
         texts = x
         parts = keras.tree.flatten(x)
         if any(is_in_graph(getattr(part, "flat_values", part)) for part in parts):
-            batch = self.trimmed(self._rows_of(texts))
+            batch = self._rows_of(texts)
         else:
             check_vocab_size(self.tokenizer, self.model.bert_config)
             x, y, sample_weight = self.model.plain(x, y, sample_weight)
             texts = self.checked(x, y)
             check_sizes([texts, *(part for part in (y, sample_weight) if part is not None)])
-            batch = self._trimmed_rows(texts)
+            batch = self._traced_rows(texts)
         rest = [part for part in (y, sample_weight) if part is not None]
         features = {name: batch[name] for name in FEATURES}
         return (features, *self.targets(texts, batch, *rest)) if rest else features
 
-    def padded(self, x: Any) -> Batch:
+    def of_equal_length(self, x: Any) -> Batch:
         """Return the batch of a call in a graph, padded to the maximum length."""
         batch = self._rows_of(x)
-        return {name: batch[name] for name in FEATURES}
+        return self.padded({name: batch[name] for name in FEATURES}, self.max_len(len(self.keys)))
+
+    def padded(self, batch: Batch, length: Any) -> Batch:
+        """Pad the features of a batch whose rows have at most `length` tokens."""
+        import tensorflow as tf
+
+        rank = batch["tokens"].shape.rank
+        more = [[0, 0]] * (rank - 1) + [[0, length - tf.shape(batch["tokens"])[-1]]]
+        pad_id = {"tokens": self.tokenizer.vocab.pad_id}
+        return {
+            name: tf.pad(x, more, constant_values=pad_id.get(name, 0))
+            if x.shape.rank == rank
+            else x
+            for name, x in batch.items()
+        }
 
     def checked(self, x: Any, y: Tensor | None = None) -> Texts:
         """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
         return single_or_pairs(x)
 
     def rows(self, *texts: Any, **options: Any) -> Batch:
-        """Return the rows of texts, or of pairs of texts, `(B, T)` with the maximum length T.
+        """Return the rows of texts, or of pairs of texts, `(B, T)`; T is that of the longest row.
 
         Args:
             *texts: Strings, `(B,)` each.
-            **options: What a subclass needs.
+            **options: `truncation`, as for `Tokenizer`; other ones in subclasses.
 
         Returns: also `num_tokens`, the number of tokens of each text or pair before it was
             truncated, `(B,)`.
@@ -116,7 +130,8 @@ class Preprocessor:
         sides = [self.tokenizer.tokenize(side) for side in texts]
         num_tokens = sum(side.row_lengths() for side in sides)
         num_tokens += self.tokenizer.vocab.num_added(len(sides))
-        batch = self.tokenizer.frame(*sides, max_len=self.max_len(len(sides)))
+        max_len = self.max_len(len(sides))
+        batch = self.tokenizer.frame(*sides, max_len=max_len, pad=False, **options)
         return {**batch, "num_tokens": num_tokens}
 
     def targets(
@@ -135,26 +150,10 @@ class Preprocessor:
             )
         return self.rows(*(flat(sides[name]) for name in self.keys if name in sides))
 
-    def _trimmed_rows(self, texts: Texts) -> Batch:
-        """Return trimmed rows from a graph, which is traced once because that takes a second."""
+    def _traced_rows(self, texts: Texts) -> Batch:
+        """Return rows from a graph, which is traced once because that takes a second."""
         import tensorflow as tf
 
         if self._traced is None:
-            self._traced = tf.function(
-                lambda texts: self.trimmed(self._rows_of(texts)),
-                reduce_retracing=True,
-                autograph=False,
-            )
+            self._traced = tf.function(self._rows_of, reduce_retracing=True, autograph=False)
         return self._traced(texts)
-
-    @staticmethod
-    def trimmed(batch: Batch) -> Batch:
-        """Truncate rows to the longest one."""
-        import tensorflow as tf
-
-        # The 1 covers a batch without rows.
-        lens = tf.reshape(batch["valid_lens"], [-1])
-        longest = tf.reduce_max(tf.concat([lens, [1]], axis=0))
-        rank = batch["tokens"].shape.rank
-        names = [n for n, x in batch.items() if isinstance(x, tf.Tensor) and x.shape.rank == rank]
-        return {**batch, **{name: batch[name][..., :longest] for name in names}}

@@ -130,7 +130,7 @@ class TextModel(BatchModel):
             # Keras concatenates the outputs of all batches, so they must have the same length.
             if text_inputs.is_dataset(x):
                 if self.gives_tokens:
-                    x = text_inputs.tokenized(x, preprocess.padded, self.dataset_labels)
+                    x = text_inputs.tokenized(x, preprocess.of_equal_length, self.dataset_labels)
             elif self.gives_tokens or text_inputs.num_texts(x) <= size:
                 x = self.token_batch(x)[0]
                 if len(x["valid_lens"]) <= size:  # a pipeline would take 0.3 s to build

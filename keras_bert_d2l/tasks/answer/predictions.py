@@ -154,8 +154,8 @@ def answer(
     preprocess = _preprocessor(model, tokenizer, max_len, overlap)
     preprocess.check_questions(asked)
     num_best = max(top_k, N_BEST)
-    options = {"kind": tokenizer.vocab.kind, "num_best": num_best, "top_k": top_k}
-    options["null_threshold"] = null_threshold
+    options: dict[str, Any] = {"num_best": num_best, "top_k": top_k}
+    options |= {"null_threshold": null_threshold, "has_spaces": tokenizer.vocab.kind != "wordpiece"}
     found: list[list[FoundAnswer]] = []
     for some in parts("Answering", len(asked), _QUESTIONS_AT_ONCE):
         tensors = preprocess.rows(asked[some], texts[some])

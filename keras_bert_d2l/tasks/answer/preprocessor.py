@@ -95,7 +95,9 @@ class QuestionPreprocessor(Preprocessor):
             max_len=max_len,
             overlap=overlap,
         )
-        return {**windows, "truncated": truncated}
+        longest = tf.reduce_max(tf.concat([windows["valid_lens"], [1]], axis=0))
+        trimmed = {n: x[:, :longest] if x.shape.rank == 2 else x for n, x in windows.items()}
+        return {**trimmed, "truncated": truncated}
 
     def targets(
         self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor

@@ -66,7 +66,7 @@ class AnswererSignatures(TextSignatures):
         """
         question, context = checked_pairs(*texts)
         rows = self.preprocess.rows(question, context)
-        windows = self.trim(rows)
+        windows = {**self.padded(rows), "rows": rows["rows"]}
         logits = self.in_steps(windows, "start", "end")
         spans = best_spans(windows, logits, MAX_ANSWER_LEN, self._num_best)
         nulls = logits["start"][:, 0] + logits["end"][:, 0]
@@ -75,7 +75,7 @@ class AnswererSignatures(TextSignatures):
             spans,
             nulls,
             context,
-            kind=self.vocab.kind,
+            has_spaces=self.vocab.kind != "wordpiece",
             num_best=self._num_best,
             top_k=self._top_k,
             null_threshold=self._null_threshold,

@@ -70,7 +70,7 @@ def best_answers(
     nulls: Tensor,
     contexts: Tensor,
     *,
-    kind: str,
+    has_spaces: bool,
     num_best: int,
     top_k: int,
     null_threshold: float | None,
@@ -83,7 +83,7 @@ def best_answers(
         spans: The candidates from `best_spans`.
         nulls: The no-answer logit of each window, `(W,)`.
         contexts: Strings `(B,)`.
-        kind: `Vocab.kind`.
+        has_spaces: Whether tokens may contain spaces. Those of WordPiece do not.
         num_best: Number of answers that the softmax runs over, n.
         top_k: Number of answers per context, k.
         null_threshold: As for `answer`.
@@ -95,7 +95,7 @@ def best_answers(
     """
     characters, num_rows = Characters(contexts), tf.shape(contexts)[0]
     null = tf.math.unsorted_segment_min(nulls, windows["rows"], num_rows)
-    logits, starts, ends = _of_contexts(windows, spans, characters, num_rows, kind, num_best)
+    logits, starts, ends = _of_contexts(windows, spans, characters, num_rows, has_spaces, num_best)
     has_span = logits[:, 0] > _NEVER
     best = tf.where(has_span, logits[:, 0], null)
     first_column = tf.zeros(num_rows, tf.int32)
@@ -126,7 +126,7 @@ def _of_contexts(
     candidates: Sequence[Tensor],
     characters: Characters,
     num_rows: tf.Tensor,
-    kind: str,
+    has_spaces: bool,
     num_best: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the logits, starts and ends of the n best spans per context.
@@ -139,8 +139,8 @@ def _of_contexts(
         for name, token in (("starts", first), ("ends", last))
     )
     row = tf.gather(windows["rows"], window)
-    start, end = characters.whole(row, start, end, kind)
-    if kind != "wordpiece":  # a token may be a space alone
+    start, end = characters.whole(row, start, end, has_spaces)
+    if has_spaces:  # a token may be a space alone
         is_text = start < end
         spans, row, start, end = (tf.boolean_mask(x, is_text) for x in (spans, row, start, end))
     # Windows share tokens and tokens share characters, so a span may be found more than once.

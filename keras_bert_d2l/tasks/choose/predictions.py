@@ -176,7 +176,7 @@ class ChoiceSignatures(TextSignatures):
         rows, shape = self.preprocess.flat_rows(*texts)
         is_choice = choices != ""
         truncated = tf.reshape(rows["num_tokens"] > self.preprocess.max_len(2), shape)
-        logits = tf.reshape(self.run(**self.trim(rows))["logits"], shape)
+        logits = tf.reshape(self.run(**self.padded(rows))["logits"], shape)
         answer = cast(MultipleChoice, self.run.model).answer(logits, is_choice)
         answer["choice"] = tf.gather(choices, answer["index"], batch_dims=1)
         return {**answer, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}

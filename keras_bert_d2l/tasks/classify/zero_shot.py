@@ -93,7 +93,7 @@ def zero_shot(
     check_filled("text", found)
     sides = [text for text in found for _ in labels], hypotheses * len(found)
     max_len = checked_max_len(max_len, 5, model.bert_config.max_len)
-    rows = TextRows(tokenizer, sides, max_len, truncate, "only_first")
+    rows = TextRows(model.preprocessing(model, tokenizer, max_len), sides, truncate, "only_first")
     outputs = list(predict_texts(model, rows, len(sides[0]), batch_size))
     logits = np.reshape(outputs, (len(found), len(labels), len(model.labels)))  # (B, N, C)
     if is_alone:

@@ -208,7 +208,7 @@ def _embedder(
 def _vectors(
     model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int, truncate: bool
 ) -> np.ndarray:
-    rows = TextRows(tokenizer, [texts], model.max_row_len, truncate)
+    rows = TextRows(model.preprocessing(model, tokenizer), [texts], truncate)
     vectors = np.zeros((len(texts), model.bert_config.num_hiddens), "float32")
     for number, vector in enumerate(predict_texts(model, rows, len(texts), batch_size)):
         vectors[number] = vector

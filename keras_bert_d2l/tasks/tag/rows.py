@@ -20,11 +20,10 @@ from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.arguments import as_words
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 
-_NO_WORD = -1
+_NO_WORD = _NO_TOKEN = -1
 _MOST_TOKENS = 1 << 32  # in a text
 
 
@@ -54,10 +53,15 @@ class Windows(NamedTuple):
 
         Returns: both int32 `(N,)`.
         """
-        texts, tokens = tf.cast(texts, tf.int64), tf.cast(tokens, tf.int64)
-        of_windows = tf.cast(self.texts, tf.int64) * _MOST_TOKENS + tf.cast(self.begins, tf.int64)
-        window = tf.searchsorted(of_windows, texts * _MOST_TOKENS + tokens, side="right") - 1
-        return window, tf.cast(tokens, tf.int32) - tf.gather(self.starts, window) + 1
+        return _places(self, tf.cast(texts, tf.int64), tf.cast(tokens, tf.int64))
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def _places(windows: Windows, texts: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    of_windows = tf.cast(windows.texts, tf.int64) * _MOST_TOKENS
+    of_windows += tf.cast(windows.begins, tf.int64)
+    window = tf.searchsorted(of_windows, texts * _MOST_TOKENS + tokens, side="right") - 1
+    return window, tf.cast(tokens, tf.int32) - tf.gather(windows.starts, window) + 1
 
 
 @tf.function(autograph=False, reduce_retracing=True)
@@ -97,22 +101,43 @@ class Split(NamedTuple):
 
 def split_texts(texts: Tensor, tokenizer: Tokenizer, *, into_tokens: bool = False) -> Split:
     """Split texts `(B,)` into words as the tokenizer does; `into_tokens`, every token is a word."""
-    tokens, starts, ends = tokenizer.with_offsets(texts).values()
-    places, vocab = tf.ragged.range(tokens.row_lengths()), tokenizer.vocab
-    is_first = places.values == 0
-    if into_tokens:
-        is_first = tf.ones_like(is_first)
-    else:
-        is_first |= ~_continue_words(tokens.values, starts.values, ends.values, vocab)
+    pieces, vocab = tokenizer.with_offsets(texts), tokenizer.vocab
+    continues = tf.zeros(len(vocab), tf.bool) if into_tokens else tf.constant(vocab.continues)
+    unknown = vocab.unk_id if vocab.kind == "unigram" and not into_tokens else _NO_TOKEN
+    return _split(texts, pieces, continues, unknown, vocab.kind != "wordpiece")
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def _split(
+    texts: tf.Tensor,
+    pieces: dict[str, tf.RaggedTensor],
+    continues: tf.Tensor,
+    unknown: int,
+    has_spaces: bool,
+) -> Split:
+    """Return the words of texts.
+
+    Args:
+        texts: The texts, `(B,)`.
+        pieces: Their tokens, as `Tokenizer.with_offsets` returns them.
+        continues: Whether each token of the vocabulary continues a word, bool `(V,)`.
+        unknown: The id of the token that continues a word if no character is between them.
+        has_spaces: Whether tokens may contain spaces.
+    """
+    tokens, starts, ends = (pieces[name] for name in ("tokens", "starts", "ends"))
+    places = tf.ragged.range(tokens.row_lengths())
+    is_near = starts.values <= tf.roll(ends.values, 1, axis=0)
+    is_continued = tf.gather(continues, tokens.values) | ((tokens.values == unknown) & is_near)
+    is_first = (places.values == 0) | ~is_continued
     is_last = tf.roll(is_first, -1, axis=0)  # the next token starts a word or a text
     firsts, lasts = _where(is_first, places), _where(is_last, places)
     rows = firsts.value_rowids()
     row_starts = tf.gather(tokens.row_starts(), rows)
     begin = tf.gather(starts.values, row_starts + firsts.values)
     end = tf.gather(ends.values, row_starts + lasts.values)
-    begin, end = Characters(texts).whole(rows, begin, end, vocab.kind)
+    begin, end = Characters(texts).whole(rows, begin, end, has_spaces)
     words = [firsts, firsts.with_values(begin), firsts.with_values(end)]
-    if vocab.kind != "wordpiece":  # a token may be a space alone
+    if has_spaces:  # a token may be a space alone
         words = [_where(begin < end, column) for column in words]
     return Split(tokens, *words)
 
@@ -142,15 +167,6 @@ def split_words(words: tf.RaggedTensor, tokenizer: Tokenizer) -> Split:
     tokens = tf.RaggedTensor.from_row_splits(ids.values, splits, validate=False)
     firsts = ids.row_starts() - tf.gather(splits, words.value_rowids())
     return Split(tokens, words.with_values(firsts))
-
-
-def _continue_words(tokens: Tensor, starts: Tensor, ends: Tensor, vocab: Vocab) -> tf.Tensor:
-    """Return whether each token continues the word of the token before it, bool `(tokens,)`."""
-    found = tf.gather(vocab.continues, tokens)
-    if vocab.kind != "unigram":
-        return found
-    # An unknown character follows a piece with the space.
-    return found | ((tokens == vocab.unk_id) & (starts <= tf.roll(ends, 1, axis=0)))
 
 
 class WordPreprocessor(Preprocessor):
@@ -185,7 +201,7 @@ class WordPreprocessor(Preprocessor):
         else:
             split = split_words(as_words(words), self.tokenizer)
         windows = windows_of(split.tokens, self.max_len() - ADDED_TO_ONE)
-        batch = self.tokenizer.frame(windows.tokens, max_len=self.max_len())
+        batch = self.tokenizer.frame(windows.tokens)
         return {**batch, "windows": windows, "split": split}
 
     def targets(

@@ -44,7 +44,7 @@ class TaggerSignatures(TextSignatures):
             `truncated`, bool `(B,)`, which is always false.
         """
         rows = self.preprocess.rows(*texts)
-        logits = self.in_steps(self.trim(rows), "logits")["logits"]
+        logits = self.in_steps(self.padded(rows), "logits")["logits"]
         _, firsts, starts, ends = rows["split"]
         numbers = firsts.value_rowids()
         places = tf.stack(rows["windows"].places(numbers, firsts.values), axis=1)

@@ -34,6 +34,7 @@ def frame_tokens(
     max_len: int | None = None,
     truncation: str = "longest_first",
     truncation_side: str = "right",
+    pad: bool = True,
 ) -> dict[str, tf.Tensor]:
     """Build padded rows `[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]` from token ids.
 
@@ -50,6 +51,7 @@ def frame_tokens(
         max_len: Length T of every row, or None to pad to the longest row.
         truncation: Which text of a pair to truncate, as in `Tokenizer`.
         truncation_side: Which end of a text to truncate, as in `Tokenizer`.
+        pad: Whether to pad to `max_len`. False: to the longest row, if that is shorter.
 
     Returns:
         A dictionary of int32 tensors: `tokens` `(B, T)`; `segments` `(B, T)`, 1 from `b` to the
@@ -76,6 +78,7 @@ def frame_tokens(
         tokens_b = as_rows(tokens_b)
         check_same_number(tokens_a, tokens_b)
     tokens_a, tokens_b = truncate(tokens_a, tokens_b, vocab, max_len, truncation, truncation_side)
+    max_len = max_len if pad else None
     special = (vocab.cls_id, vocab.sep_id, vocab.pad_id)
     tokens, first_lens, valid_lens = _framed(tokens_a, tokens_b, special, max_len, vocab)
     num_tokens = tf.shape(tokens)[1] if max_len is None else max_len

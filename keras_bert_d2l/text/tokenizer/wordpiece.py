@@ -5,7 +5,6 @@ text. An end offset is the last character plus one.
 """
 
 import dataclasses
-import unicodedata
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +31,6 @@ Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
 _MAX_BYTES_PER_CHARACTER = 4
 _SUFFIX = "##"
-_SPACES = "".join(map(chr, white_space()))
 _SPACE = f"[{character_class(white_space())}]"
 # Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
 _SPACING = (
@@ -233,26 +231,6 @@ def pieces_with_offsets(
         starts.with_flat_values(character_of(starts.flat_values)),
         ends.with_flat_values(character_of(ends.flat_values - 1) + 1),
     )
-
-
-def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
-    """Exclude the spaces around a character range, and move its end past combining accents.
-
-    Tokens of some tokenizers begin or end with spaces. Normalization may remove accents,
-    so no token contains them. They belong to the letter before.
-
-    Args:
-        text: The text.
-        start: First character of the range.
-        end: Last character of the range plus one.
-    """
-    while start < end and text[start] in _SPACES:
-        start += 1
-    while start < end and text[end - 1] in _SPACES:
-        end -= 1
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return start, end
 
 
 def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
