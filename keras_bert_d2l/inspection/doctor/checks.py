@@ -102,8 +102,6 @@ def _initial_loss(evidence: Evidence) -> float | None:
         loss = sum(records[0][f"val_{name}_cross_entropy"] for name in heads)
         return loss / (math.log(model.bert_config.vocab_size) + math.log(2) * ("nsp" in heads))
     first, chance = evidence.first_loss, chance_of(model)
-    if first is None and evidence.is_untrained and evidence.gradients is not None:
-        first = evidence.gradients.loss
     return None if first is None or chance is None else first / chance
 
 
@@ -213,7 +211,7 @@ def _unused_weights(evidence: Evidence) -> float | None:
     """
     if evidence.gradients is None:
         return None
-    values = evidence.gradients.values
+    values = evidence.gradients[1]
     unused = sum(value.size for value in values if not np.any(value))
     return unused / sum(value.size for value in values) if values else 1.0
 
@@ -226,7 +224,7 @@ def _gradient_norm(evidence: Evidence) -> float | None:
     """
     if evidence.gradients is None:
         return None
-    return math.sqrt(sum(np.square(g, dtype="float64").sum() for g in evidence.gradients.values))
+    return math.sqrt(sum(np.square(g, dtype="float64").sum() for g in evidence.gradients[1]))
 
 
 # Faults that stop the learning come first, then those that weaken it or cost time.

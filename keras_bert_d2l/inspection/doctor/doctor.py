@@ -131,6 +131,7 @@ def doctor(
     else:
         options = options_for(data, model, task, dev)
         evidence = dataclasses.replace(of_options(options), options=options)
+        evidence.first_loss = None if evidence.gradients is None else evidence.gradients[0]
     return diagnose(evidence)
 
 
@@ -202,20 +203,16 @@ class DoctorCallback(keras.callbacks.Callback):
             self._report(examine(Evidence(model=self.model, first_loss=loss)))
         self._steps += 1
         self._losses[-1] += loss / _INTERVAL
-        if not math.isfinite(loss):
-            self._report(examine(Evidence(records=[{"loss": loss}])))
-        elif self._steps % _INTERVAL == 0:
-            self._report(self._findings())
+        is_finite = math.isfinite(loss)
+        if self._steps % _INTERVAL == 0 or not is_finite:
+            found = examine(Evidence(records=[{"loss": loss} for loss in self._losses]))
+            is_settled = is_finite and len(self._losses) >= _SETTLED
+            self._report([one for one in found if is_settled or one.name != "flat loss"])
+        if self._steps % _INTERVAL == 0:
             self._losses.append(0.0)
 
-    def _findings(self) -> list[Finding]:
-        found = examine(Evidence(records=[{"loss": loss} for loss in self._losses]))
-        is_settled = len(self._losses) >= _SETTLED
-        return [one for one in found if is_settled or one.name != "flat loss"]
-
     def _report(self, findings: list[Finding]) -> None:
-        known = {fault.name for fault in self.faults}
-        new = [one for one in findings if one.is_fault and one.name not in known]
-        self.faults.extend(new)
-        for fault in new:
-            print(f"\nDoctor: {fault}")
+        for one in findings:
+            if one.is_fault and one.name not in {fault.name for fault in self.faults}:
+                self.faults.append(one)
+                print(f"\nDoctor: {one}")

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import keras
 import numpy as np
@@ -47,18 +47,6 @@ _ROWS = 12  # whole pairs and triplets; enough to find a gradient out of range
 Metrics = Mapping[str, float]
 
 
-class Gradients(NamedTuple):
-    """What a model computes on the first rows of a batch.
-
-    Attributes:
-        loss: The loss.
-        values: The gradient of each weight that is trained.
-    """
-
-    loss: float
-    values: list[np.ndarray]
-
-
 @dataclasses.dataclass
 class Evidence:
     """What is known about a training. The checks of what is `None` are skipped.
@@ -70,8 +58,7 @@ class Evidence:
         examples: The training and the development data.
         batches: The training batches.
         model: The model, compiled if there are batches.
-        is_untrained: Whether the run of the model has not started.
-        first_loss: The loss of the first step.
+        first_loss: The loss before the first step.
         skipped: The groups of checks that cannot run, and why.
     """
 
@@ -81,7 +68,6 @@ class Evidence:
     examples: tuple[TaskExamples, TaskExamples] | None = None
     batches: tf.data.Dataset | None = None
     model: BERTModel | TaskModel | None = None
-    is_untrained: bool = False
     first_loss: float | None = None
     skipped: list[str] = dataclasses.field(default_factory=list)
 
@@ -160,7 +146,7 @@ class Evidence:
 
         `None` if all right answers are the same.
         """
-        if self.examples is None or self.is_untrained or not self.records:
+        if self.examples is None or not self.records:
             return None
         dev = self.examples[1]
         some = dev.subset(spread(dev.in_order_of_labels(), _ASKED))
@@ -173,8 +159,8 @@ class Evidence:
         return len(given) if len(right) > 1 else None
 
     @functools.cached_property
-    def gradients(self) -> Gradients | None:
-        """The loss and the gradients on the first rows of a batch, without dropout."""
+    def gradients(self) -> tuple[float, list[np.ndarray]] | None:
+        """The loss and the gradients of all trained weights on a few rows, without dropout."""
         model = self.model
         if model is None or self.batches is None:
             return None
@@ -187,7 +173,7 @@ class Evidence:
         zero = tf.UnconnectedGradients.ZERO
         found = tape.gradient(loss, values, unconnected_gradients=zero)
         model.reset_metrics()
-        return Gradients(float(loss), [tf.convert_to_tensor(one).numpy() for one in found])
+        return float(loss), [tf.convert_to_tensor(one).numpy() for one in found]
 
 
 def of_run(path: PathLike) -> Evidence:
@@ -213,7 +199,7 @@ def of_run(path: PathLike) -> Evidence:
             evidence = of_options(options, run)
         except _MISSING as error:
             evidence.skipped.append(f"Data, batches and weights: {error}")
-        evidence.options, evidence.is_untrained = options, False
+        evidence.options = options
     else:
         evidence.skipped.append("Data, batches and weights: the run was started in Python.")
     evidence.records = run.metrics()
@@ -238,12 +224,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         options = dataclasses.replace(options, strategy=None)
         checkpoint = None if run is None else run.last
         trainer = make_trainer(options.corpus, unused, options, _SILENT, checkpoint=checkpoint)
-        return Evidence(
-            store=trainer.store,
-            batches=trainer.batches(),
-            model=trainer.model,
-            is_untrained=True,
-        )
+        return Evidence(store=trainer.store, batches=trainer.batches(), model=trainer.model)
     options = dataclasses.replace(options, mine_negatives=False)  # takes long
     _, model, train, dev = load_run(options, _SILENT)
     data = prepare(model, train, dev, options, _SILENT)
@@ -252,7 +233,7 @@ def of_options(options: Options, run: RunFolder | None = None) -> Evidence:
         best = native.describe(run.best)
         load_weights(model, best.table, best.arrays)
     batches = batches_of(data.train, 0)
-    return Evidence(examples=(train, dev), batches=batches, model=model, is_untrained=True)
+    return Evidence(examples=(train, dev), batches=batches, model=model)
 
 
 def options_for(
