@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from keras_bert_d2l.locks import is_at, locked
+from keras_bert_d2l.locks import locked
 from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible_files
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 _URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
-_PATIENCE, _PAUSE = 10, 0.001  # seconds for which, and after which, reading is repeated
+_ATTEMPTS, _PAUSE = 1000, 0.005  # seconds after which reading is repeated
 
 Result = TypeVar("Result")
 
@@ -277,57 +277,40 @@ def read_folder(path: PathLike, read: Callable[[], Result]) -> Result:
     The result comes from one version of the folder, even if `replacing_folder` writes new versions
     without a pause. A function that reads lazily must open its files before it returns.
 
-    Args:
-        path: The folder, or a file that is replaced as a whole.
-        read: The function.
-
     Raises:
         TimeoutError: The folder was replaced during each attempt.
     """
     path = pathlib.Path(path)
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        with _version(path) as is_current:
-            try:
-                result = read()
-            except (OSError, ValueError):
-                if is_current() or time.monotonic() > deadline:
-                    raise
-            else:
-                if is_current():
-                    return result
-        if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"{os.fspath(path)!r} was replaced each time it was read, for {_PATIENCE} seconds. "
-                "Read it again when no program is writing to it."
-            )
+    for _ in range(_ATTEMPTS):
+        before, problem = _version(path), None
+        try:
+            result = read()
+        except (OSError, ValueError) as error:
+            problem = error
+        if _version(path) == before and (before or not _is_being_replaced(path)):
+            if problem is not None:
+                raise problem
+            return result
         recover(path)
         time.sleep(_PAUSE)
+    raise TimeoutError(
+        f"{os.fspath(path)!r} was replaced each time it was read, {_ATTEMPTS:,} times. Read it "
+        "again when no program is writing to it."
+    )
 
 
-@contextlib.contextmanager
-def _version(path: pathlib.Path) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether `path` still leads to the same folder or file."""
+def _version(path: pathlib.Path) -> tuple[int, int] | None:
+    """Return what differs between two versions of a folder, or `None` if there is no folder."""
+    sums = path / CHECKSUMS  # inode numbers repeat, so its time counts as well
     try:
-        # An open folder keeps its inode number. Opening a named pipe must not wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except PermissionError:  # Windows cannot open folders
-        yield lambda: True
-        return
-    except OSError:  # the folder does not exist, or is being replaced at this moment
-        yield (
-            lambda: (
-                not path.exists()
-                and not any(
-                    _new_and_old(workspace, path)[1].exists() for workspace in _workspaces(path)
-                )
-            )
-        )
-        return
-    try:
-        yield lambda: is_at(descriptor, path)
-    finally:
-        os.close(descriptor)
+        return path.stat().st_ino, sums.stat().st_mtime_ns if sums.exists() else 0
+    except OSError:
+        return None
+
+
+def _is_being_replaced(path: pathlib.Path) -> bool:
+    """Return whether the old version of a folder has been moved, and the new one not yet."""
+    return any(_new_and_old(workspace, path)[1].exists() for workspace in _workspaces(path))
 
 
 def _workspaces(path: pathlib.Path) -> Iterator[pathlib.Path]:

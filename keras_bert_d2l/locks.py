@@ -23,7 +23,7 @@ def locked(path: pathlib.Path, *, wait: bool = False) -> Iterator[bool | None]:
                 descriptor = os.open(path, access)
                 closing.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                is_locked = is_at(descriptor, path)
+                is_locked = os.path.samestat(os.fstat(descriptor), path.stat())
         except (BlockingIOError, FileNotFoundError):
             pass
         except (ImportError, OSError):
@@ -55,11 +55,3 @@ def lock_file(path: pathlib.Path, busy: str, *, wait: bool = False) -> Iterator[
                 return
         if path.exists() and not wait:
             raise BlockingIOError(busy)
-
-
-def is_at(descriptor: int, path: pathlib.Path) -> bool:
-    """Return whether `path` leads to the open file or folder."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:  # it is being replaced at this moment
-        return False

@@ -88,11 +88,6 @@ def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    assert read_folder(tmp_path / "pipe", lambda: "read") == "read"
-
-
 @pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
 def test_urls_and_the_working_directory_are_rejected(replacing, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -249,21 +244,6 @@ def test_a_reader_never_mixes_two_versions_of_a_folder(tmp_path):
         stop.set()
         writer.join()
     assert found <= {(True, "ab", False), (False, "cd", True)}
-
-
-def test_a_folder_that_disappears_while_it_is_compared_is_read_again(tmp_path, monkeypatch):
-    """`exists` may be true a moment before `stat` fails."""
-    path = tmp_path / "model"
-    save(path, "a")
-    moved = iter([True])
-
-    def disappear(*stats):
-        if next(moved, False):
-            raise FileNotFoundError
-        return True
-
-    monkeypatch.setattr("os.path.samestat", disappear)
-    assert read_folder(path, (path / "a").exists)
 
 
 def test_an_error_while_reading_is_raised_at_once_if_the_folder_has_not_changed(tmp_path):

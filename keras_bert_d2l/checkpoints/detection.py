@@ -182,11 +182,8 @@ def open_checkpoint(
     """
     given, path = path, find_checkpoint(path)
     name = os.fspath(path if path.is_relative_to(given) else given)
-    # The path may also be a file in a folder that is replaced as a whole, or a prefix of files.
-    checkpoint = read_folder(
-        path.parent,
-        lambda: read_folder(path, lambda: _opened(path, num_heads, verify, tokenizer, asked)),
-    )
+    folder = path.parent if path.is_file() else path  # it may be replaced as a whole
+    checkpoint = read_folder(folder, lambda: _opened(path, num_heads, verify, tokenizer, asked))
     if checkpoint.vocab is not None and not native.recognizes(path):
         checkpoint = _with_rows_of_tokens(checkpoint, checkpoint.vocab)
     config, vocab = checkpoint.config, checkpoint.vocab
