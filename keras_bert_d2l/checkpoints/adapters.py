@@ -15,11 +15,7 @@ from typing import TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.array_files import (
-    NamedArrays,
-    open_safetensors,
-    write_safetensors,
-)
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors, write_safetensors
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (

@@ -27,13 +27,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import 
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import (
-    arguments_of,
-    check_known,
-    check_labels,
-    shown,
-    shown_names,
-)
+from keras_bert_d2l.checks import arguments_of, check_known, check_labels, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import read_folder

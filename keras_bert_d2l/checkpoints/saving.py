@@ -140,11 +140,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
 
 
 def convert_checkpoint(
-    source: PathLike,
-    target: PathLike,
-    format: Format = "native",
-    *,
-    num_heads: int | None = None,
+    source: PathLike, target: PathLike, format: Format = "native", *, num_heads: int | None = None
 ) -> None:
     """Convert a checkpoint to a different format and print a one-line summary of it.
 

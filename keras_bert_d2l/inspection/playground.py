@@ -320,9 +320,6 @@ def _lens(
             names = [tokenizer.vocab.spelled(int(token)) for token in candidates[0, number]]
             shares = (float(f"{score:.4g}") for score in scores[0, number])
             lines.append(
-                {
-                    "candidates": list(zip(names, shares, strict=True)),
-                    "rank": int(ranks[number]),
-                }
+                {"candidates": list(zip(names, shares, strict=True)), "rank": int(ranks[number])}
             )
     return found

@@ -30,14 +30,7 @@ from keras_bert_d2l import (
 )
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
-from tests.checkpoints.small import (
-    BATCH,
-    SMALL,
-    VOCAB,
-    drop_weights,
-    edit_config,
-    randomize,
-)
+from tests.checkpoints.small import BATCH, SMALL, VOCAB, drop_weights, edit_config, randomize
 from tests.nightly import nightly_except
 
 CONFIG = BERTConfig.preset("huggingface", **SMALL)

@@ -153,10 +153,7 @@ def describe(
 
 
 def write(
-    model: BERTModel,
-    folder: pathlib.Path,
-    vocab: Vocab | None,
-    tokenizer_options: TokenizerOptions,
+    model: BERTModel, folder: pathlib.Path, vocab: Vocab | None, tokenizer_options: TokenizerOptions
 ) -> None:
     """Write a model as Google's own code would save it, without optimizer state.
 

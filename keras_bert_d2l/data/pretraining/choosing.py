@@ -173,9 +173,7 @@ def _choose_units(
             else:
                 fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
         unit = tf.tensor_scatter_nd_update(
-            unit,
-            tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]),
-            tf.repeat(word, longest),
+            unit, tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]), tf.repeat(word, longest)
         )
         return turn + 1, order, unit, left - tf.reduce_sum(tf.where(fits, end - start, 0), axis=1)
 

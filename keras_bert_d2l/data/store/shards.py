@@ -66,10 +66,7 @@ def make_shards(tasks: Sequence[Task], tokenizer: Tokenizer, *, workers: int) ->
             yield make_shard(piece, tokenizer, folder)
         return
     pool = concurrent.futures.ProcessPoolExecutor(
-        workers,
-        _context(),
-        _start_worker,
-        (tokenizer.vocab, tokenizer.options),
+        workers, _context(), _start_worker, (tokenizer.vocab, tokenizer.options)
     )
     try:
         shards = [pool.submit(_make_shard, *task) for task in tasks]

@@ -248,10 +248,7 @@ class TokenStore:
         return store
 
     def _check_values(self) -> None:
-        for name, end in (
-            (SENTENCES, self.num_tokens),
-            (DOCUMENTS, self.num_sentences),
-        ):
+        for name, end in ((SENTENCES, self.num_tokens), (DOCUMENTS, self.num_sentences)):
             last, is_ascending = -1, True
             for offsets in self._blocks(name):
                 is_ascending &= offsets[0] > last and bool((offsets[1:] > offsets[:-1]).all())

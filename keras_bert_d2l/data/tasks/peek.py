@@ -30,11 +30,7 @@ _FAINT = "dim"
 
 
 def peek(
-    examples: TaskExamples,
-    tokenizer: Tokenizer,
-    max_len: int,
-    *,
-    overlap: int | None = None,
+    examples: TaskExamples, tokenizer: Tokenizer, max_len: int, *, overlap: int | None = None
 ) -> str:
     """Preview examples as the model sees them.
 

@@ -294,8 +294,7 @@ def test_the_head_of_an_unsupported_task_is_named(folder, head):
 
 
 @pytest.mark.parametrize(
-    "weight_map",
-    [None, {}, {"a": "../model.safetensors"}, {"a": "/etc/passwd"}, {"a": 3}],
+    "weight_map", [None, {}, {"a": "../model.safetensors"}, {"a": "/etc/passwd"}, {"a": 3}]
 )
 def test_an_index_must_name_files_in_its_own_folder(folder, weight_map):
     shard(folder)

@@ -107,10 +107,7 @@ def test_loss_and_gradients_match_transformers(model, golden, data_dir):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "clip_norm"),
-    [
-        pytest.param("adamw5.npz", None, marks=pytest.mark.long),
-        ("adamw5_clip1.npz", 1.0),
-    ],
+    [pytest.param("adamw5.npz", None, marks=pytest.mark.long), ("adamw5_clip1.npz", 1.0)],
 )
 def test_weights_after_five_steps_match_torchs_adamw(model, golden, data_dir, file, clip_norm):
     steps = dict(np.load(data_dir / "golden/hf" / file))

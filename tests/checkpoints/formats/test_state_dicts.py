@@ -22,12 +22,7 @@ from tests.checkpoints.torch_writer import write_arrays
 
 VOCAB = Vocab(["<unk>", "<pad>", "<mask>", "<cls>", "<sep>", "the", "café", "東"])
 CONFIG = BERTConfig.preset(
-    "d2l-torch",
-    vocab_size=len(VOCAB),
-    num_hiddens=6,
-    ffn_num_hiddens=10,
-    num_heads=3,
-    max_len=7,
+    "d2l-torch", vocab_size=len(VOCAB), num_hiddens=6, ffn_num_hiddens=10, num_heads=3, max_len=7
 )
 WEIGHTS_FILE = "pretrained.safetensors"
 

@@ -215,10 +215,7 @@ def wrong_shape(file):
         (keras_bert, "contains no BERTs of transformers.*Received: Embedding-Token"),
         (wrong_shape, r"layer.1.output.dense.weight is \(8, 8\) instead of \(8, 16\)"),
         (lambda file: file.pop(f"{BLOCK}1/output"), "lacks weights .*layer.1.output.LayerNorm"),
-        (
-            lambda file: file.update({SCALE: np.float32(3)}),
-            "not have: bert.*layer.0.scale",
-        ),
+        (lambda file: file.update({SCALE: np.float32(3)}), "not have: bert.*layer.0.scale"),
         (lambda file: file.update(b=h5py.ExternalLink("x.h5", "/a")), "is a link to"),
     ],
 )

@@ -10,12 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.data.pretraining.choosing import (
-    CHOICE,
-    REPLACEMENT,
-    ROW,
-    UNIT_LENGTH,
-)
+from keras_bert_d2l.data.pretraining.choosing import CHOICE, REPLACEMENT, ROW, UNIT_LENGTH
 from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, MaskTokens, mask_tokens
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.data.buckets import bucket
-from keras_bert_d2l.data.pretraining.packing import (
-    bucket_lengths,
-    lay_out,
-    pack,
-    padding_share,
-)
+from keras_bert_d2l.data.pretraining.packing import bucket_lengths, lay_out, pack, padding_share
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 

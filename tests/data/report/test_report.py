@@ -153,8 +153,7 @@ def test_the_seed_determines_the_examples(store, found):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"objective": "both"}, {"short_seq_prob": 2}, {"seed": -1}, {"max_len": 3}],
+    "options", [{"objective": "both"}, {"short_seq_prob": 2}, {"seed": -1}, {"max_len": 3}]
 )
 def test_the_error_for_an_invalid_argument_names_the_argument(store, options):
     with pytest.raises(ValueError, match=f"`{next(iter(options))}`"):

@@ -23,8 +23,7 @@ PROCESSES = [LOCAL, "--direct_num_workers=2", "--direct_running_mode=multi_proce
 DASK = ["--runner=apache_beam.runners.dask.dask_runner.DaskRunner"]
 
 needs_beam = pytest.mark.skipif(
-    importlib.util.find_spec("apache_beam") is None,
-    reason="needs Apache Beam, the extra [beam]",
+    importlib.util.find_spec("apache_beam") is None, reason="needs Apache Beam, the extra [beam]"
 )
 # Beam itself causes these warnings in its threads and at shutdown.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")

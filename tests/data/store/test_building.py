@@ -14,13 +14,7 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 
-TEXT = [
-    ["w0 w1 w2", "w3", "", "w4 unknown"],
-    ["", "   "],
-    [],
-    ["w5 [MASK] w6"],
-    ["w7", "w8 w9"],
-]
+TEXT = [["w0 w1 w2", "w3", "", "w4 unknown"], ["", "   "], [], ["w5 [MASK] w6"], ["w7", "w8 w9"]]
 TOKENS = [5, 6, 7, 8, 9, 1, 10, 4, 11, 12, 13, 14]
 FILES = ["tokens.bin", "sentence_offsets.bin", "document_offsets.bin", "document_hashes.bin"]
 

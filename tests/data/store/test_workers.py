@@ -27,13 +27,7 @@ def build(source, vocab, folder, workers, finished):
 
     text_files.SECTION_BYTES = PIECE_BYTES
     tokenizer = Tokenizer(Vocab.from_file(vocab))
-    build_store(
-        Corpus.open(source),
-        tokenizer,
-        folder,
-        workers=workers,
-        progress=progress,
-    )
+    build_store(Corpus.open(source), tokenizer, folder, workers=workers, progress=progress)
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ def test_a_comment_is_no_word(write, comment, sentences, separator):
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["# O", "# SYM", "# #", "# B-PRODUCT", "#lamp B-THING", "#win ht", "#1 O", "#id O"],
+    "line", ["# O", "# SYM", "# #", "# B-PRODUCT", "#lamp B-THING", "#win ht", "#1 O", "#id O"]
 )
 @pytest.mark.parametrize("separator", [" ", "\t"])
 def test_a_word_may_begin_with_the_sign_of_comments(write, line, separator):

@@ -231,8 +231,7 @@ _ELECTRA = ModelType(
         "encoder/embedding_projection": "electra.embeddings_project",
         "hidden": "classifier.dense",
         **_mlm(
-            *("generator_predictions.dense", "generator_predictions.LayerNorm"),
-            "generator_lm_head",
+            *("generator_predictions.dense", "generator_predictions.LayerNorm"), "generator_lm_head"
         ),
     },
     values={"mlm_activation": "gelu", "pooler_activation": "gelu"},

@@ -228,10 +228,7 @@ def _read_json(
 
 
 def write_tokenizer(
-    folder: pathlib.Path,
-    vocab: Vocab,
-    options: TokenizerOptions,
-    config: BERTConfig | None = None,
+    folder: pathlib.Path, vocab: Vocab, options: TokenizerOptions, config: BERTConfig | None = None
 ) -> None:
     """Write the vocabulary and the options of a tokenizer.
 

@@ -25,13 +25,7 @@ from keras_bert_d2l.reading import (
     read_json_object,
     read_small_text,
 )
-from keras_bert_d2l.text.definition import (
-    KINDS,
-    TOKEN_FLAGS,
-    from_json,
-    model_type,
-    steps,
-)
+from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, from_json, model_type, steps
 from keras_bert_d2l.text.definition_checks import UnsupportedError
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, SpecialTokensError, Vocab
