@@ -151,9 +151,7 @@ def test_lora_needs_the_heads_that_it_freezes():
 
 @pytest.mark.slow
 def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
-    with pytest.raises(
-        ValueError, match=r"`lora_layers` .* W_k, W_o, W_q, W_v, dense.*Received: 'query'"
-    ):
+    with pytest.raises(ValueError, match=r"`lora_layers` .*W_q.*Received: 'query'"):
         make().enable_lora(2, lora_layers=["W_q", "query"])
     with pytest.raises(ValueError, match="`lora_layers` must be a list of layer names"):
         make().enable_lora(2, lora_layers="W_q")
@@ -221,9 +219,6 @@ def test_patterns_set_the_rank_and_the_scale_of_each_layer(adapter, tmp_path):
         found = [(layer.lora_rank, layer.lora_alpha) for layer in layers]
         np.testing.assert_allclose(found, [(2, 8 * 2**0.5), (1, 6), (2, 6 * 2**0.5), (1, 6)])
     np.testing.assert_array_equal(outputs(again), outputs(model))
-    edited(adapter, {**arrays, **of_value}, alpha_pattern={"^bert.*": 8})
-    with pytest.raises(ValueError, match="`alpha_pattern` must be .*regular.*bert"):
-        load_adapter(make(), adapter)
 
 
 @pytest.mark.slow
@@ -243,11 +238,8 @@ def test_an_adapter_for_other_weights_or_other_labels_is_rejected(adapter, tmp_p
 
 
 DAMAGES = {
-    "method": (lambda fields, _: fields.update(peft_type="IA3"), "`peft_type` must be 'LORA'"),
     "rank": (lambda fields, _: fields.update(r=10**9), "instead of (1000000000, 8)"),
     "no rank": (lambda fields, _: fields.update(r=True), "`r` must be an integer"),
-    "dora": (lambda fields, _: fields.update(use_dora=True), "not supported: use_dora=True"),
-    "PiSSA": (lambda fields, _: fields.update(init_lora_weights="pissa"), "weights='pissa'"),
     "tied": (
         lambda _, arrays: arrays.update({EMBEDDING: np.zeros((2, 20), "f4")}),
         "`target_modules` or `modules_to_save` that are not supported: bert.embeddings.word",

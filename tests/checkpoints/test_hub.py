@@ -253,10 +253,7 @@ def test_a_path_object_is_not_looked_up(model, local_hub, tmp_path):
 
 
 def test_an_unknown_name_is_an_error_about_the_path_and_the_hub(local_hub):
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"no file or folder 'runs/mien', and no model 'runs/mien' on the Hugging Face Hub",
-    ):
+    with pytest.raises(FileNotFoundError, match=r"'runs/mien', and no model 'runs/mien'"):
         kb.load_pretrained("runs/mien")
     with pytest.raises(FileNotFoundError, match=r"no file or folder 'minlm'.*minilm"):
         kb.load_pretrained("minlm")

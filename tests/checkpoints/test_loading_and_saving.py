@@ -294,11 +294,7 @@ def test_the_error_for_an_unknown_path_says_what_was_looked_for(checkpoint):
     checkpoint.rename(folder / "old")
     OF_FORMAT["native"].to_json(folder / CONFIG_FILE)
     VOCAB.to_file(folder / VOCAB_FILE)
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"config.json.*\(native, .*bert_config.json \(google"
-        r".*contains checkpoints; pass the path of one.*/new, .*/old\.",
-    ):
+    with pytest.raises(FileNotFoundError, match=r"config.json.*native.*google.*/new, .*/old\."):
         load_pretrained(folder)
 
 

@@ -122,14 +122,3 @@ def test_an_onnx_file_has_no_outputs_of_missing_heads(model, tmp_path):
         "pooler_output",
     ]
     assert "pred_positions" not in [tensor.name for tensor in graph.input]
-
-
-@pytest.mark.long  # the test of the ONNX file shows the same
-def test_a_saved_model_has_no_signatures_of_missing_heads(model, tmp_path):
-    version = kb.export_saved_model(model, tmp_path / "served")
-    signatures = json.loads((version / "model_card.json").read_text())["signatures"]
-    assert signatures.keys() == {"serving_default", "embed", "tf_example", "tokens"}
-    assert signatures["tokens"]["inputs"].keys() == {"tokens", "segments", "valid_lens"}
-    assert signatures["tokens"]["outputs"].keys() == {"embedding", "encoded", "pooled"}
-    outputs = signatures["serving_default"]["outputs"]
-    assert outputs.keys() == {"embedding", "pooled", "truncated"}

@@ -2,7 +2,6 @@
 
 import json
 import lzma
-import tarfile
 
 import ml_dtypes
 import numpy as np
@@ -82,26 +81,3 @@ def test_it_prefers_grammatical_sentences(novels_small, data_dir):
     assert len(pairs) == 200
     # 70.0 % of 13,400 pairs; the standard error of 200 pairs is 3.3 %.
     assert 0.62 < kb.minimal_pairs(novels_small, pairs).accuracy < 0.78
-
-
-@pytest.mark.long  # of its quality, a daily test checks one sentence
-def test_it_predicts_the_words_of_chapters_that_it_has_not_seen(novels_small, data_dir, tmp_path):
-    name = "Burnett_Garden_1911.txt"
-    with tarfile.open(data_dir / "corpus/novels_2.tar.xz") as archive:
-        [member] = [member for member in archive if member.name.endswith(name)]
-        archive.extract(member, tmp_path, filter="data")
-    # Two of its 43 chapters were among the 2 % that were held out.
-    held_out = kb.pretraining_dataset(
-        kb.Corpus.open(tmp_path / member.name),
-        novels_small.tokenizer,
-        batch_size=16,
-        max_len=128,
-        split="held_out",
-        held_out=0.02,
-        drop_remainder=False,
-        masking=kb.Masking(replace=(1, 0, 0)),
-        cache_dir=tmp_path,
-    )
-    novels_small.compile()
-    metrics = novels_small.evaluate(held_out, return_dict=True, verbose=0)
-    assert 0.33 < metrics["mlm_accuracy"] < 0.47  # 0.408 on all held-out chapters

@@ -213,9 +213,7 @@ def test_stacked_blocks_compute_what_the_blocks_would_do_again():
         X = block(X, valid_lens=batch["valid_lens"])
     np.testing.assert_allclose(deeper.encoder(**batch), X, atol=1e-6)
     assert deeper.tokenizer is TOKENIZER
-    with pytest.raises(
-        ValueError, match="`times` must be an integer of at least 1. Received: times=0"
-    ):
+    with pytest.raises(ValueError, match="`times` must be .*Received: times=0"):
         stack_blocks(model, 0)
     with pytest.raises(ValueError, match="needs a model with blocks. Received: num_blks=0"):
         stack_blocks(random_model(dataclasses.replace(UNTIED, num_blks=0)))

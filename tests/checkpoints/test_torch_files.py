@@ -20,7 +20,6 @@ from keras_bert_d2l.checkpoints.array_files import open_safetensors
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.files import write_checksums
 from tests.checkpoints import torch_writer as by_hand
-from tests.checkpoints.small import assert_same_weights
 from tests.checkpoints.torch_writer import DICT, name, old, state, tensor, value
 
 FILES = Path(__file__).parent / "torch_files"
@@ -55,19 +54,6 @@ def test_arrays_equal_those_that_safetensors_stored(files, expected):
 def test_a_file_without_checksums_is_read():
     arrays = open_torch([FILES / "no-checksums.pt"])
     assert floats(arrays)["weight"].shape == (2, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["zip", "old", "shards"])
-def test_a_model_has_the_weights_that_it_has_from_safetensors(kind):
-    path, other = FILES / f"bert-{kind}", FILES / "bert-safetensors"
-    model = kb.load_pretrained(path).model
-    assert_same_weights(model, kb.load_pretrained(other).model)
-    assert not model.missing_heads
-    summary, weights = kb.inspect_checkpoint(path)
-    expected_summary, expected = kb.inspect_checkpoint(other)
-    assert summary.partition(": ")[2] == expected_summary.partition(": ")[2]
-    assert list(weights) == list(expected)
 
 
 def test_safetensors_are_preferred_and_checksums_are_compared(tmp_path):

@@ -99,14 +99,8 @@ ZEROS = np.zeros(3, "float32")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"ENCODER/BLK_0/FFN/DENSE1/BIAS": None, TOKENS.upper(): None},
-            "'file' lacks weights.*BLK_0/FFN.*TOKEN_EMB.*incomplete",
-        ),
-        (
-            {f"EXTRA/{number}": ZEROS for number in range(5)},
-            "'file' contains weights.*does not have: EXTRA/0, EXTRA/1, EXTRA/2 and 2 more",
-        ),
+        ({"HIDDEN/BIAS": None, TOKENS.upper(): None}, "'file' lacks .*TOKEN_EMB.*incomplete"),
+        ({f"EXTRA/{n}": ZEROS for n in range(5)}, "'file' .*: EXTRA/0, EXTRA/1, EXTRA/2 and 2"),
         (
             {
                 TOKENS.upper(): np.zeros((9, 4), "float32"),

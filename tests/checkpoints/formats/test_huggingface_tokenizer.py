@@ -51,12 +51,9 @@ def test_the_tokenizers_options_are_read(folder, options, lowercase):
     [
         {"strip_accents": "no"},
         {"tokenize_chinese_chars": "no"},
-        {"do_basic_tokenize": False},
         {"split_special_tokens": "yes"},
-        {"mask_token": "<mask>"},
         {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"},
         {"word_tokenizer_type": "basic"},
-        {"subword_tokenizer_type": "character"},
     ],
 )
 def test_an_unsupported_tokenizer_is_an_error_unless_only_the_model_is_loaded(folder, options):
@@ -215,19 +212,12 @@ NEW = {"content": "new", "id": len(VOCAB), "special": True}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__type": "WordLevel"}, "model.type='WordLevel', which"),
-        ({"model__unk_token": "a"}, "unk_token='a'"),
         ({"normalizer": None}, "normalizer.type=None"),
-        ({"normalizer__clean_text": False}, "clean_text=False"),
         ({"normalizer__strip_accents": "no"}, "strip_accents='no'"),
         ({"pre_tokenizer__type": "Whitespace"}, "pre_tokenizer.type='Whitespace'"),
         ({"post_processor": None}, "post_processor.single"),
         ({"post_processor__pair": []}, "post_processor.pair"),
         ({"added_tokens": ADDED[1:]}, r"no special token '\[PAD\]'"),
-        (
-            {"added_tokens": [*ADDED, {**NEW, "single_word": True}]},
-            "single_word of the token 'new'",
-        ),
     ],
 )
 def test_an_unsupported_tokenizer_json_is_an_error_with_the_reason(

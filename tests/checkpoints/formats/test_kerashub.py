@@ -220,7 +220,6 @@ config registered_name null BertBackbone
 config config [1] config
 config config.num_layers 1000000000 too.few
 config config.num_layers 3 lacks.weights.*transformer_encoder_2/
-config config.num_layers "2" num_blks
 config config.num_heads 4 does.not.match.its.config.*_self_attention_layer
 config config.hidden_dim 1000000000000 does.not.match.its.config
 config config.norm_first true norm_first.*may.change
@@ -228,7 +227,6 @@ config config.activation "relu" activation.*may.change
 task registered_name "keras_hub>BertTagger" BertMaskedLM.*BertTagger
 task config.backbone "os.system" os.system
 task config.backbone.config.hidden_dim 16 does.not.match.its.config
-task config.num_classes 1000000000000 num_classes.*the.size.of.the.head,.\\(3,\\)
 task config.activation {"class_name":"Lambda"} activation.*Lambda
 task config.logit_scale 2.0 logit_scale.*may.change
 task config.dropout 2 dropout
@@ -236,8 +234,6 @@ task config.preprocessor.config.sequence_length "9" sequence_length
 task config.preprocessor.config.truncate "first" truncate.*round_robin
 tokenizer registered_name "keras_hub>GPT2Tokenizer" BertTokenizer.*GPT2
 tokenizer config.lowercase "yes" lowercase.*yes
-tokenizer config.suffix_indicator "@@" suffix_indicator.*tokenizer=False
-tokenizer config.special_tokens 5 special_tokens.*may.change
 metadata keras_bert_d2l {"labels":["a"]} labels
 metadata keras_bert_d2l {"labels":[1,2,3]} labels
 metadata keras_bert_d2l {"compat":"x"} compat

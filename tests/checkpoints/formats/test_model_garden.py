@@ -166,9 +166,6 @@ WORDS, HEAD = "word_embeddings/embeddings", "predictions/transform/logits/kernel
 PAIRS = itertools.pairwise("abcdefghi")
 BOMB = "a: &a [x]\n" + "".join(f"{y}: &{y} [{f'*{x},' * 9}]\n" for x, y in PAIRS)
 HOSTILE = {
-    "another encoder": (change("type: bert", "type: albert"), "albert"),
-    "an embedding of another width": (change("g_size: null", "g_size: 4"), "embedding_size"),
-    "norm first": (change("norm_first: false", "norm_first: true"), "norm_first"),
     "another activation": (change("hidden_activation: gelu", "hidden_activation: swish"), "swish"),
     "another activation of the head": (
         change("mlm_activation: gelu", "mlm_activation: swish"),

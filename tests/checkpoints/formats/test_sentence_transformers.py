@@ -41,16 +41,8 @@ BERT, MODEL = "sentence_bert_config.json", "config_sentence_transformers.json"
 @pytest.mark.parametrize(
     ("file", "fields", "message"),
     [
-        (POOLING, {"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
         (POOLING, {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
         (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x' as 'x'"),
-        (BERT, {"tokenizer_args": {"a": 1}}, "Transformer with tokenizer_args"),
-        (BERT, {"modality_config": {"text": {"method": "f"}}}, "Transformer with modality_config"),
-        (
-            MODEL,
-            {"similarity_fn_name": "euclidean"},
-            "Normalize and similarity_fn_name='euclidean'",
-        ),
         (BERT, {"do_lower_case": "yes"}, "`do_lower_case` must be True or False"),
         (BERT, {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),
     ],
@@ -128,9 +120,7 @@ def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_
     for path in ("../1_Pooling", str(tmp_path), None, 1):
         modules = [1] if path == 1 else [{"type": kind, "path": path}]
         (folder / "modules.json").write_text(json.dumps(modules))
-        with pytest.raises(
-            ValueError, match=r"modules.json' must (have the `path`|contain a list)"
-        ):
+        with pytest.raises(ValueError, match=r"modules.json' .*(`path`|list)"):
             kb.load_pretrained(folder)
     (folder / "modules.json").write_text("[]")
     assert isinstance(kb.load_pretrained(folder).model, kb.BERTModel)

@@ -23,19 +23,10 @@ def bare(weights):
     return {name.removeprefix("bert."): x for name, x in weights.items() if name[:5] == "bert."}
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "module.",
-        "model.",
-        "_orig_mod.",
-        "module.model.",
-        "bert.",
-        "encoder.",
-        "0.auto_model.",
-        "x.",
-    ],
-)
+PREFIXES = "module. model. _orig_mod. module.model. bert. encoder. 0.auto_model. x.".split()
+
+
+@pytest.mark.parametrize("prefix", ["", *PREFIXES])
 @pytest.mark.parametrize("is_bare", [False, True])
 def test_hugging_faces_weights_are_found_under_any_prefix(tmp_path, prefix, is_bare):
     folder = tmp_path / "hf"
@@ -46,7 +37,7 @@ def test_hugging_faces_weights_are_found_under_any_prefix(tmp_path, prefix, is_b
     )
     checkpoint = huggingface.describe(folder)
     model = model_of(checkpoint)
-    if is_bare and prefix == "bert.":  # the usual names
+    if not prefix or (is_bare and prefix == "bert."):  # the usual names
         assert "prefix" not in checkpoint.description
     else:
         assert repr(prefix) in checkpoint.description

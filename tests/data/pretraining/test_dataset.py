@@ -11,12 +11,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking import STRATEGIES, Masking, mask_tokens
-from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, make_examples
-from keras_bert_d2l.data.store.building import cached_store
-from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.framing import frame_tokens
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 FIRST_WORD = 5
@@ -287,10 +283,7 @@ def test_held_out_documents_are_never_in_the_training_part(text, dataset):
         ({"max_len": 4}, "`max_len` must be an integer of at least 5"),
         ({"max_len": 2, "objective": "none"}, "`max_len` must be an integer of at least 3"),
         ({"causal": True}, "`causal` requires objective='none'.*objective='nsp'"),
-        (
-            {"causal": True, "objective": "none", "num_predictions": 3},
-            "all tokens are predicted.*num_predictions=3",
-        ),
+        ({"causal": True, "objective": "none", "num_predictions": 3}, "num_predictions=3"),
         ({"split": "test"}, "'train', 'held_out'. Received: split='test'"),
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
         ({"masking": "words"}, "`strategy` must be one of"),
@@ -301,10 +294,7 @@ def test_held_out_documents_are_never_in_the_training_part(text, dataset):
         ({"max_examples": 0}, "`max_examples` must be an integer of at least 1"),
         ({"shard": (2, 2)}, "an index from 0 to count - 1"),
         ({"shard": 2}, "an index from 0 to count - 1"),
-        (
-            {"masking": 5},
-            r"`masking` must be a `Masking`. Received: 5 \(int\). Pass one of 'token'",
-        ),
+        ({"masking": 5}, r"`masking` must be a `Masking`. Received: 5"),
         ({"drop_remainder": "x"}, "`drop_remainder` must be True or False. Received: .*'x'"),
         ({"batch_size": 50, "shard": (0, 2)}, "fewer than the 100 of one batch"),
         ({"batch_size": 1000}, r"only \d+ rows, fewer than the 1000 of one batch"),
@@ -330,16 +320,3 @@ def test_a_path_instead_of_a_tokenizer_is_rejected(text):
     for corpus in (text.store, [["w0 w1"], ["w2 w3"]]):
         with pytest.raises(ValueError, match=r"`tokenizer` must be a `Tokenizer`.*'vocab\.txt'"):
             pretraining_dataset(corpus, "vocab.txt", **SETTINGS)
-
-
-@pytest.mark.long
-def test_rows_of_wikitext_are_full_and_half_of_the_pairs_are_true(data_dir, tmp_path):
-    tokenizer = Tokenizer(Vocab.from_file(data_dir / "vocab" / "bert-base-uncased-vocab.txt"))
-    corpus = Corpus.open(
-        data_dir / "corpus" / "wikitext-2" / "wiki.valid.tokens.gz", layout="wikitext"
-    )
-    store = cached_store(corpus, tokenizer, tmp_path)
-    examples = make_examples(store, ExampleOptions(max_len=128), epoch=0)
-    assert examples.lengths().mean() > 0.95 * 128
-    tolerance = 2 / math.sqrt(len(examples))
-    assert examples.labels.mean() == pytest.approx(0.5, abs=tolerance)

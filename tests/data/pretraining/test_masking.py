@@ -207,29 +207,6 @@ def many(strategy, **options):
     return positions, labels, np.take_along_axis(corrupted, positions, axis=1), weights == 1
 
 
-@pytest.mark.parametrize("strategy", ["token", "whole_word"])
-def test_every_candidate_is_equally_likely_to_be_chosen(strategy):
-    positions, *_, is_real = many(strategy)
-    assert is_real.all()  # 19 of 128
-    observed = np.bincount(positions.ravel(), minlength=128)
-    assert observed[:20].sum() == observed[120:].sum() == 0
-    assert is_likely(chi_square(observed[20:120], MANY * 0.19), 99)
-
-
-@pytest.mark.parametrize("strategy", ["token", "span"])
-def test_the_shares_of_masked_random_and_kept_tokens_are_as_configured(strategy):
-    positions, labels, replaced, is_real = many(strategy)
-    if strategy == "span":  # one draw per unit: count only its first token
-        is_real = is_real & (np.diff(positions, axis=1, prepend=-2) > 1)
-    labels, replaced = labels[is_real], replaced[is_real]
-    masked, drawn, kept = Masking().replace
-    by_chance = drawn / len(ORDINARY)  # a random token may be the original
-    expected = len(labels) * np.array([masked, drawn - by_chance, kept + by_chance])
-    is_masked, stays = replaced == VOCAB.mask_id, replaced == labels
-    observed = np.array([is_masked.sum(), (~is_masked & ~stays).sum(), stays.sum()])
-    assert is_likely(chi_square(observed, expected), 2)
-
-
 def test_random_tokens_are_uniform_and_never_special_or_excluded():
     excluded = (int(WORDS[1]), int(WORDS[2]))
     _, labels, replaced, is_real = many("token", exclude=excluded)
@@ -264,9 +241,7 @@ def test_a_graph_with_unknown_shapes_gives_the_same_result():
     eager = mask(tokens, valid_lens, 9, masking=masking)
     for result, wanted in zip(graph(tokens, valid_lens, random_keys(50)), eager, strict=True):
         np.testing.assert_array_equal(result, wanted)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="valid_lens.* must be 50. Received: 1"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="valid_lens.*Received: 1"):
         graph(tokens, valid_lens[:1], random_keys(50))
 
 

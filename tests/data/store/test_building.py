@@ -250,9 +250,7 @@ def test_finished_shards_survive_a_full_disk(
     corpus = Pieces()
     with monkeypatch.context() as patch:
         patch.setattr(shards, "put", put_if_there_is_room)
-        with pytest.raises(
-            OSError, match="No space left.*free space.*`cache_dir`.*kept in .*building"
-        ):
+        with pytest.raises(OSError, match="No space left.*`cache_dir`.*building"):
             build_store(corpus, words(3), tmp_path / "store")
     assert {path.name for path in tmp_path.iterdir()} == {"store.building"}
     before = list(corpus.times_read)
@@ -304,7 +302,5 @@ def test_duplicate_documents_are_skipped_on_request(documents, words, tmp_path, 
         store.verify()
     everything = build_store(corpus, words(4), tmp_path / "everything")
     assert (everything.num_documents, everything.num_duplicates) == (6, None)
-    with pytest.raises(
-        ValueError, match="built with deduplicate=False. Received: deduplicate=True"
-    ):
+    with pytest.raises(ValueError, match="Received: deduplicate=True"):
         build_store(corpus, words(4), everything.directory, deduplicate=True)

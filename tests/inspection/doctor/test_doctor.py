@@ -1,11 +1,10 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTModel, SequenceClassifier, doctor
+from keras_bert_d2l import BERTModel, doctor
 from keras_bert_d2l.inspection.doctor.doctor import diagnose
 from tests.inspection.doctor import faults
 from tests.inspection.doctor.faults import PRETRAINING_FAULTS, TASK_FAULTS
@@ -81,15 +80,6 @@ def test_a_compiled_model_and_its_batches_are_examined(evidence):
     assert healthy.is_healthy
     found = names_of(doctor(data=evidence.batches.map(constant), model=evidence.model))
     assert found >= {"gradient norm", "unused weights"}
-
-
-def test_padding_in_given_batches_is_reported():
-    model, tokens = SequenceClassifier(bert(), ["low", "high"]), np.full((4, 6), 7)
-    model.compile(run_eagerly=True)
-    features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(4, 2)}
-    data = tf.data.Dataset.from_tensors((features, np.array([0, 1, 0, 1])))
-    [fault] = doctor(data=data, model=model).faults
-    assert str(fault).startswith("padding: share of padding in a batch 0.667, healthy at most 0.5")
 
 
 def test_next_tokens_are_not_visible_answers(evidence):
