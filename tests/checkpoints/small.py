@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import safetensors.numpy
+import tensorflow as tf
 
+import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checkpoints.weights import named_weights
@@ -32,6 +34,36 @@ BATCH = {
     "segments": np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], "int32"),
     "valid_lens": np.array([5, 3], "int32"),
 }
+
+
+def outputs_of(model, inputs):
+    """Return what a model computes for stored inputs, with the names of transformers."""
+    batch = inputs["input_ids"], inputs.get("token_type_ids"), inputs["attention_mask"].sum(-1)
+    tokens = batch[0]
+    if isinstance(model, kb.QuestionAnswerer):
+        return {f"{end}_logits": x for end, x in model(*batch).items()}
+    if isinstance(model, kb.MultipleChoice) and tokens.ndim == 2:  # the choices of one example
+        batch = [array[None] for array in batch]
+    if not isinstance(model, kb.BERTModel):
+        return {"logits": model(*batch)}
+    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
+    encoded, mlm, nsp = model(*batch, positions)
+    found = {"last_hidden_state": encoded, "logits": mlm, "prediction_logits": mlm}
+    if model.hidden is not None:
+        found["pooler_output"] = model.hidden(encoded[:, 0])
+    if nsp is not None:
+        found |= dict.fromkeys(("sop_logits", "seq_relationship_logits"), nsp[:, ::-1])
+    return found
+
+
+def save_tensors(prefix, tensors):
+    """Write a checkpoint of TensorFlow with tensors by their names."""
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
 
 
 def randomize(model):

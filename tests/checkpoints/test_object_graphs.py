@@ -9,6 +9,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from keras_bert_d2l.checkpoints.object_graphs import variables_of
 from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf
+from tests.checkpoints.small import save_tensors
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -32,12 +33,7 @@ def write(prefix, content, keys=KEYS):
     """Write a checkpoint with the given object graph."""
     arrays = dict.fromkeys(keys, A) | ({} if content is None else {OBJECT_GRAPH: content})
     with tf.device("CPU"):
-        tf.raw_ops.SaveV2(
-            prefix=str(prefix),
-            tensor_names=list(arrays),
-            shape_and_slices=[""] * len(arrays),
-            tensors=list(arrays.values()),
-        )
+        save_tensors(prefix, arrays)
 
 
 def test_variables_have_their_names_and_those_of_optimizers_are_left_out(tmp_path):

@@ -51,13 +51,6 @@ def test_other_dtypes_are_listed_but_not_read(dtype, file):
         tensors.read("ids")
 
 
-def test_the_same_name_in_two_files_is_rejected(file):
-    other = file.with_name("other.safetensors")
-    write_safetensors(other, {"a": ARRAY}, {"format": "keras"})
-    with pytest.raises(ValueError, match="model.*and.*other.safetensors' both contain 'a'"):
-        open_safetensors([file, other])
-
-
 @pytest.mark.parametrize("kept", [0, 4, 8, 60, -1])
 def test_a_truncated_file_is_rejected(kept, file):
     file.write_bytes(file.read_bytes()[:kept])

@@ -16,6 +16,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_js
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
+from tests.checkpoints.small import edit_config, outputs_of
 from tests.nightly import nightly_except
 from tests.text.tokenizer.byte_level import roberta_fields
 
@@ -44,23 +45,6 @@ def originals(tmp_path_factory):
         return folder / name
 
     return unpacked
-
-
-def outputs_of(model, inputs):
-    """Return what a model computes for stored inputs, with the names of transformers."""
-    tokens, mask = inputs["input_ids"], inputs["attention_mask"]
-    batch = tokens, inputs.get("token_type_ids"), mask.sum(-1)
-    if isinstance(model, kb.QuestionAnswerer):
-        return {f"{end}_logits": x for end, x in model(*batch).items()}
-    if not isinstance(model, kb.BERTModel):
-        return {"logits": model(*batch)}
-    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
-    encoded, mlm, nsp = model(*batch, positions)
-    pooled = None if model.hidden is None else model.hidden(encoded[:, 0])
-    heads = {"logits": mlm, "prediction_logits": mlm, "sop_logits": nsp}
-    if nsp is not None:
-        heads["sop_logits"] = nsp[:, ::-1]
-    return {"last_hidden_state": encoded, "pooler_output": pooled, **heads}
 
 
 @pytest.mark.slow
@@ -241,8 +225,7 @@ def test_a_weight_of_another_size_is_refused(name, weight, shape, originals, tmp
 
 def test_a_block_that_is_used_more_often_than_any_model_is_refused(originals, tmp_path):
     with_weights(tmp_path, originals("albert") / "ForMaskedLM", {})
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_hidden_layers": 10**6}))
+    edit_config(tmp_path, num_hidden_layers=10**6)
     with pytest.raises(ValueError, match="num_blks=1000000"):
         kb.load_pretrained(tmp_path)
 
@@ -295,12 +278,11 @@ def test_the_dropout_before_a_head_is_that_of_its_class(
     name, ending, fields, dropout, originals, tmp_path
 ):
     with_weights(tmp_path, originals(name) / ending, {})
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    edit_config(tmp_path, **fields)
     found = open_checkpoint(tmp_path)
     assert found.task["dropout"] == dropout
     task = {**found.task, "dropout": 0.25}
-    file.write_text(json.dumps(config_to_dict(found.config, task)))
+    (tmp_path / "config.json").write_text(json.dumps(config_to_dict(found.config, task)))
     assert open_checkpoint(tmp_path).task == task
     assert open_checkpoint(tmp_path).config == found.config
 
@@ -331,9 +313,7 @@ def test_a_model_that_is_loaded_without_its_tokenizer_has_its_segments(left, tmp
     batch = together.tokenizer(["the"], ["cat"])
     if left == "config.json":
         (tmp_path / "tokenizer.json").unlink()
-        path = tmp_path / "config.json"
-        named = json.loads(path.read_text()) | {"tokenizer_class": "XLMRobertaTokenizerFast"}
-        path.write_text(json.dumps(named))
+        edit_config(tmp_path, tokenizer_class="XLMRobertaTokenizerFast")
     apart, _, config = kb.load_pretrained(tmp_path, tokenizer=False, verify=False)
     np.testing.assert_array_equal(apart.encoder(**batch), together.model.encoder(**batch))
     assert config.num_segments == 1

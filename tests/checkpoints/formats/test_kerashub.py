@@ -282,13 +282,3 @@ def test_a_preset_with_a_missing_or_damaged_file_is_refused(unpack, line):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
         kb.load_pretrained(folder)
     assert str(folder) in str(error.value)
-
-
-def test_the_missing_head_of_an_old_classifier_is_named(unpack):
-    folder, *_ = unpack("classifier_linear")
-    file = folder / "task.json"
-    file.write_text(file.read_text().replace(">BertTextClassifier", ">BertClassifier"))
-    kb.load_pretrained(folder)
-    (folder / "task.weights.h5").unlink()
-    with pytest.raises(FileNotFoundError, match="head of its BertClassifier.*remove task.json"):
-        kb.load_pretrained(folder)

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.formats import google, model_garden
+from keras_bert_d2l.checkpoints.formats import model_garden
 from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH
+from tests.checkpoints.small import save_tensors
 
 FOLDER = Path(__file__).parent / "originals/model_garden"
 # The other models are variants of the first ones.
@@ -104,18 +105,6 @@ def test_inspect_reports_what_was_found(name, expected):
 @pytest.fixture
 def folder(tmp_path):
     return shutil.copytree(FOLDER / "pretraining", tmp_path / "garden")
-
-
-def test_the_configuration_may_be_in_the_folder_above_and_names_a_prefix(folder):
-    step = folder / "best_ckpt"
-    step.mkdir()
-    for file in folder.glob("ckpt-1.*"):
-        file.rename(step / file.name)
-    for path in (step, step / "ckpt-1"):
-        assert model_garden.recognizes(path)
-        checkpoint = model_garden.describe(path)
-        assert checkpoint.arrays.source == str(step / "ckpt-1")
-        assert checkpoint.tokenizer_options == {"lowercase": True}
 
 
 def change(old, new):
@@ -224,19 +213,6 @@ def test_a_head_that_could_be_of_any_task_is_not_read_and_reported(tmp_path):
     reader = tf.train.load_checkpoint(str(folder))
     stored = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     stored[OBJECT_GRAPH] = stored[OBJECT_GRAPH].replace(b"span_labeling", b"not_tracked_1")
-    names, values = list(stored), list(stored.values())
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / "ckpt-1"),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=values,
-    )
+    save_tensors(folder / "ckpt-1", stored)
     summary, _ = kb.inspect_checkpoint(folder)
     assert re.search("not read: 'predictions/transform/logits/bias', .*heads: pooler;", summary)
-
-
-def test_a_checkpoint_of_google_research_is_not_recognized(tmp_path):
-    config = kb.BERTConfig.preset("tiny", vocab_size=30, num_hiddens=8, ffn_num_hiddens=8)
-    kb.save_pretrained(kb.BERTModel.from_bert_config(config), tmp_path / "bert", format="google")
-    assert google.recognizes(tmp_path / "bert")
-    assert not model_garden.recognizes(tmp_path / "bert")

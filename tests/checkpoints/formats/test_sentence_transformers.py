@@ -86,13 +86,6 @@ def test_fields_that_change_no_result_here_are_no_obstacle(plain, tmp_path):
         kb.TextEmbedder.from_pretrained(folder)
 
 
-def test_a_folder_without_a_bert_is_named_by_its_module(tmp_path):
-    static = {"type": "sentence_transformers.models.StaticEmbedding", "path": ""}
-    (tmp_path / "modules.json").write_text(json.dumps([static]))
-    with pytest.raises(ValueError, match=r"modules\.json.*`type`.*Transformer.*StaticEmbedding"):
-        kb.TextEmbedder.from_pretrained(tmp_path)
-
-
 def test_a_default_prompt_is_reported(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "prompt")
     prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}

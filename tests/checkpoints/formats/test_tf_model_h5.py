@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
+from tests.checkpoints.small import outputs_of
 
 ORIGINALS = Path(__file__).parent / "originals/tf_model_h5.zip"
 BERT, HEADS = ("last_hidden_state", "pooler_output"), ("mlm", "nsp")
@@ -46,26 +47,6 @@ def copied(originals, tmp_path):
     return lambda kind: shutil.copytree(originals / kind, tmp_path / kind)
 
 
-def outputs(model, stored):
-    """Return what a model computes for the stored inputs, with the names of transformers."""
-    tokens, segments = stored["input_ids"], stored["token_type_ids"]
-    lengths = stored["attention_mask"].sum(1)
-    if isinstance(model, kb.MultipleChoice):  # the rows are the choices of one example
-        return {"logits": model(tokens[None], segments[None], lengths[None])}
-    if isinstance(model, kb.QuestionAnswerer):
-        return {f"{end}_logits": x for end, x in model(tokens, segments, lengths).items()}
-    if not isinstance(model, kb.BERTModel):
-        return {"logits": model(tokens, segments, lengths)}
-    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype="int32"), tokens.shape)
-    encoded, mlm, nsp = model(tokens, segments, lengths, positions)
-    pooled = None if model.hidden is None else model.hidden(encoded[:, 0])
-    heads = {
-        "prediction_logits": mlm,
-        "seq_relationship_logits": nsp if nsp is None else nsp[:, ::-1],
-    }
-    return {"last_hidden_state": encoded, "pooler_output": pooled, **heads}
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -76,7 +57,7 @@ def outputs(model, stored):
 def test_outputs_equal_those_of_the_original(kind, originals, stored):
     model = kb.load_pretrained(originals / kind).model
     assert type(model) is TASKS.get(kind, kb.BERTModel)
-    found = outputs(model, stored)
+    found = outputs_of(model, stored)
     renamed = {"masked-lm": "prediction_logits", "next-sentence": "seq_relationship_logits"}
     is_token = stored["attention_mask"] > 0
     names = [name for name in stored if name.startswith(f"{kind}/")]

@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTConfig
 from keras_bert_d2l.checkpoints.formats import google, huggingface, state_dicts
-from tests.checkpoints.small import assert_same_weights, edit_weights, model_of, random_model
+from tests.checkpoints.small import (
+    assert_same_weights,
+    edit_weights,
+    model_of,
+    random_model,
+    save_tensors,
+)
 
 SIZES = {"vocab_size": 11, "num_hiddens": 6, "num_heads": 2, "num_blks": 1, "max_len": 7}
 
@@ -93,13 +99,7 @@ def test_googles_variables_are_found_under_a_prefix(tmp_path, prefix):
     reader = tf.train.load_checkpoint(str(folder / google.PREFIX))
     arrays = {prefix + n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
     arrays["global_step"] = np.int64(3)
-    names = sorted(arrays)
-    tf.raw_ops.SaveV2(
-        prefix=str(folder / google.PREFIX),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[arrays[name] for name in names],
-    )
+    save_tensors(folder / google.PREFIX, arrays)
     checkpoint = google.describe(folder)
     assert repr(prefix) in checkpoint.description
     assert_same_weights(model_of(checkpoint), expected)
