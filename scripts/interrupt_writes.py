@@ -53,18 +53,18 @@ COMMANDS = {  # each writes below `trial`, the small disk
     "finetune": FINETUNE.replace("--epochs 4", "--epochs 1"),
     "finetune-lora": f"{FINETUNE} --epochs 1 --lora 2",
     "distill": "distill --model task --blocks 1 --file lines.txt --out trial/new/small",
-    "distill-static": "distill-static --model bert --file lines.txt --out trial/small",
+    "distill-static": "distill --static --model bert --file lines.txt --out trial/small",
     "report": "report run --out trial/report.html",
     "embed": "embed --model bert --file lines.txt --out trial/vectors.npy",
     "similar": "similar topic --model bert --file lines.txt --vectors trial/new/vectors.npy",
-    "features": "features --model bert --file lines.txt --out trial/new/vectors.npz",
-    "features-jsonl": "features --model bert --file lines.txt --out trial/vectors.jsonl",
+    "features": "embed --layers -1 --model bert --file lines.txt --out trial/new/vectors.npz",
+    "features-jsonl": "embed --layers -1 --model bert --file lines.txt --out trial/vectors.jsonl",
     "playground": "playground --model bert --out trial/page.html",
     "predict": "predict lines.txt --model task --out trial/new/labels.jsonl",
     "export": "export --model task --out trial/model",
     "export-bert": "export --model bert --out trial/model",
-    "export-onnx": "export-onnx --model task --out trial/onnx",
-    "export-int8": "export-onnx --model task --out trial/onnx --int8",
+    "export-onnx": "export --format onnx --model task --out trial/onnx",
+    "export-int8": "export --format onnx --model task --out trial/onnx --int8",
     **{
         f"convert-{name}": f"convert {preset} trial/model --format {name}"
         for name, preset in CONVERTED.items()

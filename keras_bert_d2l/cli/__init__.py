@@ -32,14 +32,11 @@ _NAME = "keras-bert-d2l"
 # Groups of the help page in the order of a typical workflow, and their commands: the module in
 # `commands`, which is imported when one of its commands is used, and the function.
 GROUPS: dict[str, str] = {
-    "Text": "text:vocab text:prepare text:data_report",
-    "Train": "train:quickstart train:pretrain finetune:finetune distill:distill "
-    "distill:distill_static runs:report runs:doctor",
-    "Ask": "ask:fill_mask ask:perplexity ask:grammar ask:embed ask:similar "
-    "ask:features ask:playground",
-    "Predict": "predict:predict predict:evaluate",
-    "Checkpoints": "checkpoints:convert checkpoints:inspect",
-    "Serve": "checkpoints:export checkpoints:export_onnx checkpoints:audit checkpoints:serve",
+    "Train": "train:quickstart text:vocab text:prepare train:pretrain finetune:finetune "
+    "distill:distill runs:report runs:doctor",
+    "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:playground predict:predict "
+    "predict:evaluate",
+    "Checkpoints": "checkpoints:inspect checkpoints:convert checkpoints:export checkpoints:serve",
 }
 
 _OPTIONS = Group("Options", sort_key=100)  # shown last
@@ -49,18 +46,9 @@ app = App(
     name=_NAME,
     help="""A complete BERT toolkit for Keras: from raw text to a served model.
 
-Start with `keras-bert-d2l quickstart`, or with your own text:
+Start with `keras-bert-d2l quickstart`, or `keras-bert-d2l COMMAND --help`.
 
-- `keras-bert-d2l pretrain my_text/ --run-dir runs/mine`
-- `keras-bert-d2l fill-mask "the [MASK] of my text" --model runs/mine`
-- `keras-bert-d2l export --model runs/mine --out saved_models/mine`
-
-Or with a model of the Hugging Face Hub:
-
-- `keras-bert-d2l fill-mask "paris is the [MASK] of france ." --model bert-base-uncased`
-
-Exit codes: 0 success, 1 diverged training or findings of audit or doctor, 2 error,
-130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
+Exit codes: 0 success, 1 findings or divergence, 2 error, 130 Ctrl-C.
 """,
     help_format="markdown",
     version=f"{_NAME} {__version__}",

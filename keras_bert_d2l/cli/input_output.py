@@ -217,19 +217,19 @@ def load(model: PathLike, *, heads: bool = True, as_embedder: bool | None = Fals
         return loading.load_pretrained(model, heads=reported, verbose=False)
 
 
-def load_task(model: PathLike, *, or_pairs: bool = False) -> tuple[Any, AnyTask]:
+def load_task(model: PathLike, *, or_bert: bool = False) -> tuple[Any, AnyTask]:
     """Load a fine-tuned model and return it with its task.
 
     Args:
         model: The checkpoint.
-        or_pairs: Whether it may be a BERT without a task, which takes pairs like a classifier.
+        or_bert: Whether it may be a BERT without a task, which takes pairs as a classifier does.
 
     Raises:
         ValueError: The checkpoint does not contain a fine-tuned model.
     """
     loaded = load(model, heads=False, as_embedder=None).model
     known = tasks()
-    task = known.get(getattr(loaded, "task", "classify" if or_pairs else ""))
+    task = known.get(getattr(loaded, "task", "classify" if or_bert else ""))
     if task is not None:
         return loaded, task
     raise ValueError(

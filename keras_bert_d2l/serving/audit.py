@@ -141,7 +141,7 @@ def check_file_access(saved_model: saved_model_pb2.SavedModel) -> None:
     if ops:
         raise ValueError(
             "A SavedModel is a program, and this one can access files or the network with your "
-            f"rights: it contains {', '.join(ops)}. Use `keras-bert-d2l audit` to see where. If "
+            f"rights: it contains {', '.join(ops)}. Use `keras-bert-d2l inspect` to see where. If "
             "you trust whoever wrote it, serve it with `--allow-files`."
         )
 

@@ -103,13 +103,13 @@ def test_perplexity_measures_each_text_and_all_texts_together(run, texts, traine
 
 
 @pytest.mark.slow
-def test_grammar_prints_the_accuracy_of_each_phenomenon(run, folder, trained, bert):
+def test_evaluate_prints_the_accuracy_of_each_phenomenon(run, error, folder, trained, bert):
     good, bad = LINES[0], "the the dog hare sees ."
     pairs = [("order", good, bad), ("other", good, good), ("other", bad, bad)]
     columns = ("UID", "sentence_good", "sentence_bad")
     rows = [dict(zip(columns, pair, strict=True)) for pair in pairs]
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    command = ("grammar", "--model", trained, "--data", "pairs.jsonl", "--word-wise")
+    command = ("evaluate", "--model", trained, "--data", "pairs.jsonl", "--word-wise")
     lines = run(*command).stdout.splitlines()
     expected = minimal_pairs(bert.model, rows, word_wise=True)
     names, shares = ["order", "other", "(all 3 pairs)"], [*expected.by_uid.values()]
@@ -120,6 +120,12 @@ def test_grammar_prints_the_accuracy_of_each_phenomenon(run, folder, trained, be
     assert found["by_uid"] == expected.by_uid == {**found["by_uid"], "other": 0}  # ties are wrong
     assert (found["word_wise"], found["precision"]) == (True, "float32")
     assert found["model"] == str(trained)
+    for option in (("--label", "label"), ("--max-len", 9), ("--null-threshold", 0)):
+        assert f"{option[0]} needs a fine-tuned model" in error(*command, *option)
+    (folder / "three.tsv").write_text("text\tlabel\na\tb\n")
+    told = error(*command[:3], "--data", "three.tsv")
+    assert "sentence_good" in told
+    assert "is a BERT without a task, which is evaluated on minimal pairs" in told
 
 
 PREDICTED = {  # model -> arguments, the function, its arguments, and the line of its first answer
@@ -298,7 +304,7 @@ def test_texts_can_be_compressed(run, error, trained, folder):
 
 @pytest.mark.slow
 def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder):
-    command = ("features", "--model", trained, "--layers", "0,-1", "--pooling", "mean")
+    command = ("embed", "--model", trained, "--layers", "0,-1", "--pooling", "mean")
     found = extract_features(ask.load(trained).model, LINES, layers=[0, -1], pooling="mean")
     expected = [one.vectors for one in found]
     for source in (LINES, ["--file", texts], ["-"]):
@@ -311,15 +317,16 @@ def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, f
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "vectors.csv", *LINES], "must end in .npz, .jsonl"),
+        (["--out", "vectors.csv", *LINES], "must end in .npz or .jsonl"),
         (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
         (["--out", "vectors.npz", "--layers", "9", *LINES], "numbers from -3 to 2"),
+        (["a fox"], "--layers needs --out FILE"),
         (["--out", "vectors.npz", "a fox", " "], "number 2 is empty"),
         (["--out", "vectors.npz", "--file", "absent.txt"], "absent.txt"),
     ],
 )
 def test_features_refuses_wrong_arguments(error, trained, arguments, message):
-    assert message in error("features", "--model", trained, *arguments)
+    assert message in error("embed", "--layers", "0", "--model", trained, *arguments)
 
 
 @pytest.mark.slow

@@ -50,8 +50,10 @@ def test_each_help_page_describes_the_command_and_its_options(command, run, monk
             assert SHORT[short] in names
 
 
-def test_without_a_command_the_help_page_lists_all_commands_and_exit_codes(run):
+def test_without_a_command_the_help_page_lists_all_commands_on_one_screen(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     page = run().stdout
+    assert len(page.splitlines()) < 40
     position = 0
     for group, commands in GROUPS.items():
         for title in (f"─ {group} ─", *(f" {command} " for command in commands)):
@@ -59,7 +61,7 @@ def test_without_a_command_the_help_page_lists_all_commands_and_exit_codes(run):
             position = page.find(title, position)
     assert "Exit codes: 0 success, 1 " in page
     assert run("bake", "--help").stdout == page
-    assert all(re.search(rf"\s{code} ", page) for code in (2, 130, 143, 129))
+    assert all(re.search(rf"\s{code} ", page) for code in (2, 130))
 
 
 @pytest.mark.slow
@@ -317,7 +319,7 @@ def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
         (60_000, "run", "pretrain text.txt --config small.yaml --run-dir"),
         (1000, "a.npy", "embed a b c --model trained --out"),
         (1000, "a.npy", "similar d a b c --model trained --vectors"),
-        (100_000, "a", "export-onnx --model trained --out"),
+        (100_000, "a", "export --format onnx --model trained --out"),
         pytest.param(100_000, "a", "export --model trained --out", marks=pytest.mark.long),
     ],
 )
@@ -366,7 +368,6 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         ("vocab", "-"),
         ("pretrain", "-", "--run-dir", "x"),
         ("prepare", "-", "--vocab", "x", "--out", "y"),
-        ("grammar", "--data", "-"),
         ("evaluate", "--data", "-", "--model", "x"),
         ("doctor", "--data", "-"),
         ("inspect", "-"),
@@ -404,7 +405,7 @@ def test_output_that_cannot_be_written_gives_a_one_line_error(arguments, capsys)
         ("convert", "`source` must be a file.", "SOURCE must be a file."),
         ("vocab", "`source` must be a path.", "TEXT must be a path."),
         ("evaluate", "`examples` must be pairs.", "--data must be pairs."),
-        ("grammar", "`pairs` must have a pair.", "--data must have a pair."),
+        ("evaluate", "`pairs` must have a pair.", "--data must have a pair."),
         ("distill", "`data` must be examples.", "--train must be examples."),
         ("distill", "Rename it, or choose one with --label (`label` in Python).", "Rename it."),
         (

@@ -67,7 +67,7 @@ COMMANDS = {
     "vocab text.txt --out": "text.txt",
     "predict text.txt --model nowhere --out": "text.txt",
     "predict a.txt --context text.txt --model nowhere --out": "text.txt",
-    "features --file lines.jsonl --model nowhere --out": "lines.jsonl",
+    "embed --layers 0 --file lines.jsonl --model nowhere --out": "lines.jsonl",
     "embed --file lines.npy --model nowhere --out": "lines.npy",
 }
 PAGES = {
@@ -108,20 +108,34 @@ def test_outputs_are_checked_before_the_work(here, invoke, command):
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, *PAGES, "distill-static --out", "export --out", "pretrain a --run-dir"]
+    "command", [*COMMANDS, *PAGES, "distill --static --out", "export --out", "pretrain a --run-dir"]
 )
 def test_an_empty_path_is_rejected(here, invoke, command):
     result = invoke(*command.split(), "")
     assert f'for {command.split()[-1]}: The path must not be empty. Received: "".' in result.stderr
 
 
-@pytest.mark.parametrize("command", ["distill --blocks 1 --train text.txt", "distill-static"])
+@pytest.mark.parametrize("command", ["distill --blocks 1 --train text.txt", "distill --static"])
 def test_a_student_does_not_replace_its_teacher(here, invoke, command):
     (here / "teacher").mkdir()
     result = invoke(*command.split(), "--model", "teacher", "--out", "./teacher")
     assert result.stderr.startswith("error: --out must not be the folder of the teacher")
 
 
-def test_distill_static_checks_its_folder_before_it_loads_a_model(here, invoke):
-    result = invoke("distill-static", "--model", "nowhere", "--out", "text.txt")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "Pass --blocks for a model with fewer blocks, or --static"),
+        ("--static --blocks 1", "Pass --blocks for a model with fewer blocks, or --static"),
+        ("--static --outputs-only", "--outputs-only is for --blocks"),
+        ("--static --temperature 3", "--temperature is for --blocks"),
+        ("--blocks 1 --num-hiddens 3", "--num-hiddens is for --static"),
+    ],
+)
+def test_distill_refuses_the_options_of_the_other_kind(here, invoke, options, message):
+    assert message in invoke("distill", "--out", "student", *options.split()).stderr
+
+
+def test_distill_checks_its_folder_before_it_loads_a_model(here, invoke):
+    result = invoke("distill", "--static", "--model", "nowhere", "--out", "text.txt")
     assert result.stderr.startswith("error: 'text.txt' is a file.")

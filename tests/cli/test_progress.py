@@ -54,7 +54,7 @@ def test_every_stage_of_the_workflow_is_displayed(run, folder, titles, tmp_path)
     for command, title in (
         (("perplexity",), "Predicting"),
         (("embed",), "Encoding"),
-        (("features", "--out", "five.jsonl"), "Extracting features"),
+        (("embed", "--layers", "0", "--out", "five.jsonl"), "Extracting features"),
         (("similar", "the [MASK] runs"), "Predicting"),
     ):
         assert stages(*command, *lines)[:2] == [loading, title], command

@@ -27,20 +27,21 @@ def write_model(folder, op):
 
 
 def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, error, tmp_path):
-    assert run("audit", write_model(tmp_path / "good", "MatMul")).stdout == (
+    good = run("inspect", write_model(tmp_path / "good", "MatMul"))
+    assert good.stdout == (
         "TensorFlow Serving supports all operations, and none accesses files or the network.\n"
     )
+    assert good.stderr.startswith("Its weights are not listed: ")
     bad = write_model(tmp_path / "bad", "TFText>RoundRobinTrim")
-    assert run("audit", bad, exit_code=1).stdout == (
+    assert run("inspect", bad, exit_code=1).stdout == (
         "TFText>RoundRobinTrim (tensorflow-text 2.20.1, 2.21.1) at node\n"
     )
     write_model(tmp_path / "2", "MatMul")
     write_model(tmp_path / "10", "WriteFile")
-    assert f"Pass the folder of one version, such as '{tmp_path}/10'" in error("audit", tmp_path)
-    assert run("audit", tmp_path / "10", exit_code=1).stdout == (
+    assert f"Pass the folder of one version, such as '{tmp_path}/10'" in error("inspect", tmp_path)
+    assert run("inspect", tmp_path / "10", exit_code=1).stdout == (
         "WriteFile (accesses files or the network) at node\n"
     )
-    assert "`keras-bert-d2l export` printed" in error("audit", bad.parent / "good" / "1")
 
 
 def test_serve_refuses_a_model_that_can_write_files(error, tmp_path):
@@ -88,20 +89,26 @@ def exported(monkeypatch):
     return calls
 
 
-def test_the_exports_get_the_model_and_the_options(run, trained, tmp_path, exported):
+def test_the_exports_get_the_model_and_the_options(run, error, trained, tmp_path, exported):
     task = tmp_path / "task"
     save_pretrained(SequenceRegressor(load_pretrained(trained, verbose=False).model), task)
     command = ("export", "--pairs", "--version", 3, "--out", "out", "--model")
     assert run(*command, trained).stdout == f"Exported {trained} to out/1\n"
     run(*command, task)
-    command = ("export-onnx", "--out", "onnx", "--model", trained)
+    command = ("export", "--format", "onnx", "--out", "onnx", "--model", trained)
     assert run(*command, "--int8", "--pairs").stdout == f"Exported {trained} to onnx/1\n"
-    options = {"version": 3, "pairs": True, "top_k": 5, "null_threshold": None, "xla": False}
+    options = {"version": 3, "pairs": True}
     assert exported == [
         ("BERTModel", {**options, "run_dir": str(trained)}),
         ("SequenceRegressor", {**options, "run_dir": None}),
         ("BERTModel", {"pairs": True, "int8": True}),
     ]
+    for option, message in (
+        ("--int8", "--int8 is for --format onnx"),
+        ("--format", "--version is"),
+    ):
+        more = (option, "onnx") if option == "--format" else (option,)
+        assert message in error("export", "--version", 3, "--out", "out", *more)
 
 
 @pytest.mark.long

@@ -55,15 +55,15 @@ def test_a_token_store_is_rejected_as_text(error, store, vocab):
     assert "already tokenized" in error("prepare", "store", "--vocab", vocab, "--out", "again")
 
 
-def test_data_report_prints_a_table_and_masked_examples(run, store):
-    out = run("data-report", "store", "--max-len", 24).stdout
+def test_report_prints_a_table_and_masked_examples(run, store):
+    out = run("report", "store", "--max-len", 24).stdout
     assert all(title in out for title in ("Vocabulary", "Padding", "Masks", "bucketed rows"))
     assert "whole_word" not in out
     assert re.search(r"^(not )?next: \[CLS\] .*\[MASK\]\(\w+\)", out, re.M)
 
 
-def test_data_report_requires_a_store(error, folder):
-    assert "no token store" in error("data-report", folder)
+def test_options_of_examples_need_a_token_store(error, folder):
+    assert "needs a token store" in error("report", folder, "--seed", 1)
 
 
 def test_pretrain_receives_only_the_given_options(run, folder, monkeypatch):

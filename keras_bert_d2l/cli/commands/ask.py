@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,8 +13,6 @@ from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.cli.arguments import (
     BatchSize,
     File,
-    Flag,
-    Integer,
     Json,
     Model,
     OptionalOut,
@@ -87,12 +85,12 @@ def perplexity(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Measure how well a model predicts each token of a text from the other tokens.
+    """Measure how well a model predicts the tokens of a text.
 
-    Prints the pseudo-perplexity, the number of tokens and the text. For several texts, the last
-    line has the values of all texts together. A pseudo-perplexity of 10 means that the model is as
-    uncertain as if it chose among 10 equally likely tokens. Each token is masked once, so a text of
-    n tokens costs as much as n texts.
+    Each token is predicted from the other tokens. Prints the pseudo-perplexity, the number of
+    tokens and the text. For several texts, the last line has the values of all texts together. A
+    pseudo-perplexity of 10 means that the model is as uncertain as if it chose among 10 equally
+    likely tokens. Each token is masked once, so a text of n tokens costs as much as n texts.
 
     For example: `keras-bert-d2l perplexity --file held_out.txt --model runs/mine`
     """
@@ -120,76 +118,49 @@ def _perplexity_line(text: str, one: "kb.Perplexity") -> str:
     return f"{one.perplexity:10.2f}  {one.num_tokens:>6}  {text}"
 
 
-def grammar(
-    *,
-    data: Path,
-    model: Model = OWN_MODEL,
-    word_wise: Flag = False,
-    truncate: Truncate = True,
-    batch_size: PositiveInt = 256,
-    precision: Literal["float32", "mixed_bfloat16"] = "float32",
-    seed: Integer = 0,
-    json: Flag = False,
-) -> None:
-    """Measure how often a model prefers the grammatical sentence of a minimal pair, as in BLiMP.
-
-    Prints the accuracy of each phenomenon with its 95% bootstrap interval, and that of all pairs. A
-    sentence of n tokens costs as much as n texts, because each token is masked once.
-
-    For example: `keras-bert-d2l grammar --model runs/mine --data blimp.jsonl`
-
-    Args:
-        data: JSON lines with `sentence_good`, `sentence_bad` and, optionally, `UID`, the name of
-            the phenomenon; also CSV or TSV, and .gz or .xz.
-        word_wise: With each masked token, also mask the later tokens of its word.
-        batch_size: Masked copies of sentences per batch.
-        precision: Keras dtype policy. On CPUs with fast bfloat16, mixed_bfloat16 takes a third of
-            the time and changes the answer for about one pair in 500.
-        seed: Seed of the bootstrap intervals.
-        json: Print JSON: one object with the results and the settings.
-    """
-    import keras
-
-    keras.config.set_dtype_policy(precision)
-    bert = load(model).model
-    with stage("Scoring sentences"):
-        options: dict[str, Any] = {"word_wise": word_wise, "truncate": truncate, "seed": seed}
-        found = kb.minimal_pairs(bert, data, batch_size=batch_size, **options)
-    if json:
-        facts = {"model": model, "data": str(data), "word_wise": word_wise, "seed": seed}
-        facts["precision"] = precision
-        results = dataclasses.asdict(found)
-        del results["scores"]
-        print(as_json_line({**facts, **results}))
-        return
-    by_uid = [(uid, x, found.interval_by_uid[uid]) for uid, x in found.by_uid.items()]
-    of_all = (f"(all {found.num_pairs:,} pairs)", found.accuracy, found.interval)
-    for uid, accuracy, (low, high) in [*by_uid, of_all]:
-        print(f"{accuracy:6.1%}  ({low:.1%} to {high:.1%})  {uid}")
-
-
 def embed(
     *texts: Texts,
     file: File = None,
     model: Model = OWN_MODEL,
     out: OptionalOut = None,
+    layers: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    pooling: Literal["cls", "mean", "max"] | None = None,
     truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
-    """Encode texts as vectors that can be compared.
+    """Encode texts as vectors, or write the vectors of chosen layers.
 
     A TextEmbedder and a model of sentence-transformers use their own pooling. A plain BERT uses
     the mean of the token vectors, normalized to length 1.
+
+    With --layers, any model writes the vectors of these layers, one per token or, with --pooling,
+    one per text. The memory does not grow with the number of texts.
 
     For example:
 
     - `keras-bert-d2l embed --file lines.txt --model minilm --out vectors.npy`
     - `cat lines.txt | keras-bert-d2l embed - --model minilm > vectors.jsonl`
+    - `keras-bert-d2l embed --file lines.txt -m runs/mine --layers -1,-2 --out tokens.npz`
 
     Args:
-        out: Output file, .npy, for an array with one row per text. [default: print JSON, one object
-            per line]
+        out: Output file: .npy, for an array with one row per text; with --layers .npz or .jsonl.
+            [default: print JSON, one object per line]
+        layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
+            block, -1 for the last.
+        pooling: With --layers, write one vector per text instead of one per token: that of [CLS],
+            the mean or the maximum.
     """
+    if layers is not None:
+        numbers = integers("layers", layers, "-1,-2")
+        if out is None:
+            raise ValueError("--layers needs --out FILE, which ends in .npz or .jsonl.")
+        check_output("out", out, inputs=[file], suffixes=[".npz", ".jsonl"])
+        options: dict[str, Any] = {"layers": numbers, "pooling": pooling}
+        options |= {"truncate": truncate, "batch_size": batch_size}
+        _write_layers(out, iterate_texts(texts, file), model, options)
+        return
+    if pooling is not None:
+        raise ValueError(f"--pooling needs --layers. Received: --pooling {pooling}.")
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model
@@ -215,6 +186,20 @@ def embed(
     print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")
 
 
+def _write_layers(out: Path, texts: Iterator[str], model: str, options: Mapping[str, Any]) -> None:
+    """Write the vectors of layers for any number of texts."""
+    found = kb.extract_features(load(model).model, texts, **options)
+    with stage("Extracting features") as work:
+
+        def counted() -> Iterator[kb.Features]:
+            for count, one in enumerate(found, 1):
+                yield one
+                work.remark = f"{count:,} texts"
+
+        num_texts = kb.write_features(out, counted())
+    print(f"{num_texts:,} texts in {out}")
+
+
 def similar(
     query: str,
     /,
@@ -227,9 +212,9 @@ def similar(
     batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
-    """Find the texts most similar to a query. Prints score, line number (from 1) and text.
+    """Find the texts most similar to a query.
 
-    The `index` in JSON counts from 0.
+    Prints the score, the line number (from 1) and the text. The `index` in JSON counts from 0.
 
     For example:
 
@@ -259,61 +244,13 @@ def similar(
             print(f"{match.score:6.3f}  {match.index + 1:>{width}}  {match.text}")
 
 
-def features(
-    *texts: Texts,
-    file: File = None,
-    model: Model = OWN_MODEL,
-    out: Out,
-    layers: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-1",
-    pooling: Literal["cls", "mean", "max"] | None = None,
-    truncate: Truncate = True,
-    batch_size: BatchSize = 32,
-) -> None:
-    """Write the vectors of chosen layers to a file, for any number of texts.
-
-    For example:
-
-    - `keras-bert-d2l features --file lines.txt --model minilm --out vectors.npz --pooling mean`
-    - `cat lines.txt | keras-bert-d2l features - -m runs/mine -o tokens.jsonl --layers -1,-2`
-
-    Args:
-        out: Output file: .npz or .jsonl.
-        layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
-            block, -1 for the last.
-        pooling: Write one vector per text instead of one per token: that of [CLS], the mean or the
-            maximum.
-    """
-    from keras_bert_d2l.inference.features import check_features_path
-
-    numbers = integers("layers", layers, "-1,-2")
-    check_features_path(out)
-    check_output("out", out, inputs=[file])
-    found = kb.extract_features(
-        load(model).model,
-        iterate_texts(texts, file),
-        layers=numbers,
-        pooling=pooling,
-        batch_size=batch_size,
-        truncate=truncate,
-    )
-    with stage("Extracting features") as work:
-
-        def counted() -> Iterator[kb.Features]:
-            for count, one in enumerate(found, 1):
-                yield one
-                work.remark = f"{count:,} texts"
-
-        num_texts = kb.write_features(out, counted())
-    print(f"{num_texts:,} texts in {out}")
-
-
 def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: Out) -> None:
-    """Write an HTML page to try a model and look inside it, without a server.
+    """Write an HTML page to try a model and look inside it.
 
-    The page contains the model and needs no network. It shows the candidates for masked words,
-    also after each block, the attention of every head, and the texts most similar to the typed
-    one. For a model of more than 30 million weights, one of BERT's relatives or a tokenizer other
-    than WordPiece, texts are required: their answers are computed in advance.
+    The page contains the model and needs no network or server. It shows the candidates for masked
+    words, also after each block, the attention of every head, and the texts most similar to the
+    typed one. For a model of more than 30 million weights, one of BERT's relatives or a tokenizer
+    other than WordPiece, texts are required: their answers are computed in advance.
 
     For example:
 

@@ -1,9 +1,10 @@
-"""Commands for checkpoints: `inspect`, `convert`, `export`, and those for exported models."""
+"""Commands for checkpoints and exported models: `inspect`, `convert`, `export` and `serve`."""
 
 import os
 import signal
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -17,12 +18,12 @@ from keras_bert_d2l.cli.arguments import (
     NullThreshold,
     OutFolder,
     PositiveInt,
-    TopK,
 )
 from keras_bert_d2l.cli.input_output import load, stage_of_loading
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.serving.server.limits import Limits
 
+_GRAPH_FILE = "saved_model.pb"
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 _FOUND = 1  # exit code
 _LIMITS = Limits()
@@ -40,12 +41,40 @@ NumHeads = Annotated[
 ]
 
 
-def inspect(source: Source, /, *, num_heads: NumHeads = None) -> None:
-    """Describe a checkpoint and list its weights, with their mean and standard deviation.
+def inspect(
+    source: Source, /, *, num_heads: NumHeads = None, server: str | None = None
+) -> int | None:
+    """Describe a checkpoint, or audit the operations of a SavedModel.
 
-    For example: `keras-bert-d2l inspect checkpoints/tiny`
+    Lists the weights of a checkpoint, with their mean and standard deviation.
+
+    Of a SavedModel, exported by any program, it lists the signatures, and the operations that are
+    unsupported or access files or the network. TensorFlow Serving cannot load a model with
+    operations that it does not support. Operations that access files can read and write them with
+    the rights of the server. The exit code is 1 if any are found.
+
+    For example:
+
+    - `keras-bert-d2l inspect checkpoints/tiny`
+    - `keras-bert-d2l inspect saved_models/mine/1`
+
+    Args:
+        server: For a SavedModel, version of TensorFlow Serving: 2.12 or 2.20. [default: operations
+            of all releases]
     """
-    summary, weights = kb.inspect_checkpoint(source, num_heads=num_heads)
+    graphs = [Path(source, _GRAPH_FILE), *Path(source).glob(f"[0-9]*/{_GRAPH_FILE}")]
+    is_saved_model = any(graph.exists() for graph in graphs) and not is_run(source)
+    if server is not None and not is_saved_model:
+        raise ValueError(f"`server` is for a SavedModel. Received: {source!r}; omit it.")
+    code = _print_audit(source, server) if is_saved_model else None
+    try:
+        summary, weights = kb.inspect_checkpoint(source, num_heads=num_heads)
+    except (FileNotFoundError, ValueError) as error:
+        if not is_saved_model or num_heads is not None:
+            raise
+        reason = str(error).partition(". ")[0].removesuffix(".")
+        print(f"Its weights are not listed: {reason}.", file=sys.stderr)
+        return code
     print(summary)
     rows = [_COLUMNS]
     for one in weights:
@@ -55,6 +84,25 @@ def inspect(source: Source, /, *, num_heads: NumHeads = None) -> None:
     for name, *numbers in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
         print("  ".join([f"{name:{widths[0]}}", *cells]))
+    return code
+
+
+def _print_audit(folder: str, server: str | None) -> int | None:
+    """Print the signatures and the findings of a SavedModel, and return the exit code."""
+    findings = kb.audit_saved_model(folder, server=server)
+    from keras_bert_d2l.serving.audit import read_saved_model
+
+    [graph, *_] = read_saved_model(folder).meta_graphs
+    for name, signature in sorted(graph.signature_def.items()):
+        if signature.inputs:  # TensorFlow adds one without inputs
+            takes, gives = (", ".join(sorted(x)) for x in (signature.inputs, signature.outputs))
+            print(f"Signature {name}: {takes} -> {gives}")
+    for finding in findings:
+        print(finding)
+    if findings:
+        return _FOUND
+    print("TensorFlow Serving supports all operations, and none accesses files or the network.")
+    return None
 
 
 def convert(
@@ -90,77 +138,62 @@ def export(
     *,
     out: OutFolder,
     model: Model = OWN_MODEL,
-    version: PositiveInt | None = None,
+    format: Literal["saved_model", "onnx"] = "saved_model",
     pairs: Flag = False,
-    top_k: TopK = 5,
+    version: PositiveInt | None = None,
+    top_k: Annotated[
+        PositiveInt | None, Parameter(alias="-k", help="Number of results. [default: 5]")
+    ] = None,
     null_threshold: NullThreshold = None,
     xla: Flag = False,
+    int8: Flag = False,
 ) -> None:
-    """Export a SavedModel that accepts strings, for TensorFlow Serving or plain TensorFlow.
+    """Export a SavedModel that accepts strings, or an ONNX file.
 
     A fine-tuned model predicts for its task. Any other model returns vectors; it also fills masks
     and scores next sentences if it has the heads.
 
-    For example: `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+    A SavedModel contains the tokenizer, for TensorFlow Serving or plain TensorFlow. An ONNX file
+    takes token ids, and the tokenizer is in the folder beside it.
+
+    For example:
+
+    - `keras-bert-d2l export --model runs/mine --out saved_models/mine`
+    - `keras-bert-d2l export --model runs/mine --format onnx --out onnx/mine`
 
     Args:
-        version: Version number, which names the subfolder of --out. [default: the next number]
+        format: Output format.
         pairs: Classify or score pairs of texts instead of single texts.
-        xla: Compile short batches with XLA, which answers them faster.
+        version: Version number of a SavedModel, which names the subfolder of --out. [default: the
+            next number]
+        xla: Compile short batches of a SavedModel with XLA, which answers them faster.
             TensorFlow Serving then needs --xla_cpu_compilation_enabled.
+        int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
+    options: dict[str, dict[str, Any]] = {
+        "saved_model": {
+            "version": version,
+            "top_k": top_k,
+            "null_threshold": null_threshold,
+            "xla": xla or None,
+        },
+        "onnx": {"int8": int8 or None},
+    }
+    own: dict[str, Any] = {}
+    for kind, values in options.items():
+        for name, value in values.items():
+            if value is not None and kind != format:
+                raise ValueError(f"`{name}` is for --format {kind}. Received: --format {format}.")
+            if value is not None:
+                own[name] = value
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
-        folder = kb.export_saved_model(
-            loaded.model,
-            out,
-            version=version,
-            pairs=pairs,
-            top_k=top_k,
-            null_threshold=null_threshold,
-            xla=xla,
-            run_dir=model if is_run(model) else None,
-        )
-    print(f"Exported {model} to {folder}")
-
-
-def export_onnx(
-    *, out: OutFolder, model: Model = OWN_MODEL, pairs: Flag = False, int8: Flag = False
-) -> None:
-    """Export a model to ONNX, from token ids to logits, together with its tokenizer.
-
-    For example: `keras-bert-d2l export-onnx --model runs/mine --out onnx/mine`
-
-    Args:
-        pairs: Let `serve` classify or score pairs of texts instead of single texts.
-        int8: Quantize to 8-bit integers: faster on recent CPUs, but less accurate.
-    """
-    loaded = load(model, as_embedder=None)
-    with stage("Exporting the model"):
-        file = kb.export_onnx(loaded.model, out, pairs=pairs, int8=int8)
-    print(f"Exported {model} to {file}")
-
-
-def audit(path: Path, /, *, server: str | None = None) -> int | None:
-    """List the operations of a SavedModel that are unsupported or access files or the network.
-
-    TensorFlow Serving cannot load a model with operations that it does not support. Operations that
-    access files can read and write them with the rights of the server. The exit code
-    is 1 if any are found.
-
-    For example: `keras-bert-d2l audit saved_models/mine/1`
-
-    Args:
-        path: Folder with a `saved_model.pb`, exported by any program.
-        server: Version of TensorFlow Serving: 2.12 or 2.20. [default: operations of all releases]
-    """
-    findings = kb.audit_saved_model(path, server=server)
-    for finding in findings:
-        print(finding)
-    if findings:
-        return _FOUND
-    print("TensorFlow Serving supports all operations, and none accesses files or the network.")
-    return None
+        if format == "onnx":
+            path = kb.export_onnx(loaded.model, out, pairs=pairs, **own)
+        else:
+            run = model if is_run(model) else None
+            path = kb.export_saved_model(loaded.model, out, pairs=pairs, run_dir=run, **own)
+    print(f"Exported {model} to {path}")
 
 
 def serve(
@@ -175,10 +208,11 @@ def serve(
     verify: bool = True,
     allow_files: Flag = False,
 ) -> None:
-    """Serve a SavedModel or an ONNX folder over REST, for development and tests.
+    """Serve a SavedModel or an ONNX folder over REST, for tests.
 
-    The routes are those of TensorFlow Serving, and OpenAI's for embeddings. A folder of
-    `export-onnx` is served without TensorFlow, in a fraction of the memory.
+    This is a server for development. The routes are those of TensorFlow Serving, and OpenAI's for
+    embeddings. A folder of `export --format onnx` is served without TensorFlow, in a fraction of
+    the memory.
 
     Do not use it in production. It serves the newest version. Press Ctrl-C to stop.
 
@@ -189,7 +223,7 @@ def serve(
 
     Args:
         path: Folder with the numbered versions of a SavedModel, exported by any program, or a
-            folder of `export-onnx`.
+            folder of `export --format onnx`.
         port: Port to listen on; 0 selects a free port.
         host: Network address to listen on.
         name: Model name in the URL. [default: the name of its folder]

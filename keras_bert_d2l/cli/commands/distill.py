@@ -1,4 +1,4 @@
-"""Commands that distill a model into a smaller one."""
+"""The command `distill`: fewer blocks, or a static table of token vectors."""
 
 import os
 from pathlib import Path
@@ -23,47 +23,92 @@ from keras_bert_d2l.progress import stage
 def distill(
     *,
     out: OutFolder,
-    blocks: str,
     model: Model = OWN_MODEL,
+    blocks: str | None = None,
+    static: Flag = False,
     train: str | None = None,
     file: File = None,
-    epochs: PositiveInt = 3,
-    learning_rate: float = 5e-5,
+    epochs: PositiveInt | None = None,
+    learning_rate: float | None = None,
     batch_size: BatchSize = 32,
     max_len: PositiveInt | None = None,
-    temperature: float = 2.0,
-    label_share: float = 0.0,
+    temperature: float | None = None,
+    label_share: float | None = None,
     outputs_only: Flag = False,
-    seed: Integer = 0,
+    num_hiddens: PositiveInt | None = None,
+    seed: Integer | None = None,
 ) -> None:
-    """Distill a model into one with fewer blocks, which is smaller and faster.
+    """Distill a model into a smaller and faster one.
 
-    The student starts with some blocks of the model, and learns its outputs and hidden states. It
-    needs unlabeled texts like those it will process. The result is a checkpoint like any other.
+    With --blocks, the student starts with some blocks of the model, and learns its outputs and
+    hidden states. It needs unlabeled texts like those it will process.
+
+    With --static, the student of a text embedder is a table with one vector per token: a
+    TextEmbedder without an encoder, which is much faster. It is much better with --file: a few
+    thousand unlabeled texts like those it will process.
+
+    The result is a checkpoint like any other.
 
     For example:
 
     - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --train films.tsv --out small`
     - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --file lines.txt --out small`
     - `keras-bert-d2l distill --model runs/mine --blocks 1,3 --train "text/*.txt" --out small`
+    - `keras-bert-d2l distill --model minilm --static --file lines.txt --out static`
 
     Args:
         blocks: Numbers of the blocks to keep, from 1, separated by commas.
+        static: Distill a text embedder into a table of token vectors.
         train: Data that the student learns from: text, as for `pretrain`, or a file for the task of
             the model, as for `finetune`.
-        epochs: Passes over the data.
-        learning_rate: Peak learning rate.
+        epochs: Passes over the data. [default: 3]
+        learning_rate: Peak learning rate. [default: 5e-05]
         max_len: Maximum number of tokens per row. [default: 128 for text; for a task, as in
             `finetune`]
-        temperature: Divisor of the logits. Larger values emphasize unlikely classes.
-        label_share: Share of the true labels in the loss of the outputs, from 0 to 1.
+        temperature: Divisor of the logits. Larger values emphasize unlikely classes. [default: 2]
+        label_share: Share of the true labels in the loss of the outputs, from 0 to 1. [default: 0]
         outputs_only: Learn only the outputs of the teacher, not its hidden states.
-        seed: Random seed.
+        num_hiddens: With --static, width of the vectors. [default: 256, or that of the model if it
+            is smaller]
+        seed: Random seed. [default: 0]
     """
+    if static == (blocks is not None):
+        raise ValueError("Pass --blocks for a model with fewer blocks, or --static for a table.")
+    training = {
+        "train": train,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "max_len": max_len,
+        "temperature": temperature,
+        "label_share": label_share,
+        "outputs_only": outputs_only or None,
+        "seed": seed,
+    }
+    given: dict[str, Any] = {name: value for name, value in training.items() if value is not None}
+    for name in given if static else {"num_hiddens"} if num_hiddens else ():
+        raise ValueError(f"`{name}` is for --{'blocks' if static else 'static'}; omit it.")
+    _check_folders(out, model)
+    student = (
+        _static_student(model, file, num_hiddens=num_hiddens, batch_size=batch_size)
+        if blocks is None
+        else _student(model, blocks, file, **given, batch_size=batch_size)
+    )
+    kb.save_pretrained(student, out)
+    print(f"Written to {out}")
+
+
+def _student(
+    model: str,
+    blocks: str,
+    file: Path | None,
+    *,
+    train: str | None = None,
+    outputs_only: bool = False,
+    **options: Any,
+) -> Any:
     if (train is None) == (file is None):
         raise ValueError("Pass the data with --train FILE, or single texts with --file FILE.")
     numbers = integers("blocks", blocks, "2,4,6")
-    _check_folders(out, model)
     teacher = load(model, as_embedder=None).model
     if file is not None and isinstance(teacher, kb.BERTModel):
         raise ValueError(
@@ -71,49 +116,14 @@ def distill(
             "without a task, which learns from documents; pass them with --train."
         )
     data: Any = read_texts((), file) if train is None else train
-    student = kb.distill(
-        teacher,
-        data,
-        numbers,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        max_len=max_len,
-        temperature=temperature,
-        hidden_states=not outputs_only,
-        label_share=label_share,
-        seed=seed,
-    )
-    kb.save_pretrained(student, out)
-    print(f"Written to {out}")
+    return kb.distill(teacher, data, numbers, hidden_states=not outputs_only, **options)
 
 
-def distill_static(
-    *,
-    out: OutFolder,
-    model: Model = OWN_MODEL,
-    file: File = None,
-    num_hiddens: PositiveInt | None = None,
-    batch_size: BatchSize = 32,
-) -> None:
-    """Distill a text embedder into a table with one vector per token, which is much faster.
-
-    The result is a TextEmbedder without an encoder, for `embed`, `similar`, `finetune embed`,
-    `evaluate` and `export`. It is much better with --file: a few thousand unlabeled texts like
-    those that it will process.
-
-    For example: `keras-bert-d2l distill-static --model minilm --file lines.txt --out static`
-
-    Args:
-        num_hiddens: Width of the vectors. [default: 256, or that of the model if it is smaller]
-    """
-    _check_folders(out, model)
+def _static_student(model: str, file: Path | None, **options: Any) -> "kb.TextEmbedder":
     texts = None if file is None else read_texts((), file)
     teacher = load(model, as_embedder=True).model
     with stage("Distilling"):
-        student = kb.distill_static(teacher, texts, num_hiddens=num_hiddens, batch_size=batch_size)
-    kb.save_pretrained(student, out)
-    print(f"Written to {out}")
+        return kb.distill_static(teacher, texts, **options)
 
 
 def _check_folders(out: Path, model: str) -> None:

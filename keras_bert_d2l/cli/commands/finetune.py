@@ -61,12 +61,12 @@ def finetune(
     ] = (),
     **options: Option,
 ) -> None:
-    """Fine-tune a model on examples and keep the best epoch on the development data.
+    """Fine-tune a model on examples.
 
-    The run folder contains `run.yaml` (the options), `best/` (the model, for `evaluate` and
-    `predict`), `last/`, `report.html` (curves, predictions and errors, to open in a browser),
-    `metrics.json` and TensorBoard logs. Ctrl-C saves the run and prints the command that resumes
-    it.
+    The run keeps the best epoch on the development data. The run folder contains `run.yaml` (the
+    options), `best/` (the model, for `evaluate` and `predict`), `last/`, `report.html` (curves,
+    predictions and errors, to open in a browser), `metrics.json` and TensorBoard logs. Ctrl-C saves
+    the run and prints the command that resumes it.
 
     For example:
 

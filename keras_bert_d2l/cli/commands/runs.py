@@ -1,35 +1,74 @@
-"""Commands that examine runs: `report` and `doctor`."""
+"""Commands that examine runs and data: `report` and `doctor`."""
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag, Out, help_text
+from keras_bert_d2l.cli.arguments import Flag, OptionalOut, help_text, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
+from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 _FAULTS = 1  # exit code
+_NUM_SHOWN = 3  # examples and repeated sentences
 
 
-def report(run: Path, /, *, out: Out) -> None:
-    """Write the HTML report of a run: curves, predictions, errors, options, data, machine.
+@takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
+def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
+    """Write the HTML report of a run, or describe tokenized text.
 
-    `pretrain` and `finetune` keep the same page in the run folder, as `report.html`. TensorBoard
-    (the extra `tensorboard`) shows several runs together: `tensorboard --logdir runs`.
+    The page of a run shows curves, predictions, errors, options, data and machine. `pretrain` and
+    `finetune` keep it in the run folder, as `report.html`. TensorBoard (the extra `tensorboard`)
+    shows several runs together: `tensorboard --logdir runs`.
 
-    For example: `keras-bert-d2l report runs/mine --out page.html`
+    The description of a token store shows the text as the model sees it: lengths, padding, masks,
+    unknown words, the most repeated sentences and some masked examples.
+
+    For example:
+
+    - `keras-bert-d2l report runs/mine --out page.html`
+    - `keras-bert-d2l report stores/books --masking whole_word`
 
     Args:
-        run: Folder or URL of a run of `pretrain` or `finetune`.
-        out: Output file.
+        run: Folder or URL of a run of `pretrain` or `finetune`, or a token store of `prepare`.
+        out: Output file, .html, for the page of a run.
     """
+    if kb.TokenStore.is_at(run):
+        if out is not None:
+            raise ValueError(f"`out` is for the report of a run. Received: {out}; omit it.")
+        _describe(kb.TokenStore.open(run), examples)
+        return
+    if examples:
+        raise ValueError(f"`{next(iter(examples))}` needs a token store. Received: {str(run)!r}.")
+    if out is None:
+        raise ValueError(f"--out PAGE.html is missing. {str(run)!r} is not a token store.")
     check_output("out", out, suffixes=[".html"])
     print(f"{kb.run_report(run, out).title}: {out}")
+
+
+def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
+    """Print the data report of a token store."""
+    from rich.console import Console
+
+    from keras_bert_d2l.data.tasks.peek import cell, grouped_table
+
+    with stage("Reading the token store"):
+        found = kb.data_report(store, store.tokenizer(), **options)
+    show = Console().print
+    show(grouped_table(str(store.directory), found.groups().items()))
+    if found.repeated_lines:
+        show("\nMost repeated sentences:", style="bold")
+    for sentence, times in found.repeated_lines[:_NUM_SHOWN]:
+        show(cell(f"{times:>9,}  {sentence}"), no_wrap=True, overflow="ellipsis")
+    show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
+    for example in found.examples[:_NUM_SHOWN]:
+        show(cell(example), end="\n\n")
 
 
 def doctor(
@@ -42,7 +81,7 @@ def doctor(
     dev: Path | None = None,
     json: Flag = False,
 ) -> int:
-    """Find out why a run does not learn, or whether data and a model are ready for one.
+    """Find out why a run does not learn, or check data before a run.
 
     Each check compares a number with limits: losses, vocabulary, copied examples, masks, padding
     and gradients. The exit code is 0 without faults and 1 with faults.

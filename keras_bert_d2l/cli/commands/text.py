@@ -1,7 +1,7 @@
-"""Commands for raw text: vocabulary, token store and data report."""
+"""Commands for raw text: vocabulary and token store."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import (
@@ -22,8 +22,6 @@ from keras_bert_d2l.training.pretraining.options import (
     PretrainingOptions,
 )
 
-_NUM_SHOWN = 3  # examples and repeated sentences
-
 
 @takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
 def vocab(
@@ -35,9 +33,10 @@ def vocab(
     lowercase: bool = True,
     layout: Layout = "auto",
 ) -> None:
-    """Learn a WordPiece vocabulary from text. The same text always produces the same file.
+    """Learn a WordPiece vocabulary from text.
 
-    `data-report` shows how well the vocabulary fits.
+    The same text always produces the same file. `report` shows how well the vocabulary fits a token
+    store.
 
     For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
 
@@ -66,7 +65,7 @@ def prepare(
     workers: PositiveInt = 1,
     deduplicate: Flag = False,
 ) -> None:
-    """Tokenize text once into a token store, for fast random access by `pretrain`.
+    """Tokenize text once into a token store for `pretrain`.
 
     If the command is stopped, run it again to resume. If the store is complete, it is verified.
 
@@ -94,32 +93,3 @@ def prepare(
         f"{store.num_sentences:,} sentences of {store.num_documents:,} documents, in "
         f"{url(out) or out}{copies}"
     )
-
-
-@takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
-def data_report(store: Path, /, **examples: Any) -> None:
-    """Describe tokenized text as the model sees it: lengths, padding, masks and unknown words.
-
-    The output ends with the most repeated sentences and some masked examples.
-
-    For example: `keras-bert-d2l data-report stores/books --masking whole_word`
-
-    Args:
-        store: Token store folder, as written by `prepare`.
-    """
-    from rich.console import Console
-
-    from keras_bert_d2l.data.tasks.peek import cell, grouped_table
-
-    opened = kb.TokenStore.open(store)
-    with stage("Reading the token store"):
-        found = kb.data_report(opened, opened.tokenizer(), **examples)
-    show = Console().print
-    show(grouped_table(str(found.store.directory), found.groups().items()))
-    if found.repeated_lines:
-        show("\nMost repeated sentences:", style="bold")
-    for sentence, times in found.repeated_lines[:_NUM_SHOWN]:
-        show(cell(f"{times:>9,}  {sentence}"), no_wrap=True, overflow="ellipsis")
-    show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
-    for example in found.examples[:_NUM_SHOWN]:
-        show(cell(example), end="\n\n")

@@ -27,7 +27,7 @@ def quickstart(
     run_dir: Path = demo.RUNS,
     out: Out = demo.SAVED_MODELS,
 ) -> None:
-    """Run the whole workflow in minutes: from raw text to a model that accepts strings.
+    """Run the whole workflow in minutes, from text to SavedModel.
 
     Learns a vocabulary from the docstrings of the installed tensorflow, keras and numpy, pretrains
     a small BERT on them and exports it as a SavedModel. Then a process without this package loads
@@ -64,7 +64,7 @@ def pretrain(
     config: Config = None,
     **options: Option,
 ) -> None:
-    """Pretrain a BERT on masked-token and next-sentence prediction.
+    """Pretrain a BERT on masked tokens and next sentences.
 
     The run folder contains `run.yaml` (the options), `config.json`, `vocab.txt`, the checkpoints
     `best/` and `last/`, `report.html` (curves and predictions, to open in a browser),

@@ -29,7 +29,7 @@ _NUM_FREQUENT = 24
 class DataReport:
     r"""The measurements of `data_report`.
 
-    `groups()` returns them as text; the command `keras-bert-d2l data-report` prints them.
+    `groups()` returns them as text; the command `keras-bert-d2l report` prints them.
 
     Attributes:
         store: The token store, with its counts.

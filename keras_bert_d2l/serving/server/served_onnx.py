@@ -20,7 +20,7 @@ from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
-_REMEDY = "Export the model with `keras-bert-d2l export-onnx --model CHECKPOINT --out FOLDER`."
+_REMEDY = "Export the model with `keras-bert-d2l export --format onnx`."
 _TASKS = (None, "SequenceClassifier", "SequenceRegressor", "TextEmbedder")
 _OURS = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
 _OF_LABELS = ("scores", "score", "id", "is_label")
@@ -58,7 +58,7 @@ class ServedONNX:
         check_folder(folder)
         if verify:
             verify_checksums(folder)
-        with errors_naming(path, " is not a folder of `export-onnx`", _REMEDY, DAMAGE):
+        with errors_naming(path, " is not a folder of `export --format onnx`", _REMEDY, DAMAGE):
             card = read_json_object(folder / CARD_FILE)
             self._config, self._task = card["config"], card["task"] or {"kind": None}
             vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
