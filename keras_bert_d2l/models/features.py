@@ -27,8 +27,13 @@ from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
 from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
-from keras_bert_d2l.models.losses import Loss, Optimizer, with_default_metrics
-from keras_bert_d2l.models.micro_batches import SplitLoss, jax_step, tensorflow_step
+from keras_bert_d2l.models.losses import Loss, Optimizer
+from keras_bert_d2l.models.micro_batches import (
+    SplitLoss,
+    check_parts,
+    jax_step,
+    tensorflow_step,
+)
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
@@ -298,7 +303,9 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         weights = None if class_weights is None else self.weights_of_classes(class_weights)
         own = self.default_training(weights)
         if loss is None:
-            options, loss = with_default_metrics(options, own.metrics), own.loss
+            loss = own.loss
+            if options.get("metrics") is None and options.get("weighted_metrics") is None:
+                options["weighted_metrics"] = own.metrics
         loss = fitting_loss(loss, own.loss, self.labels_are, self.gives_logits)
         if loss != own.loss and weights is not None:
             raise ValueError("`class_weights` requires the default loss. Received: another `loss`.")
@@ -309,27 +316,13 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         check_integer("micro_batches", micro_batches, 1)
         check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        accumulated = getattr(inner, "gradient_accumulation_steps", None)
-        if self.split_loss is not None and accumulated:
-            raise ValueError(
-                "The optimizer's `gradient_accumulation_steps` gives every micro-batch the same "
-                "weight, although some have more predictions than others. Received: "
-                f"{accumulated}; use `compile(micro_batches=...)` with larger batches instead."
-            )
-        if micro_batches > 1 and (self.split_loss is None or options.get("metrics")):
-            is_object = isinstance(loss, keras.losses.Loss)
-            shown_loss = type(loss).__name__ if is_object else f"{loss!r:.80}"
-            raise ValueError(
-                "`micro_batches` requires a loss that is a mean over the batch, such as "
-                "WeightedCrossEntropy, and `weighted_metrics` instead of `metrics`. Received: "
-                f"micro_batches={micro_batches}, loss={shown_loss}, "
-                f"metrics={options.get('metrics')!r:.80}."
-            )
+        is_mean, metrics = self.split_loss is not None, options.get("metrics")
+        check_parts(is_mean, micro_batches, optimizer, loss, metrics)
         self.micro_batches = micro_batches
         self.encoder.remat = remat
-        is_whole = self.split_loss is not None and micro_batches == 1
-        self._lacks_loss_trackers = is_whole and keras.backend.backend() == "tensorflow"
+        self._lacks_loss_trackers = (
+            is_mean and micro_batches == 1 and keras.backend.backend() == "tensorflow"
+        )
         for name in ("metrics", "weighted_metrics"):
             given = options.get(name)
             given = [given] if isinstance(given, str | keras.metrics.Metric) else given

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_list, check_not_negative, shown
 from keras_bert_d2l.layers.kernels import fusion
-from keras_bert_d2l.types import ConfigDict, Option, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, Shape, Tensor
 
 # The arguments of `compile`, and what `evaluate` returns.
 Optimizer: TypeAlias = str | keras.optimizers.Optimizer
@@ -340,13 +340,6 @@ def score_metrics() -> list[keras.metrics.Metric]:
         keras.metrics.MeanSquaredError("squared_error", dtype="float32"),
         keras.metrics.MeanAbsoluteError("absolute_error", dtype="float32"),
     ]
-
-
-def with_default_metrics(options: dict[str, Option], metrics: Metrics | None) -> dict[str, Option]:
-    """Add default metrics to the arguments of `compile`, unless metrics are given."""
-    if options.get("metrics") is None and options.get("weighted_metrics") is None:
-        return {**options, "weighted_metrics": metrics}
-    return options
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

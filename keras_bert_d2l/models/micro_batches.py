@@ -14,6 +14,7 @@ from typing import Any, Self
 import keras
 from keras import ops, tree
 
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.models.losses import GlobalMeanLoss, Loss, sum_over_replicas
 from keras_bert_d2l.types import Tensor
 
@@ -70,6 +71,27 @@ class SplitLoss:
             yield
         finally:
             self._totals = {}
+
+
+def check_parts(is_mean: bool, micro_batches: int, optimizer: Any, loss: Any, metrics: Any) -> None:
+    """Raise `ValueError` unless a step can be split, and the optimizer does not split it otherwise.
+
+    Args:
+        is_mean: Whether the loss is a mean over the batch: whether there is a `SplitLoss`.
+        micro_batches: As for `compile`, as are the others.
+        optimizer: It may accumulate gradients, all with the same weight.
+        loss: For the message.
+        metrics: Metrics without weights.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    steps = getattr(inner, "gradient_accumulation_steps", None)
+    advice = "Parts have different weights: use `micro_batches` of `compile` with larger batches."
+    check_that(not (is_mean and steps), "gradient_accumulation_steps", "None", steps, advice)
+    expected = "1 unless the loss is a mean over the batch, such as WeightedCrossEntropy, and "
+    expected += "`weighted_metrics` replace `metrics`"
+    advice = f"It comes with loss={loss!r:.80}, metrics={metrics!r:.80}."
+    is_right = micro_batches == 1 or (is_mean and not metrics)
+    check_that(is_right, "micro_batches", expected, micro_batches, advice)
 
 
 def _of(head: str, values: Any) -> Tensor:

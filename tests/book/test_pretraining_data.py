@@ -185,16 +185,9 @@ def test_the_same_seed_gives_the_same_examples_as_the_books_code():
 def test_padding_has_zero_weight():
     example = ([3, 7, 4], [1], [9], [0, 0, 0], True)  # ids, positions, labels, segments, is next
     arrays = d2l._pad_bert_inputs([example], 12, VOCAB)  # round(1.8): two predictions
-    pad = VOCAB["<pad>"]
-    assert [array[0].tolist() for array in arrays] == [
-        [3, 7, 4] + [pad] * 9,
-        [0] * 12,
-        3.0,
-        [1, 0],
-        [1.0, 0.0],
-        [9, 0],
-        1,
-    ]
+    tokens, *others = (array[0].tolist() for array in arrays)
+    assert tokens == [3, 7, 4] + [VOCAB["<pad>"]] * 9
+    assert others == [[0] * 12, 3.0, [1, 0], [1.0, 0.0], [9, 0], 1]
     assert [array.dtype.name for array in arrays] == DTYPES
 
 

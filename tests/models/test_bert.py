@@ -8,7 +8,6 @@ import tensorflow as tf
 from keras_bert_d2l import (
     BERTAdamW,
     BERTConfig,
-    BERTModel,
     MaskLM,
     NextSentencePred,
     SequenceClassifier,
@@ -150,18 +149,6 @@ def test_encoder_and_pooler_have_the_published_number_of_parameters(preset, publ
     assert count(1) + (config.num_blks - 1) * one_block + pooler == published
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, OPTIONS_OF_GOOGLE], ids=["book", "google"])
-def test_the_loss_of_an_untrained_model_is_that_of_random_guessing(make_batch, options):
-    model = BERTModel(60, 128, 128, 2, 2, 0.0, 16, **options)
-    model.compile(run_eagerly=True)
-    features, labels, weights = make_batch(64)
-    log = model.evaluate(features, labels, 64, sample_weight=weights, verbose=0, return_dict=True)
-    assert log["mlm_cross_entropy"] == pytest.approx(math.log(60), rel=0.03)
-    assert log["nsp_cross_entropy"] == pytest.approx(math.log(2), rel=0.03)
-    assert log["loss"] == pytest.approx(math.log(60) + math.log(2), rel=0.03)
-
-
 def learn_by_heart(model, *batch):
     """Return the metrics of the first step and of the last 50 of 101 steps."""
     steps = tf.data.Dataset.from_tensors(batch)
@@ -199,6 +186,7 @@ def test_every_variant_starts_at_random_guessing_and_overfits_one_batch(
     log = learn_by_heart(model, features, labels, weights)
     assert set(LOGGED) <= set(log)
     assert log["mlm_cross_entropy"][0] == pytest.approx(math.log(60), rel=0.1)
+    assert log["nsp_cross_entropy"][0] == pytest.approx(math.log(2), rel=0.1)
     assert (log["mlm_accuracy"][-1], log["nsp_accuracy"][-1]) == (1, 1)
 
 

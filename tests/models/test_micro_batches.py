@@ -130,20 +130,29 @@ def test_micro_batches_of_each_task(task, weighted, make_batch):
     check_same(make, tf.data.Dataset.from_tensors(tuple(data)), 3, run_eagerly=True, **options)
 
 
-def test_an_optimizer_that_accumulates_is_rejected(make_model):
-    with pytest.raises(ValueError, match=r"some have more predictions.*Received: 2; use `compile"):
-        make_model().compile(BERTAdamW(gradient_accumulation_steps=2))
+ACCUMULATING = BERTAdamW(gradient_accumulation_steps=2)
 
 
-def test_a_loss_or_a_metric_that_cannot_be_split_is_rejected(make_model):
-    embedder = TextEmbedder(make_model())
-    with pytest.raises(ValueError, match=r"mean over the batch.*loss=ContrastiveLoss, "):
-        embedder.compile(optimizer(), micro_batches=2)
-    classifier = SequenceClassifier(make_model(), LABELS)
-    with pytest.raises(ValueError, match=r"`weighted_metrics` instead.*metrics=\['accuracy'\]"):
-        classifier.compile(optimizer(), metrics=["accuracy"], micro_batches=2)
-    with pytest.raises(ValueError, match=r"`micro_batches` must be an integer of at least 1"):
-        classifier.compile(optimizer(), micro_batches=0)
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (lambda bert: bert, {"optimizer": ACCUMULATING}, "steps=2.*use `micro_batches`"),
+        (
+            TextEmbedder,
+            {"micro_batches": 2},
+            "micro_batches=2.*ContrastiveLoss",
+        ),
+        (
+            lambda bert: SequenceClassifier(bert, LABELS),
+            {"metrics": ["accuracy"], "micro_batches": 2},
+            r"micro_batches=2.*metrics=\['accuracy'\]",
+        ),
+        (TextEmbedder, {"micro_batches": 0}, r"`micro_batches` must be .*Received: .*0"),
+    ],
+)
+def test_what_cannot_be_split_is_rejected(make, options, message, make_model):
+    with pytest.raises(ValueError, match=message):
+        make(make_model()).compile(**options)
 
 
 @pytest.mark.slow

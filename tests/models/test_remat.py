@@ -48,19 +48,17 @@ def test_only_known_kinds_are_accepted(make_model):
 
 
 @pytest.mark.long
-def test_a_step_is_the_same_in_micro_batches_with_lora_and_under_xla(make_batch):
-    check_same(make_batch(6), micro_batches=2)
-    check_same(make_batch(6), lora=True)
-    check_same(make_batch(6), jit_compile=True)
-
-
-@pytest.mark.long
-def test_a_step_is_the_same_with_fused_functions(make_batch):
-    features, labels, weights = make_batch(64)
-    batch = {name: np.repeat(x, 4, axis=0) for name, x in features.items()}
-    labels = {name: np.repeat(x, 4, axis=0) for name, x in labels.items()}
-    weights = {name: np.repeat(x, 4, axis=0) for name, x in weights.items()}
-    check_same((batch, labels, weights), sizes=(60, 128, 256, 2, 1, 0.2, 16))
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (6, {"micro_batches": 2}),
+        (6, {"lora": True}),
+        (6, {"jit_compile": True}),
+        (256, {"sizes": (60, 128, 256, 2, 1, 0.2, 16)}),  # with fused functions
+    ],
+)
+def test_a_step_is_the_same_with_other_options(rows, options, make_batch):
+    check_same(make_batch(rows), **options)
 
 
 @pytest.mark.long
