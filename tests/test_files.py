@@ -21,7 +21,6 @@ from keras_bert_d2l.files import (
     write_json,
     write_text,
 )
-from keras_bert_d2l.reading import MOST_BYTES, read_json_object, read_small_text
 
 # Saves a folder with the content "new", but kills itself at the n-th rename.
 KILLED_SAVE = """
@@ -223,29 +222,6 @@ def test_only_workspaces_of_the_same_name_are_removed(tmp_path):
     assert names(tmp_path) == sorted(mine[1:])
 
 
-def test_a_reader_never_mixes_two_versions_of_a_folder(tmp_path):
-    path, stop = tmp_path / "model", threading.Event()
-    save(path, *"ab")
-
-    def write():
-        while not stop.is_set():
-            save(path, *"cd")
-            save(path, *"ab")
-
-    def read():
-        first = (path / "a").exists()
-        return first, "ab" if (path / "b").exists() else "cd", (path / "c").exists()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        found = {read_folder(path, read) for _ in range(100)}
-    finally:
-        stop.set()
-        writer.join()
-    assert found <= {(True, "ab", False), (False, "cd", True)}
-
-
 def test_an_error_while_reading_is_raised_at_once_if_the_folder_has_not_changed(tmp_path):
     def fail():
         calls.append(1)
@@ -303,25 +279,3 @@ def test_checksums_that_cannot_be_trusted_are_rejected(tmp_path):
     os.mkfifo(sums)
     with pytest.raises(ValueError, match="SHA256SUMS' must be a file. Received: a named pipe"):
         verify_checksums(tmp_path)
-
-
-# Reading
-
-
-def test_a_json_file_with_too_many_levels_is_named(tmp_path):
-    (tmp_path / "deep.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(ValueError, match="deep.json' is not a JSON file"):
-        read_json_object(tmp_path / "deep.json")
-
-
-def test_a_file_that_is_too_large_is_not_read(tmp_path):
-    with open(tmp_path / "config.json", "wb") as file:
-        file.truncate(MOST_BYTES + 1)  # a sparse file of zeros
-    with pytest.raises(ValueError, match=r"config\.json' is larger than 16,777,216 bytes"):
-        read_small_text(tmp_path / "config.json")
-
-
-def test_a_file_that_is_not_text_is_named(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"vocab\.txt' is damaged: it is not UTF-8 text"):
-        read_small_text(tmp_path / "vocab.txt")

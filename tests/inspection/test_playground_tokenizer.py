@@ -10,22 +10,7 @@ from keras_bert_d2l.inspection.playground import tokenizer_data
 from keras_bert_d2l.pages import source
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS
 
-PIECES = [
-    "un",
-    "##aff",
-    "##able",
-    "the",
-    "cat",
-    "##s",
-    "new",
-    "york",
-    ".",
-    "[",
-    "]",
-    "mask",
-    "σ",
-    "ς",
-]
+PIECES = "un ##aff ##able the cat ##s new york . [ ] mask σ ς".split()
 
 
 @pytest.fixture
