@@ -35,7 +35,7 @@ GROUPS: dict[str, str] = {
     "Train": "train:quickstart text:vocab text:prepare train:pretrain finetune:finetune "
     "distill:distill runs:report runs:doctor",
     "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:playground predict:predict "
-    "predict:evaluate",
+    "evaluate:evaluate",
     "Checkpoints": "checkpoints:inspect checkpoints:convert checkpoints:export checkpoints:serve",
 }
 

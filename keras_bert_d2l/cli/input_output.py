@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
-import itertools
 import json as json_format
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.cli.arguments import STDIN
@@ -22,6 +23,7 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from keras_bert_d2l import Pretrained
 
+_HEAD_BYTES = 1 << 16  # shows what standard input contains
 PART = 512  # texts per chunk; results are printed after each chunk
 
 
@@ -40,7 +42,7 @@ def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
     """Yield the texts as `read_texts` returns them, reading one line at a time."""
     if bool(texts) == (file is not None):
         raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
-    are_arguments = _are_arguments(texts, file)
+    are_arguments = file is None and list(texts) != [STDIN]
     if are_arguments and len(texts) == 1 and os.path.isfile(texts[0]):
         raise ValueError(f"{texts[0]!r} is a file. To read the texts in it, pass --file FILE.")
     place = "text" if are_arguments else f"line of {_name(file)}"
@@ -55,37 +57,39 @@ def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
 
 def _lines(file: Path | None) -> Iterator[str]:
     rest = ""
-    for block in _blocks(file):
-        *lines, rest = (rest + block).split("\n")
-        yield from (line.rstrip("\r") for line in lines)
+    with regular_file(file) as path:
+        for block in read_text(path):
+            *lines, rest = (rest + block).split("\n")
+            yield from (line.rstrip("\r") for line in lines)
     if rest:
         yield rest.rstrip("\r")
 
 
-def _blocks(file: Path | None) -> Iterator[str]:
-    """Yield the blocks of a text. A pipe has no size and no name that tells its compression."""
-    if file is None:
-        return _decoded(sys.stdin.buffer, file)
-    if file.is_fifo() or file.is_char_device():
-        return _decoded(open(file, "rb"), file)
-    return read_text(file)
+@contextlib.contextmanager
+def regular_file(
+    file: Path | None, ending: Callable[[bytes], str] = lambda head: ""
+) -> Iterator[Path]:
+    """Yield the path of a file, or of a temporary copy of standard input or a pipe.
 
-
-def _decoded(stream: BinaryIO, file: Path | None) -> Iterator[str]:
-    head = [stream.readline()]
-    if b"\r" in head[0].rstrip(b"\r\n"):  # all line ends are "\r", if this is the whole text
-        head += itertools.islice(stream, 1)
-        head = head if head[1:] else [head[0].rstrip(b"\r\n").replace(b"\r", b"\n")]
-    for number, line in enumerate(itertools.chain(head, stream), 1):
+    Args:
+        file: The file. `None`: standard input.
+        ending: Returns the extension of the copy, from the first bytes.
+    """
+    if file is not None and not (file.is_fifo() or file.is_char_device()):
+        yield file
+        return
+    with contextlib.ExitStack() as stack:
+        stream = sys.stdin.buffer if file is None else stack.enter_context(open(file, "rb"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        head = stream.read(_HEAD_BYTES)
+        path = Path(folder, f"input{ending(head)}")
+        with open(path, "wb") as copy:
+            copy.write(head)
+            shutil.copyfileobj(stream, copy)
         try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"Line {number} of {_name(file)} must be UTF-8. Received: byte {error.start} is "
-                f"0x{line[error.start]:02x}; convert it, for example with `iconv -f LATIN1 -t "
-                "UTF-8`, or unpack it."
-            ) from error
-        yield text.removeprefix("\ufeff") if number == 1 else text
+            yield path
+        except ValueError as error:
+            raise ValueError(str(error).replace(repr(str(path)), _name(file))) from error
 
 
 def print_answers(
@@ -131,10 +135,6 @@ def as_json_line(record: Any, digits: int = 6) -> str:
     return json_format.dumps(rounded, ensure_ascii=False)
 
 
-def _are_arguments(texts: Sequence[str], file: Path | None) -> bool:
-    return file is None and list(texts) != [STDIN]
-
-
 def _name(file: Path | None) -> str:
     return "standard input" if file is None else repr(str(file))
 
@@ -158,8 +158,8 @@ def check_output(
         suffixes: The possible ends of the name. Empty: any.
 
     Raises:
-        ValueError: The path is a URL, a folder or an input, has another suffix, or is below a file.
-        PermissionError: The folder is not writable.
+        ValueError: The path is a URL, a folder or an input, has another suffix, or is below a file
+            or a folder that is not writable.
     """
     if out is None:
         return
@@ -180,13 +180,12 @@ def check_output(
                     f"{str(out)!r}. Choose a different path."
                 )
     folder = next(parent for parent in Path(os.path.realpath(out)).parents if parent.exists())
-    if not folder.is_dir():
+    reason = "is not writable" if folder.is_dir() else "is a file"
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(
-            f"`{name}` must be in a folder. Received: {str(out)!r}, but {str(folder)!r} is a file. "
+            f"`{name}` must be in a folder. Received: {str(out)!r}, but {str(folder)!r} {reason}. "
             "Choose a different path."
         )
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{str(folder)!r} is not writable. Choose a different folder.")
 
 
 def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[object]:

@@ -299,7 +299,7 @@ def test_texts_can_be_compressed(run, error, trained, folder):
     (folder / "packed").write_bytes(gzip.compress(b"the dog\n", mtime=0))
     assert "Unpack or convert the file first" in error("embed", "--file", "packed", "-m", trained)
     told = error("embed", "-", "-m", trained, input=b"the dog\ncaf\xe9\n")
-    assert "Line 2 of standard input must be UTF-8. Received: byte 3 is 0xe9" in told
+    assert "standard input must be UTF-8" in told
 
 
 @pytest.mark.slow

@@ -270,8 +270,8 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
     small = ("--blocks", 2, "--epochs", 1, "--batch-size", 2, "--max-len", 16)
     films, taught = ("--model", "films", *small), []
     run("distill", *films, "--file", "lines.txt", "--out", "small/lines")
-    run("distill", *films, "--train", "few.tsv", "--label-share", 0.5, "--out", "small/labels")
-    options = ("--model", "teacher", *small, "--train", "story.txt", "--outputs-only")
+    run("distill", *films, "--train", "few.tsv", "--out", "small/labels")
+    options = ("--model", "teacher", *small, "--train", "story.txt")
     run("distill", *options, "--out", "small/bert")
     for name in ("lines", "labels", "bert"):
         taught.append(load_pretrained(files / "small" / name, verbose=False).model)

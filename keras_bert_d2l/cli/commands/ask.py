@@ -48,7 +48,6 @@ def fill_mask(
     ] = None,
     targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
     truncate: Truncate = True,
-    batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
     """Predict the token for each [MASK] in a text.
@@ -66,7 +65,7 @@ def fill_mask(
     options: dict[str, Any] = {"top_k": top_k, "targets": targets, "truncate": truncate}
     print_answers(
         {"text": found},
-        lambda part: kb.fill_mask(bert, found[part], batch_size=batch_size, **options),
+        lambda part: kb.fill_mask(bert, found[part], **options),
         lambda text, masks: "\n    ".join([text, *map(_mask_line, masks)]),
         "masks",
         json=json,
@@ -82,7 +81,6 @@ def perplexity(
     file: File = None,
     model: Model = OWN_MODEL,
     truncate: Truncate = True,
-    batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
     """Measure how well a model predicts the tokens of a text.
@@ -99,7 +97,7 @@ def perplexity(
     measured: list[kb.Perplexity] = []
 
     def ask(part: slice) -> list["kb.Perplexity"]:
-        answers = kb.pseudo_perplexity(bert, found[part], batch_size=batch_size, truncate=truncate)
+        answers = kb.pseudo_perplexity(bert, found[part], truncate=truncate)
         measured.extend(answers)
         return answers
 
@@ -209,7 +207,6 @@ def similar(
     top_k: TopK = 5,
     vectors: Annotated[Path | None, Parameter(converter=nonempty_path)] = None,
     truncate: Truncate = True,
-    batch_size: BatchSize = 32,
     json: Json = False,
 ) -> None:
     """Find the texts most similar to a query.
@@ -237,7 +234,7 @@ def similar(
     embedder = load(model, as_embedder=True).model
     width = len(str(len(found)))
     options: dict[str, Any] = {"top_k": top_k, "vectors": vectors, "truncate": truncate}
-    for match in kb.similar(embedder, query, found, batch_size=batch_size, **options):
+    for match in kb.similar(embedder, query, found, **options):
         if json:
             print(as_json_line(match))
         else:

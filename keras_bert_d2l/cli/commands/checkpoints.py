@@ -170,29 +170,20 @@ def export(
             TensorFlow Serving then needs --xla_cpu_compilation_enabled.
         int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    options: dict[str, dict[str, Any]] = {
-        "saved_model": {
-            "version": version,
-            "top_k": top_k,
-            "null_threshold": null_threshold,
-            "xla": xla or None,
-        },
-        "onnx": {"int8": int8 or None},
-    }
-    own: dict[str, Any] = {}
-    for kind, values in options.items():
-        for name, value in values.items():
-            if value is not None and kind != format:
-                raise ValueError(f"`{name}` is for --format {kind}. Received: --format {format}.")
-            if value is not None:
-                own[name] = value
+    options: dict[str, Any] = {"version": version, "top_k": top_k, "null_threshold": null_threshold}
+    options |= {"xla": xla or None, "int8": int8 or None}
+    given = {name: x for name, x in options.items() if x is not None}
+    for name in given:
+        kind = "onnx" if name == "int8" else "saved_model"
+        if kind != format:
+            raise ValueError(f"`{name}` is for --format {kind}. Received: --format {format}.")
     loaded = load(model, as_embedder=None)
     with stage("Exporting the model"):
         if format == "onnx":
-            path = kb.export_onnx(loaded.model, out, pairs=pairs, **own)
+            path = kb.export_onnx(loaded.model, out, pairs=pairs, **given)
         else:
             run = model if is_run(model) else None
-            path = kb.export_saved_model(loaded.model, out, pairs=pairs, run_dir=run, **own)
+            path = kb.export_saved_model(loaded.model, out, pairs=pairs, run_dir=run, **given)
     print(f"Exported {model} to {path}")
 
 

@@ -32,9 +32,6 @@ def distill(
     learning_rate: float | None = None,
     batch_size: BatchSize = 32,
     max_len: PositiveInt | None = None,
-    temperature: float | None = None,
-    label_share: float | None = None,
-    outputs_only: Flag = False,
     num_hiddens: PositiveInt | None = None,
     seed: Integer | None = None,
 ) -> None:
@@ -65,26 +62,15 @@ def distill(
         learning_rate: Peak learning rate. [default: 5e-05]
         max_len: Maximum number of tokens per row. [default: 128 for text; for a task, as in
             `finetune`]
-        temperature: Divisor of the logits. Larger values emphasize unlikely classes. [default: 2]
-        label_share: Share of the true labels in the loss of the outputs, from 0 to 1. [default: 0]
-        outputs_only: Learn only the outputs of the teacher, not its hidden states.
         num_hiddens: With --static, width of the vectors. [default: 256, or that of the model if it
             is smaller]
         seed: Random seed. [default: 0]
     """
     if static == (blocks is not None):
         raise ValueError("Pass --blocks for a model with fewer blocks, or --static for a table.")
-    training = {
-        "train": train,
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "max_len": max_len,
-        "temperature": temperature,
-        "label_share": label_share,
-        "outputs_only": outputs_only or None,
-        "seed": seed,
-    }
-    given: dict[str, Any] = {name: value for name, value in training.items() if value is not None}
+    training: dict[str, Any] = {"train": train, "epochs": epochs, "learning_rate": learning_rate}
+    training |= {"max_len": max_len, "seed": seed}
+    given = {name: value for name, value in training.items() if value is not None}
     for name in given if static else {"num_hiddens"} if num_hiddens else ():
         raise ValueError(f"`{name}` is for --{'blocks' if static else 'static'}; omit it.")
     _check_folders(out, model)
@@ -103,7 +89,6 @@ def _student(
     file: Path | None,
     *,
     train: str | None = None,
-    outputs_only: bool = False,
     **options: Any,
 ) -> Any:
     if (train is None) == (file is None):
@@ -116,7 +101,7 @@ def _student(
             "without a task, which learns from documents; pass them with --train."
         )
     data: Any = read_texts((), file) if train is None else train
-    return kb.distill(teacher, data, numbers, hidden_states=not outputs_only, **options)
+    return kb.distill(teacher, data, numbers, **options)
 
 
 def _static_student(model: str, file: Path | None, **options: Any) -> "kb.TextEmbedder":

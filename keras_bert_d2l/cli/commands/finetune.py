@@ -1,5 +1,6 @@
 """The command `finetune`, with `--peek`."""
 
+import contextlib
 import dataclasses
 import sys
 from typing import Annotated
@@ -108,11 +109,9 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
     weights = {}
     for pair in pairs:
         label, _, weight = pair.rpartition("=")
-        try:
+        with contextlib.suppress(ValueError):
             weights[label] = float(weight)
-        except ValueError:
-            label = ""
-        if not label:
+        if not label or label not in weights:
             raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {shown(pair)}.")
     return weights
 
