@@ -135,6 +135,10 @@ from .tasks.embed.losses import (
     RankingLoss as RankingLoss,
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
+from .models.tasks.labeled_task import LabeledTask as LabeledTask
+from .models.tasks.preprocessor import Preprocessor as Preprocessor
+from .models.tasks.task_model import TaskModel as TaskModel
+from .tasks.text_task import TextTask as TextTask
 from .tasks.choose.model import MultipleChoice as MultipleChoice
 from .tasks.answer.model import QuestionAnswerer as QuestionAnswerer
 from .tasks.classify.model import SequenceClassifier as SequenceClassifier

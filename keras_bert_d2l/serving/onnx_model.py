@@ -8,6 +8,7 @@ github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backe
 """
 
 import importlib.metadata
+import inspect
 import os
 import pathlib
 from typing import TYPE_CHECKING
@@ -24,9 +25,9 @@ from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.labeled_task import LabeledTask
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.model_card import card_fields
+from keras_bert_d2l.serving.onnx_answer import add_answer
 from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
 from keras_bert_d2l.serving.onnx_layers import (
     dense,
@@ -228,29 +229,11 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
     else:
         rows = PLACES if model.gives_tokens else PLACES[:1]
         # `MultipleChoice` has no labels, but one score per row.
-        graph.output("logits", logits, *rows, len(getattr(model, "labels", "1")))
-        if isinstance(model, LabeledTask) and not model.gives_tokens:
-            _add_answer(graph, logits, model)
+        shape = (*rows, len(getattr(model, "labels", "1")))
+        graph.output("logits", logits, *shape)
+        if list(inspect.signature(model.answer).parameters) == ["logits"]:
+            add_answer(graph, logits, shape, model.answer)
     return graph
-
-
-def _add_answer(graph: Graph, logits: str, model: LabeledTask) -> None:
-    """Add what `model.answer` says about the logits."""
-    num_labels = len(model.labels)
-    if model.labels_are == "scores":
-        graph.output("scores", logits, "batch", num_labels)
-    elif model.labels_are == "rows":
-        scores = graph.add("Sigmoid", logits)
-        is_label = graph.add("GreaterOrEqual", scores, graph.constant(0.5))
-        graph.output("scores", scores, "batch", num_labels)
-        graph.output("is_label", is_label, "batch", num_labels, dtype="bool")
-    else:
-        scores = graph.add("Softmax", logits, axis=-1)
-        best = graph.add("ReduceMax", scores, graph.constant([-1], "int64"), keepdims=0)
-        graph.output("scores", scores, "batch", num_labels)
-        graph.output("score", best, "batch")
-        number = graph.add("ArgMax", logits, axis=-1, keepdims=0)
-        graph.output("id", number, "batch", dtype="int64")
 
 
 def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.models.tasks.preprocessor import FEATURES, Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.signatures.signature import (
     TEXT,
+    TEXT_B,
     Answer,
     ServedModel,
     Signature,
@@ -272,3 +274,38 @@ class TextSignatures:
     def _example(self) -> bytes:
         """Text for warming up a server: a mask, so that `fill_mask` has something to predict."""
         return self.vocab.to_tokens(self.vocab.mask_id).encode()
+
+
+class AnswerSignatures(TextSignatures):
+    """Signatures of a model with one answer per text or pair of texts: what its `answer` says.
+
+    Args:
+        run: The model.
+        tokenizer: The model's tokenizer.
+        options: With `pairs`, the inputs are pairs of texts, as always if the task needs pairs.
+    """
+
+    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        are_pairs = options.pairs or task_named(run.model.task).needs_text_b
+        super().__init__(run, tokenizer, options._replace(pairs=are_pairs))
+        self.specs = (TEXT, TEXT_B) if are_pairs else (TEXT,)
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return what the model says about texts.
+
+        Args:
+            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
+
+        Returns: the tensors of the model's `answer`; `truncated`, bool `(B,)`; and for a model with
+            labels `labels`, strings `(B, C)` in the order of their ids, and with an `id` also the
+            `label`, strings `(B,)`.
+        """
+        batch, truncated = self.batch(*texts)
+        model: Any = self.run.model
+        answer = dict(model.answer(self.run(**batch)[model.outputs[0]]))
+        if hasattr(model, "labels"):
+            names = tf.constant(np.array(model.labels, object))[tf.newaxis]
+            answer["labels"] = tf.tile(names, [tf.shape(truncated)[0], 1])
+            if "id" in answer:
+                answer["label"] = tf.gather(answer["labels"], answer["id"], batch_dims=1)
+        return {**answer, "truncated": truncated}

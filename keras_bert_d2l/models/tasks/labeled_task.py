@@ -19,6 +19,8 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Training
+from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
 
@@ -34,6 +36,20 @@ class LabeledTask(TaskModel):
 
     Raises:
         ValueError: The task cannot use `bert`, or there are fewer than `min_labels` labels.
+
+    Example:
+
+    ```python
+    import keras
+    import keras_bert_d2l as kb
+
+    @keras.saving.register_keras_serializable("my_tasks")
+    class SentenceOrderer(kb.LabeledTask):
+        task, pools, fields = "order", True, ("labels", "dropout", "pooling")
+
+    bert = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    model = SentenceOrderer(bert, ["right", "swapped"])
+    ```
     """
 
     fields: tuple[str, ...] = ("labels", "dropout")
@@ -53,6 +69,27 @@ class LabeledTask(TaskModel):
         self.labels = check_labels(labels, self.min_labels)
         super().__init__(bert, head=len(self.labels), dropout=dropout, **options)
 
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
+
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what the logits `(..., C)` say.
+
+        Returns: the probabilities `scores`, float32 `(..., C)`; and of the most likely label its
+            `id`, int32 `(...)`, and its `score`, float32 `(...)`.
+        """
+        scores = keras.ops.softmax(logits)
+        best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
+        score = keras.ops.max(scores, axis=-1, initial=0.0)  # without it, there must be a text
+        return {"scores": scores, "score": score, "id": best}
+
+    def label_ids(self, y: object) -> Tensor:
+        y = label_ids(y, self.labels)
+        if not isinstance(y, np.ndarray):
+            return y
+        convert = rows_of_ids if isinstance(self.loss, ONE_HOT_LOSSES) else ids_of_rows
+        return convert(y, len(self.labels))
+
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
         return {"": len(self.labels)}
 
@@ -68,18 +105,6 @@ class LabeledTask(TaskModel):
                 )
             weights[name] = float(weight)
         return [*weights.values()]
-
-
-def best_label(logits: Tensor) -> dict[str, Tensor]:
-    """Return what logits `(..., C)` of exclusive labels say.
-
-    Returns: the probabilities `scores`, float32 `(..., C)`; and of the most likely label its `id`,
-        int32 `(...)`, and its `score`, float32 `(...)`.
-    """
-    scores = keras.ops.softmax(logits)
-    best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
-    score = keras.ops.take_along_axis(scores, best[..., None], axis=-1)  # there may be no texts
-    return {"scores": scores, "score": score[..., 0], "id": best}
 
 
 def label_ids(y: object, labels: Sequence[str]) -> Tensor:

@@ -69,6 +69,23 @@ class TaskModel(TextModel):
     Raises:
         ValueError: `bert` does not have one BERT, it has no pooler for `pooling="cls"`, or the
             task does not support `long_texts`.
+
+    Example:
+
+    ```python
+    import keras
+    import keras_bert_d2l as kb
+
+    @keras.saving.register_keras_serializable("my_tasks")
+    class Regressor(kb.TaskModel):
+        task, pools = "age", True
+
+        def default_training(self, class_weights):
+            return keras.losses.MeanSquaredError(), None, None
+
+    bert = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    model = Regressor(bert, head=1)
+    ```
     """
 
     task = ""  # its name for `read_examples` and `finetune`
@@ -176,6 +193,17 @@ class TaskModel(TextModel):
         if self.hidden is not None:
             X = self.hidden(X)
         return self.head(self.dropout(X))  # Keras passes `training` on to the dropout
+
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what the outputs of rows mean, as named tensors `(B, ...)`.
+
+        Python functions, `export_saved_model`, `export_onnx` and servers all answer so. It is
+        written with `keras.ops`.
+
+        Args:
+            logits: The outputs, `(B, ...)`.
+        """
+        return {self.outputs[0]: logits}
 
     @property
     def max_row_len(self) -> int:

@@ -21,12 +21,11 @@ from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 _REMEDY = "Export the model with `keras-bert-d2l export --format onnx`."
-_TASKS = (None, "SequenceClassifier", "SequenceRegressor", "TextEmbedder")
 _OURS = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
-_OF_LABELS = ("scores", "score", "id", "is_label")
-# Outputs of the file that each signature answers with, if the file has them.
+# Outputs of the file that each signature answers with, if the file has them. That of
+# `serving_default` has all further ones, the model's answer.
+_OTHERS = ("logits", "nsp_logits", "mlm_logits", "mlm_ids", "mlm_scores", "last_hidden_state")
 _ANSWERS = {
-    "serving_default": ("sentence_embedding", "pooler_output", "nsp", *_OF_LABELS),
     "tokens": ("sentence_embedding", "pooler_output", "nsp_logits", "logits"),
     "embed": ("sentence_embedding",),
     "nsp": ("nsp",),
@@ -64,11 +63,15 @@ class ServedONNX:
             vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
             self._keeps_end = options.get("truncation_side") == "left"
             pad = read_json_object(folder / "config.json")["pad_token_id"]
-        if self._task["kind"] not in _TASKS or vocabulary is None:
+            shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
+        self._outputs = {*shapes}
+        self._answer = tuple(name for name in shapes if name not in _OTHERS)
+        of_tokens = any("length" in shapes[name] for name in self._answer)
+        if not self._answer or of_tokens or vocabulary is None:
             raise ValueError(
-                "An ONNX folder is served if it has a tokenizer and a BERTModel, TextEmbedder, "
-                f"SequenceClassifier or SequenceRegressor. Received: {os.fspath(path)!r}, a "
-                f"{self._task['kind']}. Serve the SavedModel of `keras-bert-d2l export` instead."
+                "An ONNX folder is served if it has a tokenizer and one answer per text. Received: "
+                f"{os.fspath(path)!r}, a {self._task['kind']} with the outputs "
+                f"{', '.join(shapes)}. Serve the SavedModel of `keras-bert-d2l export` instead."
             )
         self.version, self.name, self.max_len = 1, folder.name, self._config["max_len"]
         options = onnxruntime.SessionOptions()
@@ -86,15 +89,9 @@ class ServedONNX:
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
-        self._outputs = {x.name for x in self._session.get_outputs()}
         self.interfaces: dict[str, Interface] = {}
         texts = _PAIR if self._task.get("pairs") else _TEXT
         signatures = {"serving_default": texts, "tokens": _TOKENS}
-        if self._outputs.isdisjoint(_ANSWERS["serving_default"]):
-            raise ValueError(
-                f"{file!r} must have the answers of the model as outputs, such as `scores`. "
-                f"Received: {', '.join(sorted(self._outputs))}. {_REMEDY}"
-            )
         if "sentence_embedding" in self._outputs:
             signatures["embed"] = _TEXT
         if "nsp" in self._outputs:
@@ -133,7 +130,7 @@ class ServedONNX:
             found = self._fill_mask(batch)
         else:
             found = dict(self._run(signature, **batch))
-        if "scores" in found and signature == "serving_default":
+        if "labels" in self._task and signature == "serving_default":
             labels = np.array([label.encode() for label in self._task["labels"]], object)
             found["labels"] = np.tile(labels, (len(truncated), 1))
             found |= {"label": labels[found["id"]]} if "id" in found else {}
@@ -179,7 +176,8 @@ class ServedONNX:
         given = {name: x.astype("int64") for name, x in given.items() if name in self._inputs}
         if positions is not None:
             given["pred_positions"] = positions.astype("int64")
-        names = [name for name in _ANSWERS[signature] if name in self._outputs]
+        wanted = _ANSWERS.get(signature, self._answer)
+        names = [name for name in wanted if name in self._outputs]
         outputs = self._session.run(names, given, self._run_options)
         found = {_OURS.get(name, name): x for name, x in zip(names, outputs, strict=True)}
         return {k: x.astype("int32") if x.dtype == "int64" else x for k, x in found.items()}

@@ -6,24 +6,17 @@ B batch, T tokens, C labels.
 from collections.abc import Sequence
 
 import keras
-import numpy as np
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Training
+from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
-    WeightedCrossEntropy,
     binary_metrics,
-    label_metrics,
 )
 from keras_bert_d2l.models.tasks.labeled_task import (
     LabeledTask,
-    best_label,
-    ids_of_rows,
-    label_ids,
     multi_hot,
-    rows_of_ids,
 )
 from keras_bert_d2l.types import Option, Tensor
 
@@ -112,20 +105,16 @@ class SequenceClassifier(LabeledTask):
         if self.multi_label:
             scores = keras.ops.sigmoid(logits)
             return {"scores": scores, "is_label": scores >= 0.5}
-        return best_label(logits)
+        return super().answer(logits)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
         if self.multi_label:
             return Training(
                 WeightedBinaryCrossEntropy(class_weights=class_weights), binary_metrics()
             )
-        return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
+        return super().default_training(class_weights)
 
     def label_ids(self, y: object) -> Tensor:
         if self.multi_label:
             return multi_hot(y, self.labels)
-        y = label_ids(y, self.labels)
-        if not isinstance(y, np.ndarray):
-            return y
-        convert = rows_of_ids if isinstance(self.loss, ONE_HOT_LOSSES) else ids_of_rows
-        return convert(y, len(self.labels))
+        return super().label_ids(y)

@@ -1,4 +1,4 @@
-"""`classify`: predict the labels of texts; their evaluation, and the signatures of exports.
+"""`classify`: predict the labels of texts; their evaluation.
 
 B: number of texts, T: tokens per row, C: number of labels.
 """
@@ -7,10 +7,9 @@ import dataclasses
 import itertools
 import warnings
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
-import tensorflow as tf
 
 from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.data.tasks.texts import TextExamples
@@ -29,14 +28,6 @@ from keras_bert_d2l.inference.evaluation import (
     library,
     row_options,
 )
-from keras_bert_d2l.signatures.signature import (
-    TEXT,
-    TEXT_B,
-    Answer,
-    ServedModel,
-    TextOptions,
-)
-from keras_bert_d2l.signatures.texts import TextSignatures
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -230,39 +221,3 @@ def evaluate_labels(
             listed = [", ".join(sorted(names)) for names in (right, one.labels)]
             mistakes.append(Mistake(name, text, listed[0], listed[1], confidence))
     return evaluation_of(examples, metrics, found, mistakes, confusion)
-
-
-class LabeledSignatures(TextSignatures):
-    """Signatures of models with one output per label.
-
-    Args:
-        run: The model.
-        tokenizer: The model's tokenizer.
-        options: With `pairs`, the inputs are pairs of texts.
-    """
-
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
-        super().__init__(run, tokenizer, options)
-        self.specs = (TEXT, TEXT_B) if options.pairs else (TEXT,)
-        self._labels = np.array(run.model.labels, object)
-
-    def answer(self, *texts: tf.Tensor) -> Answer:
-        """Return the labels or the scores of texts.
-
-        Args:
-            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
-
-        Returns: `labels`, strings `(B, C)` in the order of their ids; `scores`, float32 `(B, C)`,
-            the probabilities of a `SequenceClassifier` or the scores of a `SequenceRegressor`; and
-            `truncated`, bool `(B,)`. A multi-label classifier also returns `is_label`, bool
-            `(B, C)`; other classifiers return the most likely `label` (string), its `score`
-            (float32) and its `id` (int32), each `(B,)`.
-        """
-        batch, truncated = self.batch(*texts)
-        model: Any = self.run.model
-        answer = model.answer(self.run(**batch)["logits"])
-        num_texts = tf.shape(truncated)[0]
-        labels = tf.tile(tf.constant(self._labels)[tf.newaxis], [num_texts, 1])
-        if "id" in answer:
-            answer["label"] = tf.gather(labels, answer["id"], batch_dims=1)
-        return {**answer, "labels": labels, "truncated": truncated}

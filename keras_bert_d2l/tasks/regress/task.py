@@ -1,12 +1,12 @@
 """The record of the task `regress`; see `contract/task.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
 from keras_bert_d2l.data.tasks.readers.columns import NUMBER, USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples, score_lines
-from keras_bert_d2l.tasks.classify.task import TextTask
+from keras_bert_d2l.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from keras_bert_d2l.tasks.regress.model import SequenceRegressor
@@ -24,6 +24,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
         "star_rating overall target gold value labels",
     }
     labels = "scores"
+    has_label_names = False
     has_scores = True
     options = frozenset({"long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_pearson",)
@@ -34,13 +35,17 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     model = lazy("keras_bert_d2l.tasks.regress.model:SequenceRegressor")
     ask = lazy("keras_bert_d2l.tasks.regress.predictions:regress")
     evaluate = lazy("keras_bert_d2l.tasks.regress.predictions:evaluate_scores")
-    signatures = lazy("keras_bert_d2l.tasks.classify.predictions:LabeledSignatures")
 
     def are_labels(self, cells: Sequence[str]) -> bool:
         return all(map(NUMBER.fullmatch, cells))
 
     def label_lines(self, examples: TextExamples) -> Sequence[tuple[str, str]]:
         return score_lines(examples)
+
+    def model_fields(
+        self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
+    ) -> dict[str, object]:
+        return {}
 
     def check_fit(self, model: "SequenceRegressor", examples: TextExamples, where: str) -> None:
         if len(model.labels) != 1:

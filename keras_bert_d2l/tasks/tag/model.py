@@ -3,14 +3,10 @@
 B batch, T tokens, C labels.
 """
 
-from collections.abc import Sequence
-
 import keras
 
 from keras_bert_d2l.contract.task import lazy
-from keras_bert_d2l.models.keras_objects import Training
-from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, best_label, word_label_ids
+from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
 from keras_bert_d2l.types import Tensor
 
 
@@ -60,12 +56,5 @@ class TokenClassifier(LabeledTask):
     preprocessing = lazy("keras_bert_d2l.tasks.tag.rows:WordPreprocessor")
     gives_tokens = has_token_labels = True
 
-    def default_training(self, class_weights: Sequence[float] | None) -> Training:
-        return Training(WeightedCrossEntropy(class_weights=class_weights), label_metrics())
-
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
-
-    def answer(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return what the logits of words say; see `best_label`."""
-        return best_label(logits)

@@ -135,7 +135,7 @@ def test_wrong_ids_are_rejected(load_onnx, change, message):
 
 
 def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
-    with pytest.raises(ValueError, match="a TokenClassifier. Serve the SavedModel"):
+    with pytest.raises(ValueError, match="a TokenClassifier with the outputs"):
         load_onnx("tagger")
     shutil.rmtree(tmp_path / "mine")
     load_onnx("regressor")

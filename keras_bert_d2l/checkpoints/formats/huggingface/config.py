@@ -20,6 +20,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
 )
 from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.contract.registry import task_of_kind
 from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -134,12 +135,13 @@ def runtime_fields(
     """Return the fields of `config.json` for programs that run a graph instead of building it.
 
     They read the sizes, the labels and the kind of task, so every model has such fields. Models
-    that embed texts, with or without pretraining heads, are a `BertModel`.
+    that embed texts, with or without pretraining heads, and those of a task that transformers does
+    not have, are a `BertModel`.
     """
     fields = _to_fields(config, vocab)
     kind = MODEL_TYPES[fields["model_type"]]
     fields["architectures"] = [class_without_task(kind, has_mlm=False, has_nsp=False)]
-    if task:
+    if task and task_of_kind(task["kind"]).huggingface:
         fields |= fields_of_task(task, kind)
     if SCORE_FIELD in fields:  # the graph applies the activation
         fields[SCORE_FIELD] = LINEAR

@@ -1,0 +1,91 @@
+"""What a model's outputs mean, added to an ONNX graph from the model's own method `answer`.
+
+The method is called with symbolic tensors, and each operation of Keras that it recorded becomes a
+node. So an answer is written once, with `keras.ops`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from keras_bert_d2l.serving.onnx_graph import Graph, Shape
+from keras_bert_d2l.types import Tensor
+
+_SAME = {  # operations of Keras whose inputs are those of ONNX's, with the attributes
+    "Softmax": ("Softmax", {"axis": -1}),
+    "LogSoftmax": ("LogSoftmax", {"axis": -1}),
+    **{name: (name, {}) for name in ("Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs")},
+    **{name: (name, {}) for name in ("Add", "Greater", "Less", "Where")},
+    "Subtract": ("Sub", {}),
+    "Multiply": ("Mul", {}),
+    "Divide": ("Div", {}),
+    "TrueDivide": ("Div", {}),
+    "GreaterEqual": ("GreaterOrEqual", {}),
+    "LessEqual": ("LessOrEqual", {}),
+    "LogicalNot": ("Not", {}),
+    "LogicalAnd": ("And", {}),
+}
+# Integers are int64 in these files, as in those of other programs.
+_TYPES = {"float32": 1, "bool": 9, "int32": 7, "int64": 7}
+_AXIS = ("Softmax", "LogSoftmax", "Max", "Argmax")
+
+
+def add_answer(
+    graph: Graph, logits: str, shape: Shape, answer: Callable[[Tensor], Mapping[str, Tensor]]
+) -> None:
+    """Add the outputs of a model's `answer`.
+
+    Args:
+        graph: The graph.
+        logits: The name of the tensor with the logits.
+        shape: Its shape; a string names a dynamic dimension.
+        answer: Returns named tensors for logits.
+
+    Raises:
+        ValueError: `answer` uses an operation that has no equal in `_SAME`.
+    """
+    start = keras.KerasTensor([None if isinstance(n, str) else n for n in shape], "float32")
+    found = answer(start)
+    names = {id(start): logits}
+
+    def name_of(x: Any) -> str:
+        if not isinstance(x, keras.KerasTensor):
+            return graph.constant(float(x))
+        if id(x) not in names:
+            operation, number, _ = x._keras_history
+            arguments = operation._inbound_nodes[number].arguments
+            inputs = [name_of(one) for one in arguments.args if one is not None]
+            names[id(x)] = _added(graph, operation, inputs)
+        return names[id(x)]
+
+    for name, x in found.items():
+        dtype = "int64" if "int" in x.dtype else x.dtype
+        dynamic = zip(x.shape, shape, strict=False)
+        sizes = [known if size is None else size for size, known in dynamic]
+        if name not in graph.outputs:  # the logits may be the answer
+            graph.output(name, name_of(x), *sizes, dtype=dtype)
+
+
+def _added(graph: Graph, operation: Any, inputs: list[str]) -> str:
+    """Add an operation of Keras, and return the name of its output."""
+    kind = type(operation).__name__
+    if kind in _AXIS and operation.axis not in (-1, [-1]):
+        raise ValueError(f"An answer in ONNX needs axis=-1. Received: {operation.axis} of {kind}.")
+    if kind in _SAME:
+        name, attributes = _SAME[kind]
+        return graph.add(name, *inputs, **attributes)
+    if kind == "Cast":
+        return graph.add("Cast", inputs[0], to=_TYPES[operation.dtype])
+    if kind == "Argmax":
+        return graph.add("ArgMax", inputs[0], axis=-1, keepdims=0)
+    if kind == "Max":
+        last = graph.constant([-1], "int64")
+        highest = graph.add("ReduceMax", inputs[0], last, keepdims=int(operation.keepdims))
+        if operation.initial is None:
+            return highest
+        return graph.add("Max", highest, graph.constant(operation.initial))
+    raise ValueError(
+        f"`answer` has an operation that is not known in ONNX: {kind}. Use {', '.join(_SAME)}, "
+        "Cast, Argmax or Max, or `export_saved_model`."
+    )

@@ -1,0 +1,137 @@
+"""`TextTask`: what the tasks share that predict something for each text or pair of texts."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from keras_bert_d2l.contract.task import (
+    EvaluationOptions,
+    Found,
+    Model,
+    Options,
+    Sample,
+    Task,
+    lazy,
+)
+from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, columns_of_texts
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
+
+if TYPE_CHECKING:
+    from keras_bert_d2l.data.tasks.rows import TaskRows
+    from keras_bert_d2l.inference.evaluation import Evaluation
+    from keras_bert_d2l.text.vocab import Vocab
+
+
+class TextTask(Task[TextExamples, Model, Found]):
+    """A task that predicts something for each text or pair of texts.
+
+    A subclass needs a `name`, the common names of `columns`, and a `model`. By default, a text has
+    one of the labels of the training data, and the model is a `LabeledTask`.
+
+    Example:
+
+    ```python
+    import keras
+    import keras_bert_d2l as kb
+
+    @keras.saving.register_keras_serializable("my_tasks")
+    class SentenceOrderer(kb.LabeledTask):
+        task, pools, fields = "order", True, ("labels", "dropout", "pooling")
+
+    class OrderTask(kb.TextTask):
+        "The order of two sentences."
+
+        name, model, needs_text_b = "order", SentenceOrderer, True
+        columns = {"text": "first", "text_b": "second", "label": "order"}
+
+    kb.register_task(OrderTask())
+    ```
+    """
+
+    examples = (TextExamples,)
+    finds_pairs = True
+    has_label_names = True
+    options = frozenset({"pooling", "truncate"})
+    monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
+    encode = lazy("keras_bert_d2l.data.tasks.encoding:encoded_texts")
+    signatures = lazy("keras_bert_d2l.signatures.texts:AnswerSignatures")
+
+    def are_labels(self, cells: Sequence[str]) -> bool:
+        """Return whether a column without a name looks like the labels."""
+        return 2 * len(set(cells)) <= len(cells)  # labels are repeated, example ids are not
+
+    def ask(self, model: Any, *texts: Any, **options: Any) -> Any:
+        """Return the predictions for texts or pairs of texts: the rows of the model's `answer`."""
+        from keras_bert_d2l.inference.asking import text_answers
+
+        sides = (*texts, None)[:2]
+        of_rows = (options["batch_size"], options["max_len"], options.get("truncate", True))
+        rows = text_answers(model, model.tokenizer, *sides, *of_rows)
+        return [{**row, "label": model.labels[row["id"]]} if "id" in row else row for row in rows]
+
+    def fields_of(self, model: Model, found: Any) -> dict[str, object]:
+        """Return the fields of a prediction that `keras-bert-d2l predict` writes."""
+        return dict(found)
+
+    def model_fields(
+        self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
+    ) -> dict[str, object]:
+        return {"labels": train.label_names}
+
+    def check_fit(self, model: Any, examples: TextExamples, where: str) -> None:
+        from keras_bert_d2l.data.tasks.encoding import check_label_names
+
+        check_label_names(examples, model.labels, at_least=1)
+
+    def evaluate(
+        self, model: Any, examples: TextExamples, options: EvaluationOptions
+    ) -> "Evaluation":
+        """Return the share of texts whose most likely label is right."""
+        from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of, row_options
+
+        found = self.ask(model, examples.texts, examples.texts_b, **row_options(options))
+        rows = zip(examples.ids, examples.shown_texts, examples.labels or (), found, strict=True)
+        mistakes = [
+            Mistake(name, text, str(label), one["label"], one["score"])
+            for name, text, label, one in rows
+            if one["label"] != label
+        ]
+        accuracy = 1 - len(mistakes) / len(found)
+        return evaluation_of(examples, {"accuracy": accuracy}, found, mistakes)
+
+    def prediction(self, example: TextExamples, found: Any) -> Sample:
+        [text], [label] = example.shown_texts, example.labels or ()
+        return Sample(text, str(label), found["label"], found["score"], found["label"] == label)
+
+    def read(self, file: TextFile, options: ReadingOptions) -> TextExamples:
+        return text_examples(file, options, TextExamples)
+
+    def read_folder(self, folder: pathlib.Path, options: ReadingOptions) -> TextExamples:
+        return folder_examples(folder, options)
+
+    def columns_without_names(
+        self, cells: Sequence[Sequence[str]], options: ReadingOptions
+    ) -> Columns | None:
+        return columns_of_texts(cells, options, self.are_labels)
+
+    def from_lines(self, texts: tuple[str, ...], context: str | None) -> TextExamples:
+        return TextExamples(task=self.name, texts=texts)
+
+    def shown(
+        self, examples: TextExamples, rows: "TaskRows", number: int, vocab: "Vocab"
+    ) -> tuple[str, Sequence[str]]:
+        _, tokens = super().shown(examples, rows, number, vocab)
+        cut = " (truncated)" if len(tokens) < rows.full_lengths[number] else ""
+        return f"{examples.shown_label(number)}{cut}".lstrip(), tokens
+
+    def records(
+        self, model: Model, examples: TextExamples, options: Options
+    ) -> Iterator[dict[str, object]]:
+        sides = {"text": examples.texts}
+        if examples.texts_b is not None:
+            sides["text_b"] = examples.texts_b
+        found = self.ask(model, *sides.values(), **options)
+        for one, *texts, said in zip(examples.ids, *sides.values(), found, strict=True):
+            record = {"id": one, **dict(zip(sides, texts, strict=True))}
+            yield {**record, **self.fields_of(model, said)}
