@@ -31,7 +31,7 @@ MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal", "none", "rotary"]
 _Value = TypeVar("_Value", str, int, float)
 
-FARTHEST = 128  # all distances of at least this many tokens share a relative bias
+MAX_DISTANCE = 128  # all distances of at least this many tokens share a relative bias
 
 
 def check_field(name: str, value: _Value) -> _Value:
@@ -210,15 +210,11 @@ class BERTConfig(BlockFields):
         expected = "num_hiddens with mlm_head='linear' and tie_embeddings=True"
         yield "embedding_width", is_right or not self.tie_embeddings, expected
         is_right = not (self.shared_blocks and self.skip_first_norm)
-        yield (
-            "shared_blocks",
-            is_right,
-            "False with skip_first_norm=True, where blocks differ",
-        )
+        yield ("shared_blocks", is_right, "False with skip_first_norm=True, where blocks differ")
         is_right = self.positions == "learned" or not self.first_position_id
         yield "first_position_id", is_right, "0 unless positions='learned', which has a table"
-        is_right = self.relative_buckets in (0, *range(4, 2 * FARTHEST + 1, 2))
-        yield "relative_buckets", is_right, f"0, or an even number from 4 to {2 * FARTHEST}"
+        is_right = self.relative_buckets in (0, *range(4, 2 * MAX_DISTANCE + 1, 2))
+        yield "relative_buckets", is_right, f"0, or an even number from 4 to {2 * MAX_DISTANCE}"
         window = self.local_attention
         is_right = not window or min(window, self.global_attention_every) > 1
         expected = "0, or at least 2 with global_attention_every of 2 or more"

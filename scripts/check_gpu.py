@@ -96,7 +96,7 @@ def check_flash_attention() -> None:
     """Compare flash attention with float32."""
     for width in (32, 64, 128):
         for dtype in ("bfloat16", "float16"):
-            reason = attention.obstacle(dtype, width)
+            reason = attention.flash_obstacle(dtype, width)
             print(f"     flash attention, {dtype}, heads of {width}: {reason or 'used'}")
             check(f"flash attention is refused ({dtype}, {width})", reason is not None, 0)
     exact = create("float32")

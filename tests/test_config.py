@@ -85,10 +85,7 @@ def test_presets_differ_exactly_where_the_reference_implementations_do():
         ({"positions": "sinusoidal", "num_hiddens": 9, "num_heads": 3}, "even.*num_hiddens=9"),
         ({"layer_norm": "unbiased", "num_hiddens": 1, "num_heads": 1}, "at least 2"),
         ({"tie_embeddings": "yes"}, "tie_embeddings='yes'"),
-        (
-            {"zero_padding": True, "tie_embeddings": True},
-            "must be False.*zero_padding=True",
-        ),
+        ({"zero_padding": True, "tie_embeddings": True}, "must be False.*zero_padding=True"),
         ({"initializer_range": -0.1}, "initializer_range=-0.1"),
         ({"initializer_range": None}, "initializer_range=None"),
         ({"pad_id": 10}, "below vocab_size=10.*pad_id=10"),

@@ -6,8 +6,8 @@ import keras
 
 from keras_bert_d2l.checks import check_type, shown
 from keras_bert_d2l.layers.encoder import BERTEncoder
+from keras_bert_d2l.models.batch_model import check_vocab_size
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import check_vocab_size
 from keras_bert_d2l.models.own_model import layers_of_kind
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

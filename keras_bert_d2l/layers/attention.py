@@ -11,7 +11,7 @@ from keras import ops
 from keras_bert_d2l.block_config import Activation, Initializer, width_of_head
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.kernels.attention import flash_attention, obstacle, plain_attention
+from keras_bert_d2l.layers.kernels.attention import flash_attention, flash_obstacle, plain_attention
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.layers.kernels.local_attention import local_attention
@@ -139,7 +139,7 @@ class MultiHeadAttention(NestedLayer):
         return self.dropout(weights, training=True)
 
     def _has_flash(self, q: Tensor) -> bool:
-        return obstacle(keras.backend.standardize_dtype(q.dtype), self.head_width) is None
+        return flash_obstacle(keras.backend.standardize_dtype(q.dtype), self.head_width) is None
 
     def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
         return Dense(

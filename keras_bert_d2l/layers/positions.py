@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.config import FARTHEST, BERTConfig
+from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.local_attention import attends_in_blocks
 from keras_bert_d2l.layers.masks import window_mask
@@ -189,15 +189,15 @@ class RelativeBias(keras.layers.Layer):
         buckets = relative_buckets(self.config.relative_buckets)
         table = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)
         places = ops.arange(length, dtype="int32")
-        distances = ops.clip(places[None] - places[:, None], -FARTHEST, FARTHEST)  # (T, T)
-        return ops.transpose(ops.take(table, distances + FARTHEST, axis=0), (2, 0, 1))[None]
+        distances = ops.clip(places[None] - places[:, None], -MAX_DISTANCE, MAX_DISTANCE)  # (T, T)
+        return ops.transpose(ops.take(table, distances + MAX_DISTANCE, axis=0), (2, 0, 1))[None]
 
 
 def relative_buckets(num_buckets: int) -> np.ndarray:
     """Return the table row of each distance from -128 to 128, key minus query, int32 `(257,)`."""
-    distances = np.arange(-FARTHEST, FARTHEST + 1)
+    distances = np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)
     num, far = num_buckets // 2, np.abs(distances)  # per direction
     exact = num // 2
-    share = np.log(np.maximum(far, 1) / exact) / np.log(FARTHEST / exact)
+    share = np.log(np.maximum(far, 1) / exact) / np.log(MAX_DISTANCE / exact)
     shared = np.minimum(exact + (share * (num - exact) + 1e-6).astype("int32"), num - 1)
     return (np.where(far < exact, far, shared) + num * (distances > 0)).astype("int32")

@@ -13,7 +13,7 @@ from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
-_is_off = contextvars.ContextVar("without_initialization", default=False)
+_is_skipped = contextvars.ContextVar("without_initialization", default=False)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -110,11 +110,11 @@ def without_initialization() -> Iterator[None]:
     normalization weights are initialized as usual. Call `initialize` for a layer whose kernels are
     missing from the file.
     """
-    token = _is_off.set(True)
+    token = _is_skipped.set(True)
     try:
         yield
     finally:
-        _is_off.reset(token)
+        _is_skipped.reset(token)
 
 
 def initialize(layer: keras.layers.Layer) -> None:
@@ -124,15 +124,15 @@ def initialize(layer: keras.layers.Layer) -> None:
             part.kernel.assign(part.kernel_initializer(part.kernel.shape, part.kernel.dtype))
 
 
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class _Drawn(keras.initializers.Initializer):
+@keras.saving.register_keras_serializable("keras_bert_d2l", name="_Drawn")  # as in older files
+class SkippableInitializer(keras.initializers.Initializer):
     """An initializer that `without_initialization` turns off, with zeros in the first rows."""
 
     def __init__(self, initializer: keras.initializers.Initializer, zero_rows: int = 0) -> None:
         self.initializer, self.zero_rows = initializer, zero_rows
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        draw, n = _empty if _is_off.get() else self.initializer, self.zero_rows
+        draw, n = _empty if _is_skipped.get() else self.initializer, self.zero_rows
         values = draw(shape, dtype)
         return ops.concatenate([0 * values[:n], values[n:]]) if n else values
 
@@ -141,7 +141,7 @@ class _Drawn(keras.initializers.Initializer):
         return {"initializer": initializer, "zero_rows": self.zero_rows}
 
     @classmethod
-    def from_config(cls, config: ConfigDict) -> "_Drawn":
+    def from_config(cls, config: ConfigDict) -> "SkippableInitializer":
         initializer = keras.saving.deserialize_keras_object(config["initializer"])
         return cls(initializer, config.get("zero_rows", 0))
 
@@ -159,38 +159,42 @@ def _empty(shape: Shape, dtype: str | None) -> Tensor:
 # "truncated_normal" is a normal distribution with the standard deviation `initializer_range`,
 # truncated at two standard deviations (google-research/bert, modeling.py, `create_initializer`).
 # "book" is the Keras default of each kind of layer, as in d2l.ai, section 15.8.
-def dense_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
+def dense_initializer(initializer: Initializer, initializer_range: float) -> SkippableInitializer:
     """Return the initializer for the kernels of dense layers inside the network."""
-    return _drawn(initializer, initializer_range, keras.initializers.GlorotUniform())
+    return _initializer(keras.initializers.GlorotUniform(), initializer, initializer_range)
 
 
 def embedding_initializer(
     initializer: Initializer, initializer_range: float, zero_rows: int = 0
-) -> _Drawn:
+) -> SkippableInitializer:
     """Return the initializer for the token and segment embeddings, with zeros in the first rows."""
     of_book = keras.initializers.RandomUniform(-0.05, 0.05)
-    return _drawn(initializer, initializer_range, of_book, zero_rows)
+    return _initializer(of_book, initializer, initializer_range, zero_rows)
 
 
-def position_initializer(initializer: Initializer, initializer_range: float) -> _Drawn:
+def position_initializer(
+    initializer: Initializer, initializer_range: float
+) -> SkippableInitializer:
     """Return the initializer for the position embedding."""
-    return _drawn(initializer, initializer_range, keras.initializers.RandomNormal(stddev=0.05))
+    of_book = keras.initializers.RandomNormal(stddev=0.05)
+    return _initializer(of_book, initializer, initializer_range)
 
 
-def output_initializer(initializer_range: float) -> _Drawn:
+def output_initializer(initializer_range: float) -> SkippableInitializer:
     """Return the initializer for the output kernel of a head.
 
     Its values are small, so that the initial predictions are close to uniform.
     """
     check_field("initializer_range", initializer_range)
-    return _Drawn(keras.initializers.TruncatedNormal(stddev=initializer_range))
+    return SkippableInitializer(keras.initializers.TruncatedNormal(stddev=initializer_range))
 
 
-def _drawn(
+def _initializer(
+    of_book: keras.initializers.Initializer,
     initializer: Initializer,
     initializer_range: float,
-    of_book: keras.initializers.Initializer,
     zero_rows: int = 0,
-) -> _Drawn:
+) -> SkippableInitializer:
     is_book = check_field("initializer", initializer) == "book"
-    return _Drawn(of_book if is_book else output_initializer(initializer_range), zero_rows)
+    drawn = of_book if is_book else output_initializer(initializer_range)
+    return SkippableInitializer(drawn, zero_rows)

@@ -17,7 +17,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
-from keras_bert_d2l.models.features import BatchModel, check_keys
+from keras_bert_d2l.models.batch_model import BatchModel, check_keys
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, PathLike, Tensor

@@ -205,9 +205,7 @@ class WeightedCrossEntropy(GlobalMeanLoss):
     """
 
     def __init__(
-        self,
-        name: str = "weighted_cross_entropy",
-        class_weights: Sequence[float] | None = None,
+        self, name: str = "weighted_cross_entropy", class_weights: Sequence[float] | None = None
     ) -> None:
         super().__init__(name=name)
         if class_weights is not None:

@@ -52,10 +52,7 @@ class SplitLoss:
         return sum(
             self._loss_weights.get(head, 1.0)
             * loss(
-                _of(head, y),
-                _of(head, y_pred),
-                _of(head, sample_weight),
-                self._totals.get(head),
+                _of(head, y), _of(head, y_pred), _of(head, sample_weight), self._totals.get(head)
             )
             for head, loss in self._losses.items()
         )

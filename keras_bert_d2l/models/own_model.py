@@ -8,8 +8,8 @@ import keras
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler
+from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.types import Tensor
 
 _NEUTRAL = ("Cast", "Dropout", "Identity")  # layers that change nothing in predictions

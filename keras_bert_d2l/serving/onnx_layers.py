@@ -20,7 +20,7 @@ from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
 from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense
 from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.layers.positions import (
-    FARTHEST,
+    MAX_DISTANCE,
     RelativeBias,
     relative_buckets,
     rotary_frequencies,
@@ -253,7 +253,7 @@ def _relative_bias(graph: Graph, layer: RelativeBias) -> str:
     table = graph.weight(f"{name}/embeddings", layer.embeddings)
     buckets = relative_buckets(layer.config.relative_buckets).astype("int64")
     graph.constants[f"{name}/buckets"] = buckets
-    least, most = (graph.constant(far, "int64") for far in (-FARTHEST, FARTHEST))
+    least, most = (graph.constant(far, "int64") for far in (-MAX_DISTANCE, MAX_DISTANCE))
     distances = graph.add("Clip", _distances(graph), least, most)
     rows = graph.add("Gather", f"{name}/buckets", graph.add("Add", distances, most))
     return graph.add("Transpose", graph.add("Gather", table, rows), perm=[2, 0, 1])

@@ -16,8 +16,8 @@ from keras_bert_d2l.contract.registry import task_named, tasks_with
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
+from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import FEATURES, PACKED_FEATURES
-from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.own_model import is_functional, shared_bert
 from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel

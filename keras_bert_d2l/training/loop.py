@@ -11,8 +11,8 @@ import keras
 
 from keras_bert_d2l.checkpoints.adapters import save_adapter
 from keras_bert_d2l.checkpoints.saving import save_pretrained
+from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import BatchModel
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import Stage

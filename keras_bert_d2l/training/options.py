@@ -33,7 +33,7 @@ from keras_bert_d2l.reading import errors_naming, read_yaml
 from keras_bert_d2l.types import PathLike
 
 if TYPE_CHECKING:  # importing it takes seconds
-    from keras_bert_d2l.models.features import BatchModel
+    from keras_bert_d2l.models.batch_model import BatchModel
 
 _CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
 _OF_MACHINE = ("devices",)  # a run may resume on another machine

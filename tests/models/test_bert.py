@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import (
-    BERTAdamW,
-    BERTConfig,
-    MaskLM,
-    NextSentencePred,
-    SequenceClassifier,
-)
+from keras_bert_d2l import BERTAdamW, BERTConfig, MaskLM, NextSentencePred, SequenceClassifier
 from keras_bert_d2l.contract.registry import task_kinds
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.variants import without_initialization
@@ -71,8 +65,7 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
 
 
 @pytest.mark.parametrize(
-    "config",
-    [pytest.param({}, marks=pytest.mark.long), {"num_segments": 3, "first_segment_id": 1}],
+    "config", [pytest.param({}, marks=pytest.mark.long), {"num_segments": 3, "first_segment_id": 1}]
 )
 def test_segments_may_be_omitted_which_means_zeros(make_model, make_batch, config):
     features, labels, weights = make_batch()

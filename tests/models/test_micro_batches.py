@@ -137,11 +137,7 @@ ACCUMULATING = BERTAdamW(gradient_accumulation_steps=2)
     ("make", "options", "message"),
     [
         (lambda bert: bert, {"optimizer": ACCUMULATING}, "steps=2.*use `micro_batches`"),
-        (
-            TextEmbedder,
-            {"micro_batches": 2},
-            "micro_batches=2.*ContrastiveLoss",
-        ),
+        (TextEmbedder, {"micro_batches": 2}, "micro_batches=2.*ContrastiveLoss"),
         (
             lambda bert: SequenceClassifier(bert, LABELS),
             {"metrics": ["accuracy"], "micro_batches": 2},

@@ -14,7 +14,7 @@ import numpy as np
 
 import keras_bert_d2l as kb
 from benchmarks.training.contestants import turns, workload
-from keras_bert_d2l.layers.kernels.attention import obstacle
+from keras_bert_d2l.layers.kernels.attention import flash_obstacle
 
 options = workload.read_options()
 size = workload.SIZES[options.size]
@@ -83,7 +83,7 @@ def step() -> float:
     return model.train_on_batch(features, labels, weights, return_dict=True)["loss"]
 
 
-no_flash = obstacle(model.compute_dtype, size.num_hiddens // size.num_heads)
+no_flash = flash_obstacle(model.compute_dtype, size.num_hiddens // size.num_heads)
 
 
 def peak_mb() -> float:

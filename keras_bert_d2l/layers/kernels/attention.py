@@ -133,7 +133,7 @@ def flash_attention(
     return jax.nn.dot_product_attention(q, k, v, mask=mask, implementation=kernel or _KERNEL)[:, :Q]
 
 
-def obstacle(dtype: str, head_width: int) -> str | None:
+def flash_obstacle(dtype: str, head_width: int) -> str | None:
     """Return why flash attention cannot be used on this machine, or `None` if it can.
 
     The last condition is a trial of the kernel on a small batch, once per process.

@@ -3,6 +3,7 @@
 B batch, T tokens, N heads, H width of a head, W half of the window, C blocks of Q = 2 W tokens.
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -30,11 +31,7 @@ def attends_in_blocks(window: int, num_tokens: int | None, mask: Tensor | None) 
     """
     if num_tokens is None:
         return is_exported() and (mask is None or mask.shape[1] == 1)
-    return num_tokens >= _least_length(window)
-
-
-def _least_length(window: int) -> int:
-    return _LEAST_BLOCKS * (window // 2 * 2)
+    return num_tokens >= _LEAST_BLOCKS * (window // 2 * 2)
 
 
 def local_attention(
@@ -65,16 +62,14 @@ def local_attention(
     Returns: The output, `(B, T, N, H)`.
     """
     T = ops.shape(q)[1]
+    in_blocks = functools.partial(_attention_in_blocks, q, k, v, window // 2, mask, dropout)
     if isinstance(T, int):
-        return _attention_in_blocks(q, k, v, window // 2, mask, dropout)
+        return in_blocks()
 
     def complete() -> Tensor:
         return plain_attention(q, k, v, window_mask(window, T, mask=mask), dropout)[0]
 
-    def in_blocks() -> Tensor:
-        return _attention_in_blocks(q, k, v, window // 2, mask, dropout)
-
-    return ops.cond(T >= _least_length(window), in_blocks, complete)
+    return ops.cond(T >= _LEAST_BLOCKS * (window // 2 * 2), in_blocks, complete)
 
 
 def _attention_in_blocks(

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_bert_d2l.checks import is_in_graph
-from keras_bert_d2l.models.features import TextTokenizer, check_vocab_size
-from keras_bert_d2l.models.tasks.text_inputs import (
-    Batch,
-    Texts,
-    check_sizes,
-    flat,
-    single_or_pairs,
-)
+from keras_bert_d2l.models.batch_model import TextTokenizer, check_vocab_size
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, check_sizes, flat, single_or_pairs
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from keras_bert_d2l.layers.heads import dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.fusion import PlainDropout
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
 from keras_bert_d2l.models import partial_training
+from keras_bert_d2l.models.batch_model import TextTokenizer, check_keys
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.features import TextTokenizer, check_keys
 from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks.preprocessor import FEATURES
 from keras_bert_d2l.models.tasks.text_inputs import Batch

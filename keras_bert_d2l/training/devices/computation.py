@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.files import user_cache
-from keras_bert_d2l.layers.kernels.attention import obstacle
+from keras_bert_d2l.layers.kernels.attention import flash_obstacle
 from keras_bert_d2l.training.options import Precision
 
 _MIN_SPEEDUP = 1.2  # in exchange for fewer digits
@@ -137,7 +137,7 @@ def report_attention(config: BERTConfig, dtype: str, say: Callable[[str], None])
     if keras.backend.backend() != "jax":
         return
     rate = config.dropout if config.attention_dropout is None else config.attention_dropout
-    reason = obstacle(dtype, config.head_width)
+    reason = flash_obstacle(dtype, config.head_width)
     if reason is None and rate:
         reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
     choice = "cuDNN's flash attention"

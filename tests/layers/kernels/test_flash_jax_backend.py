@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.layers.kernels import attention as flash
-from keras_bert_d2l.layers.kernels.attention import obstacle
+from keras_bert_d2l.layers.kernels.attention import flash_obstacle
 from tests.jax_backend import JAX, needs_jax
 
 
 def test_tensorflow_and_a_cpu_have_no_flash_attention():
-    assert "requires the JAX backend" in obstacle("bfloat16", 64)
+    assert "requires the JAX backend" in flash_obstacle("bfloat16", 64)
 
 
 @needs_jax

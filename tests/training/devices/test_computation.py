@@ -136,7 +136,7 @@ def test_the_log_of_jax_says_which_attention_is_computed_and_why(monkeypatch):
     report_attention(without, "bfloat16", lines.append)  # TensorFlow
     assert lines == []
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    monkeypatch.setattr(computation, "obstacle", lambda dtype, head_width: next(obstacles))
+    monkeypatch.setattr(computation, "flash_obstacle", lambda dtype, head_width: next(obstacles))
     for config in (without, with_dropout, without):
         report_attention(config, "bfloat16", lines.append)
     plain = "Attention: with all weights in memory, because"

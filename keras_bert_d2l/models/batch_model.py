@@ -28,12 +28,7 @@ from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
 from keras_bert_d2l.models.losses import Loss, Optimizer
-from keras_bert_d2l.models.micro_batches import (
-    SplitLoss,
-    check_parts,
-    jax_step,
-    tensorflow_step,
-)
+from keras_bert_d2l.models.micro_batches import SplitLoss, check_parts, jax_step, tensorflow_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
