@@ -142,6 +142,11 @@ class Preprocessor:
                 f"A batch of strings for a {type(self.model).__name__} may have the keys "
                 f"{list(self.keys)}. Received: the keys {unknown}."
             )
+        if any(side.shape.rank == 0 for side in sides.values()):
+            raise ValueError(
+                "A preprocessor converts batches. Received: single strings. Batch the dataset "
+                "first: `dataset.batch(32).map(model.preprocessor)`."
+            )
         return self.rows(*(flat(sides[name]) for name in self.keys if name in sides))
 
     def _traced_rows(self, texts: Texts) -> Batch:
