@@ -73,17 +73,10 @@ def test_a_model_of_sentence_transformers_is_exported_with_its_pooling(checkpoin
 
 def test_bad_input_gives_a_one_line_error(error, checkpoint, tmp_path):
     new = tmp_path / "new"
-    assert "nowhere" in error("convert", "nowhere", new)
-    assert "nowhere" in error("inspect", "nowhere")
     assert "Looked for" in error("inspect", tmp_path)
     assert "--format" in error("convert", checkpoint, new, "--format", "torch")
     assert "cannot express" in error("convert", checkpoint, new, "--format", "book")
-    assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "0")
     assert "--num-heads" in error("inspect", checkpoint, "--num-heads", "4")
-    (checkpoint / "model.safetensors").write_bytes(b"damaged")
-    assert "does not match 'SHA256SUMS'" in error("convert", checkpoint, new)
-    (checkpoint / "SHA256SUMS").unlink()
-    assert "not a complete safetensors file" in error("inspect", checkpoint)
     assert not new.exists()
 
 

@@ -172,43 +172,27 @@ def test_the_options_of_a_run_are_those_of_its_run_yaml(run, trained, given):
     assert (recorded["steps"], recorded["batch_size"]) == (2, 2)
 
 
-@pytest.mark.slow
-def test_resuming_a_finished_run_reports_that_it_is_finished(run, trained):
-    assert "is finished: 2 steps" in run("pretrain", "--resume", trained).stdout
-
-
 def test_report_writes_the_page_of_the_run_folder(run, error, trained, folder):
     out = run("report", trained, "--out", "made/page.html").stdout
     assert out == f"Report of text.txt ({trained.name}): made/page.html\n"
     assert (folder / "made/page.html").read_text() == (trained / "report.html").read_text()
-    assert "RUN is missing" in error("report", "--out", "page.html")
-    assert "without metrics in 'metrics.jsonl'" in error("report", "made", "--out", "page.html")
+    assert "--out PAGE.html is missing" in error("report", trained)
 
 
 @pytest.mark.slow
 def test_bad_input_gives_a_one_line_error(error, trained, folder):
     (folder / "latin.txt").write_bytes(b"caf\xe9\n")
-    (folder / "empty.txt").write_text("")
-    (folder / "one.txt").write_text("the dog sees the hare .\nthe cat hears the bird .\n")
     (folder / "bad.yaml").write_text("step: 3\n")
     vocab = ("--vocab", trained / "vocab.txt", "--layout", "lines", "--run-dir", "y")
-    cache = ("--cache-dir", folder / "cache")
-    for text in ("nowhere.txt", "nowhere/*.txt", "latin.txt", "empty.txt", "one.txt"):
-        assert text in error("pretrain", text, *vocab, *cache) or text == "one.txt"
+    for text in ("nowhere/*.txt", "latin.txt"):
+        assert text in error("pretrain", text, *vocab)
     assert "'step'" in error("pretrain", "text.txt", "--config", "bad.yaml", "--run-dir", "y")
-    assert "no.yaml" in error("pretrain", "text.txt", "--config", "no.yaml", "--run-dir", "y")
-    assert "text.txt" in error("pretrain", "text.txt", "--run-dir", "text.txt/run")
-    too_large = error("pretrain", "text.txt", *vocab, *cache, "--batch-size", 1000)
+    too_large = error("pretrain", "text.txt", *vocab, "--batch-size", 1000)
     assert too_large.endswith("Use a smaller --batch-size or more text.\n")
     assert "trained" in error("pretrain", "text.txt", "--run-dir", trained)
     assert "has --steps 2" in error("pretrain", "--resume", trained, "--steps", 3)
-    assert "nowhere" in error("pretrain", "--resume", "nowhere")
     assert "TEXT is missing" in error("pretrain", "--run-dir", "z")
-    assert "--resume" in error("pretrain", "text.txt")
-    assert "--resume" in error("pretrain", "text.txt", "--run-dir", "z", "--resume", trained)
     assert "nowhere" in error("fill-mask", "a [MASK]", "--model", "nowhere")
-    assert "[MASK]" in error("fill-mask", "no mask", "--model", trained)
-    assert "nowhere" in error("export", "--model", "nowhere", "--out", "x")
     assert "--out must be a local path" in error("export", "--model", trained, "--out", "s3://x/y")
 
 
@@ -229,15 +213,9 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("--foo", "Unknown option: --foo. See `keras-bert-d2l --help`."),
         ("vocab a --foo", "Unknown option: --foo. Did you mean --out?"),
         ("bake", '"bake"'),
-        ("pretrain a --run-dir x --steps many", "--steps"),
-        ("pretrain a --run-dir x --stepps 3", "--stepps"),
         ("pretrain a --run-dir x --precision high", "--precision"),
-        ("finetune clasify", "must be one of 'classify', 'regress', "),
         ("quickstart --run-dir text.txt", "error: 'text.txt' is a file. Choose a new or empty "),
-        ("quickstart --out text.txt", "error: 'text.txt' is a file. Choose a new or empty "),
-        ("doctor", "--data. Received: neither."),
         ("doctor run --data text.txt", "Received: RUN and --data."),
-        ("doctor --data text.txt --dev text.txt", "--dev requires --task"),
         ("embed a -", "Only a lone TEXT may be -."),
         ("embed text.txt", "'text.txt' is a file. To read the texts in it, pass --file FILE."),
         ("predict a -m x -o -", "Only a lone INPUT may be -."),
@@ -246,14 +224,11 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("pretrain a", "--run-dir FOLDER is missing, or --resume FOLDER"),
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
         ("finetune --resume b --peek", "--peek does not train, so it has no run to resume. "),
-        ("pretrain a --run-dir b --steps 0", "--steps must be an integer of at least 1. "),
         (
             "pretrain a --run-dir b --short-len 9",
             "set both or neither. Received: --short-len 9, --short-steps 0",
         ),
         ("finetune classify --class-weights a", "--class-weights must be LABEL=WEIGHT. "),
-        ("pretrain a --run-dir b --preset c", "--preset must be one of 'd2l', "),
-        ("finetune classify --run-dir a --train b", "--model is missing: "),
     ],
 )
 def test_a_usage_error_names_the_option_and_the_help_page(command, message, error):
@@ -304,14 +279,6 @@ def in_a_process(*arguments, folder, **kwargs):
     )
 
 
-@pytest.mark.long
-def test_tensorflow_prints_nothing_on_the_command_line(trained, folder):
-    result = in_a_process("fill-mask", "the [MASK] .", "--model", trained, folder=folder)
-    assert result.returncode == 0
-    assert result.stderr == ""
-    assert len(result.stdout.splitlines()) == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "name", "command"),
@@ -359,18 +326,9 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
     "arguments",
     [
         ("similar", "-", "--file", "text.txt"),
-        ("predict", "he paused", "-", "--model", "x"),
-        ("embed", "a", "-"),
         ("embed", "a", "--out", "-"),
-        ("fill-mask", "a [MASK] .", "--target", "-"),
-        ("convert", "novels-small", "-"),
         ("convert", "-", "x"),
-        ("vocab", "-"),
-        ("pretrain", "-", "--run-dir", "x"),
-        ("prepare", "-", "--vocab", "x", "--out", "y"),
         ("evaluate", "--data", "-", "--model", "x"),
-        ("doctor", "--data", "-"),
-        ("inspect", "-"),
     ],
 )
 def test_standard_input_is_refused_where_it_is_not_read(error, arguments):
@@ -400,12 +358,9 @@ def test_output_that_cannot_be_written_gives_a_one_line_error(arguments, capsys)
     [
         ("pretrain", "`model` must not have LoRA.", "--init must not have LoRA."),
         ("embed", "`model` must be a BERT.", "--model must be a BERT."),
-        ("embed", "`path` must be new.", "--out must be new."),
         ("convert", "`path` must be new.", "TARGET must be new."),
-        ("convert", "`source` must be a file.", "SOURCE must be a file."),
         ("vocab", "`source` must be a path.", "TEXT must be a path."),
         ("evaluate", "`examples` must be pairs.", "--data must be pairs."),
-        ("evaluate", "`pairs` must have a pair.", "--data must have a pair."),
         ("distill", "`data` must be examples.", "--train must be examples."),
         ("distill", "Rename it, or choose one with --label (`label` in Python).", "Rename it."),
         (
@@ -423,13 +378,6 @@ def test_an_error_has_the_names_of_the_command_line(command, message, translated
 def test_json_lines_have_no_infinite_numbers():
     line = as_json_line({"low": -math.inf, "number": math.nan, "high": 0.1234567})
     assert json.loads(line) == {"low": None, "number": None, "high": 0.123457}
-
-
-def test_a_file_does_not_replace_a_folder(error, folder):
-    (folder / "out.npy").mkdir()
-    assert "--out must be a file. Received: the folder 'out.npy'" in error(
-        "embed", "a film", "--out", "out.npy"
-    )
 
 
 def test_lines_of_a_file_do_not_teach_a_bert_without_a_task(error):

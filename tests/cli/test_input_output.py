@@ -97,16 +97,6 @@ def test_the_names_of_pages_and_plots_are_checked(here, invoke, command):
     assert (here / "text.txt").read_text() == "text"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *PAGES])
-def test_outputs_are_checked_before_the_work(here, invoke, command):
-    (here / "vocab.txt").write_text("text")
-    suffix = PAGES.get(command) or Path(COMMANDS[command]).suffix
-    option, out = command.split()[-1], f"text.txt/out{suffix}"
-    result = invoke(*command.split(), out)
-    assert result.stderr.startswith(f"error: {option} must be in a folder. Received: '{out}', but")
-    assert "Learning" not in result.stdout
-
-
 @pytest.mark.parametrize(
     "command", [*COMMANDS, *PAGES, "distill --static --out", "export --out", "pretrain a --run-dir"]
 )
@@ -133,8 +123,3 @@ def test_a_student_does_not_replace_its_teacher(here, invoke, command):
 )
 def test_distill_refuses_the_options_of_the_other_kind(here, invoke, options, message):
     assert message in invoke("distill", "--out", "student", *options.split()).stderr
-
-
-def test_distill_checks_its_folder_before_it_loads_a_model(here, invoke):
-    result = invoke("distill", "--static", "--model", "nowhere", "--out", "text.txt")
-    assert result.stderr.startswith("error: 'text.txt' is a file.")

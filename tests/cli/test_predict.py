@@ -16,7 +16,7 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.cli.commands import predict
+from keras_bert_d2l.cli import examples
 from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 
@@ -92,25 +92,31 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
 )
 def test_json_on_standard_input_is_recognized_by_its_beginning(ending, texts):
     for text in texts:
-        assert predict._ending(text.encode(), is_table=False) == ending
+        assert examples._ending(text.encode(), is_table=False) == ending
 
 
 @pytest.mark.slow
-def test_json_on_standard_input_is_read(run, models):
+def test_tables_are_read_from_files_and_standard_input(run, error, models):
+    model = ("--model", "reviews")
     text = '[{"text": "a film"}, {"text": "a dog"}]'
-    found = rows(run("predict", "-", "--model", "reviews", input=text))
-    assert [row["text"] for row in found] == ["a film", "a dog"]
+    assert [row["text"] for row in rows(run("predict", "-", *model, input=text))] == [
+        "a film",
+        "a dog",
+    ]
+    read = run("predict", "-", "--text", "body", *model, input='x,body\n1,"a ""bad"" dog"\n')
+    assert rows(read)[0]["text"] == 'a "bad" dog'
+    (models / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
+    for columns in ((), ("--text", 2)):  # detected and specified
+        found = rows(run("predict", "bare.txt", *columns, *model))
+        assert [row["text"] for row in found] == ["a good film", "a bad film"]
+    (models / "bare.txt").write_text("bad\tx\ta good film\ngood\ty\ta bad film\n")
+    assert "by their numbers" in error("predict", "bare.txt", *model)
 
 
 @pytest.mark.slow
 def test_errors_name_standard_input(run, models):
     for text, error in (
         ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),
-        (
-            '[\n {"text": "a film"},\n {"text": "a dog",}\n]',
-            "standard input, line 3: this is not JSON",
-        ),
-        ('{"text": "a film",}\n', "standard input, line 1: this is not JSON"),
         (b"a \xff film\n", "error: standard input must be UTF-8"),
         ("\n", "error: standard input contains no text."),
     ):
@@ -119,19 +125,6 @@ def test_errors_name_standard_input(run, models):
         assert "stdin" not in told
     told = run("predict", "-", "--model", "reviews", input='{"text": "it"}\n{"text": " "}\n').stderr
     assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
-
-
-@pytest.mark.slow
-def test_pairs_from_a_table_without_column_names_are_reported(run, models):
-    (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
-    told = run("predict", "kinds.tsv", "--model", "reviews").stderr
-    assert told.startswith(
-        "kinds.tsv: read as pairs of texts, columns 1 and 2; if one contains labels"
-    )
-    for columns in (("--text", 1), ("--text", 1, "--text-b", 2)):
-        assert run("predict", "kinds.tsv", "--model", "reviews", *columns).stderr == ""
-    (models / "named.tsv").write_text("premise\thypothesis\na film\tit is\n")
-    assert run("predict", "named.tsv", "--model", "reviews").stderr == ""
 
 
 WORDS_IN_COLUMNS = [
@@ -198,16 +191,3 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
 def test_options_of_questions_are_refused_for_other_tasks(error, models, option):
     told = error("predict", "plain.txt", "--model", "reviews", *option)
     assert f"{option[0]} requires a QuestionAnswerer" in told
-
-
-@pytest.mark.slow
-def test_evaluate_says_that_the_task_needs_labels_only_if_they_are_missing(error, models):
-    for content, needs_labels in (
-        ("a film\nit is bad\n", True),
-        ("text\tmood\na film\tgood\n", True),
-        ("\n", False),
-        ("text\tlabel\n \tgood\n", False),
-    ):
-        (models / "data.tsv").write_text(content)
-        message = error("evaluate", "--model", "reviews", "--data", "data.tsv")
-        assert ("so the data must have labels for 'classify'" in message) == needs_labels

@@ -42,14 +42,6 @@ def test_prepare_can_discard_duplicates_and_preserve_case(run, folder, vocab):
     assert (tokenizer.options["lowercase"], tokenizer.options["compat"]) == (False, "huggingface")
 
 
-def test_a_damaged_store_is_reported(error, store, vocab):
-    content = (store / "tokens.bin").read_bytes()
-    (store / "tokens.bin").write_bytes(content[2:] + content[:2])
-    arguments = ("prepare", "text.txt", "--layout", "lines", "--vocab", vocab, "--out", "store")
-    assert "SHA-256" in error(*arguments)
-    (store / "tokens.bin").write_bytes(content)
-
-
 def test_a_token_store_is_rejected_as_text(error, store, vocab):
     assert "already tokenized" in error("vocab", "store")
     assert "already tokenized" in error("prepare", "store", "--vocab", vocab, "--out", "again")

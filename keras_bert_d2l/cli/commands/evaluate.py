@@ -1,7 +1,6 @@
 """The command `evaluate`: labeled examples, and minimal pairs."""
 
 import dataclasses
-import functools
 import json as json_format
 import sys
 from pathlib import Path
@@ -75,17 +74,12 @@ def evaluate(
         raise ValueError(f"`word_wise` needs a BERT without a task. Received: {model!r}.")
     check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
-    read = functools.partial(kb.read_examples, task.name, data, multi_label=several, **columns)
     try:
-        examples = read(labeled=True)
+        examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
     except ValueError as error:
-        try:
-            read(labeled=False)
-        except ValueError:  # the labels are not the reason
-            raise error from None
-        kind = type(trained).__name__
         raise ValueError(
-            f"{error} {model!r} is a {kind}, so the data must have labels for {task.name!r}."
+            f"{error} {model!r} is a {type(trained).__name__}, so the data must have labels for "
+            f"{task.name!r}."
         ) from error
     for line in (*examples.notes, *examples.dropped_in_words()):
         print(line, file=sys.stderr)

@@ -3,11 +3,9 @@
 import contextlib
 import dataclasses
 import functools
-import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
@@ -22,32 +20,28 @@ from keras_bert_d2l.cli.arguments import (
     Json,
     NullThreshold,
     OptionalOut,
+    PositiveInt,
     TaskModel,
     Truncate,
     takes_options,
 )
+from keras_bert_d2l.cli.examples import examples_of_source, examples_of_texts, source_of
 from keras_bert_d2l.cli.input_output import (
     as_json_line,
     check_output,
     check_taken,
     load_task,
     read_texts,
-    regular_file,
 )
 from keras_bert_d2l.contract.task import AnyTask
-from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
+from keras_bert_d2l.data.tasks.examples import how_many
+from keras_bert_d2l.data.tasks.readers.text_file import read_file
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.progress import parts, without_bar
-from keras_bert_d2l.text.text_files import bare_suffix
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 _AT_ONCE = 1024  # number of examples after which results are written
-_LINES = (".txt", ".text")  # extensions of files with one text per line
-_FILES = {*_LINES, *".tsv .csv .json .jsonl .ndjson .conll .conllu .iob .bio".split()}
-_BEGINS_JSON = re.compile(r'(?:\[\s*)?\{\s*"')  # plain text may also start with a bracket
 
 
 @takes_options(TaskRunOptions, {"Data": "text text_b choices id header quotes max_len"})
@@ -66,6 +60,7 @@ def predict(
     truncate: Truncate = True,
     null_threshold: NullThreshold = None,
     aggregate: Aggregate = "none",
+    top_k: Annotated[PositiveInt | None, Parameter(alias="-k")] = None,
     **columns: Any,
 ) -> None:
     """Predict with a model of any task, for texts or a file.
@@ -99,16 +94,17 @@ def predict(
         template: With --label, the hypothesis about a text, with {} in place of the label.
         multi_label: With --label, judge each label alone: a text can have any number of them.
         context: File with the text that all questions are about. INPUT then contains the questions.
+        top_k: Number of answers to a question, or of labels of a text, with their scores. [default:
+            the best answer, or the best label and the scores of all]
     """
     if not inputs:
         raise ValueError("INPUT is missing: texts, a file, or - for standard input.")
-    source = _source(inputs)
+    source = source_of(inputs)
     check_output("out", out, inputs=[source, context])
-    if source is None:
-        texts = tuple(read_texts(inputs, None))
-        if columns:
-            given = ", ".join(f"--{name.replace('_', '-')}" for name in columns)
-            raise ValueError(f"INPUT must be a file with {given}. Received: {shown(inputs[0])}.")
+    texts = tuple(read_texts(inputs, None)) if source is None else ()
+    if texts and columns:
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in columns)
+        raise ValueError(f"INPUT must be a file with {given}. Received: {shown(inputs[0])}.")
     trained, task = load_task(model, or_bert=pairs)
     if task.no_predictions:
         raise ValueError(
@@ -131,21 +127,13 @@ def predict(
         options["null_threshold"] = tuned if null_threshold is None else null_threshold
     given_to_tasks = {"aggregate": aggregate, "truncate": truncate}
     options |= {name: value for name, value in given_to_tasks.items() if name in task.options}
+    about = None if context is None else read_file(context).text
+    if top_k is not None and "top_k" in task.options:
+        options["top_k"] = top_k
     if source is None:
-        about = None if context is None else read_file(context).text
-        if not pairs:
-            examples = task.from_arguments(texts, about)
-        elif len(texts) % 2:
-            raise ValueError(f"--pairs needs an even number of texts. Received: {len(texts)}.")
-        else:
-            examples = TextExamples(task=task.name, texts=texts[::2], texts_b=texts[1::2])
-        numbers = range(1, len(examples) + 1)
-        examples = dataclasses.replace(examples, ids=tuple(map(str, numbers)))
+        examples = examples_of_texts(task, texts, about, pairs=pairs)
     else:
-        of_model = getattr(trained, "labels", ())
-        ending = functools.partial(_ending, is_table=bool(columns))
-        with regular_file(None if source == STDIN else Path(source), ending) as path:
-            examples = _read_examples(task, path, columns, context, of_model)
+        examples = examples_of_source(task, source, columns, about, getattr(trained, "labels", ()))
         if pairs and getattr(examples, "texts_b", None) is None:
             raise ValueError(f"--pairs needs two texts in each row. Received: {source!r}.")
         for remark in (*examples.remarks(columns), *examples.dropped_in_words()):
@@ -158,30 +146,15 @@ def predict(
         for part in parts("Predicting", num_examples, _AT_ONCE):
             some = examples.subset(range(part.start, part.stop))
             records = _records(trained, task, some, options, asked)
-            line = as_json_line if in_json else functools.partial(_readable, ranked=bool(labels))
+            if top_k is not None and "top_k" not in task.options:
+                records = [_best(record, top_k) for record in records]
+            ranked = bool(labels) or top_k is not None
+            line = as_json_line if in_json else functools.partial(_readable, ranked=ranked)
             lines = [f"{line(record)}\n" for record in records]
             with without_bar():
                 print(*lines, sep="", end="", file=file)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
-
-
-def _source(inputs: Sequence[str]) -> str | None:
-    """Return the file or standard input from which to read, or `None` if the inputs are texts."""
-    files = [one for one in inputs if one == STDIN or _is_file(one)]
-    if files and len(inputs) > 1:
-        raise ValueError(
-            f"INPUT must be one file, or texts. Received: the file {files[0]!r}, and "
-            f"{len(inputs) - 1} more. Pass one file per call."
-        )
-    return files[0] if files else None
-
-
-def _is_file(text: str) -> bool:
-    """Return whether a text is a path: of a file that exists, or with the name of a data file."""
-    return os.path.exists(text) or (
-        bare_suffix(PurePath(text)) in _FILES and not re.search(r"\s", text)
-    )
 
 
 def _records(
@@ -214,6 +187,15 @@ def _records(
     ]
 
 
+def _best(record: Mapping[str, Any], top_k: int) -> Mapping[str, Any]:
+    """Return a record with only the highest of its scores."""
+    scores = record.get("scores")
+    if not isinstance(scores, Mapping):
+        raise ValueError("`top_k` needs a model that answers questions or chooses among labels.")
+    best = sorted(scores.items(), key=lambda item: -item[1])[:top_k]
+    return {**record, "scores": dict(best)}
+
+
 def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     """Return the line, or the lines for words and entities, that a terminal shows of a record.
 
@@ -227,6 +209,10 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
         rows = [(one.get("word", one.get("text")), one["label"], one["score"]) for one in found]
         widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
         lines = (f"{a:{widths[0]}}  {b:{widths[1]}}  {score:.3f}" for a, b, score in rows)
+        return "\n    ".join([texts, *lines])
+    if "answers" in record:
+        several = ((one["text"] or "(no answer)", one["score"]) for one in record["answers"])
+        lines = (f"{' '.join(text.split())} {score:.3f}" for text, score in several)
         return "\n    ".join([texts, *lines])
     scores = record.get("scores")
     if isinstance(scores, Mapping) and (ranked or "label" not in record):
@@ -245,44 +231,3 @@ def _writable(out: Path | None) -> Iterator[IO[str]]:
         return
     with replacing_file(out) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yield file
-
-
-def _ending(content: bytes, *, is_table: bool) -> str:
-    """Return the file name extension that matches the content of standard input."""
-    text = content.decode("utf-8-sig", errors="replace").lstrip()
-    if _BEGINS_JSON.match(text):
-        return ".json"
-    if is_table:
-        return ".tsv" if "\t" in "".join(text.splitlines()[:1]) else ".csv"
-    return ".txt"
-
-
-def _read_examples(
-    task: AnyTask,
-    path: Path,
-    columns: Mapping[str, Any],
-    context: Path | None,
-    labels: Sequence[str],
-) -> TaskExamples:
-    is_lines = context is not None or bare_suffix(path) in _LINES
-    file = read_file(path) if is_lines else None
-    if file is None or (context is None and (columns or task.is_table(file, labels))):
-        return read_examples(task.name, path, **columns, labeled=False)
-    return _line_examples(task, file, context)
-
-
-def _line_examples(task: AnyTask, file: TextFile, context: Path | None) -> TaskExamples:
-    """Return one example per line of a file, with the line number as its id."""
-    lines = file.lines()
-    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
-    if not filled:
-        raise ValueError(f"{str(file.path)!r} contains no text.")
-    empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
-    texts = tuple(lines[number - 1] for number in filled)
-    about = None if context is None else read_file(context).text
-    return dataclasses.replace(
-        task.from_lines(texts, about),
-        ids=tuple(map(str, filled)),
-        dropped={"empty line": len(empty)} if empty else {},
-        first_dropped={"empty line": f"line {empty[0]:,}"} if empty else {},
-    )

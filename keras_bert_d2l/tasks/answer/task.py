@@ -1,5 +1,6 @@
 """The record of the task `answer`; see `contract/task.py`."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -35,7 +36,7 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     predicts_labels = False
     splits_long_texts = True
     most_tokens = WINDOW_LEN
-    options = frozenset({"context", "null_threshold"})
+    options = frozenset({"context", "null_threshold", "top_k"})
     monitors = ("val_f1",)
     huggingface = HuggingFace("BertForQuestionAnswering", "qa_outputs", "question-answering")
     encode = lazy("keras_bert_d2l.tasks.answer.rows:encoded_questions")
@@ -118,9 +119,11 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
         for one, question, is_read in zip(examples.ids, examples.questions, fits, strict=True):
             said: dict[str, object] = {"answer": None}
             if is_read:
-                [best] = next(answers)
+                best, *others = several = next(answers)
                 place = {"score": best.score, "start": best.start, "end": best.end}
                 said = {"answer": best.text, **place}
+                if others:
+                    said["answers"] = [dataclasses.asdict(one) for one in several]
             yield {"id": one, "question": question, **said}
 
     def prediction(self, example: QuestionExamples, found: "FoundAnswer") -> Sample:
