@@ -40,6 +40,11 @@ def read(file):
     return json.loads(lzma.decompress(file.with_name(f"{file.name}.xz").read_bytes()))
 
 
+def lines_of(data_dir, name):
+    """Return the lines, and what a tokenizer makes of them in its library."""
+    return read(data_dir / "real/lines.json"), read(data_dir / f"real/{name}/expected.json")
+
+
 def load(data_dir, name, to):
     """Load the tokenizer of a folder whose files may be compressed."""
     for file in (data_dir / "real" / name).iterdir():
@@ -80,10 +85,7 @@ def test_every_published_configuration_is_read_or_refused_by_name(data_dir, tmp_
 @pytest.mark.parametrize("name", nightly_except(DAILY, EXPECTED))
 def test_the_tokens_of_a_published_tokenizer_are_those_of_its_library(name, data_dir, tmp_path):
     tokenizer = load(data_dir, name, tmp_path)
-    lines, expected = (
-        read(data_dir / "real/lines.json"),
-        read(data_dir / f"real/{name}/expected.json"),
-    )
+    lines, expected = lines_of(data_dir, name)
     found = tokenizer.with_offsets(lines["lines"])
     assert found["tokens"].to_list() == expected["raw"]
     spans = np.stack([found["starts"].flat_values, found["ends"].flat_values], 1)
@@ -101,10 +103,7 @@ def test_an_export_splits_every_line_like_the_library(name, data_dir, tmp_path):
     folder = tmp_path / "files"
     folder.mkdir()
     tokenizer = load(data_dir, name, folder)
-    lines, expected = (
-        read(data_dir / "real/lines.json"),
-        read(data_dir / f"real/{name}/expected.json"),
-    )
+    lines, expected = lines_of(data_dir, name)
     fields = {**SMALL, "vocab_size": len(tokenizer.vocab), "max_len": 512}
     model = kb.TextEmbedder(random_model(kb.BERTConfig.preset("huggingface", **fields)))
     model.tokenizer = tokenizer

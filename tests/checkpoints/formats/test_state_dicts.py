@@ -261,37 +261,8 @@ def test_outputs_and_losses_match_the_book(data_dir):
 
 # The notebook and the blog
 
-OF_BOTH = {
-    "vocab_size": 1000,
-    "num_hiddens": 64,
-    "num_heads": 4,
-    "num_blks": 2,
-    "dropout": 0.1,
-    "max_len": 64,
-    "num_segments": 3,
-    "first_segment_id": 1,
-    "mask_from": "tokens",
-    "pooler": False,
-    "mlm_head": "linear",
-}
-CONFIGS = {
-    "codertimo": BERTConfig(
-        **OF_BOTH,
-        ffn_num_hiddens=256,
-        embedding_dropout=0.1,
-        ffn_dropout=0.1,
-        block_dropout=0.1,
-        positions="sinusoidal",
-        norm_first=True,
-        layer_norm_epsilon=1e-6,
-        layer_norm="unbiased",
-        activation="gelu_tanh",
-        zero_padding=True,
-    ),
-    "iksran": BERTConfig(
-        **OF_BOTH, ffn_num_hiddens=128, layer_norm_epsilon=1e-5, activation="gelu"
-    ),
-}
+SIZES = {"vocab_size": 1000, "num_hiddens": 64, "num_heads": 4, "num_blks": 2, "max_len": 64}
+FFN_SIZES = {"codertimo": 256, "iksran": 128}
 TO_THE_REPOSITORYS_SPELLING = {
     "self_attn.output_layer": "attention.output_linear",
     "self_attn": "attention",
@@ -384,7 +355,8 @@ def log_softmax(logits):
 def test_the_outputs_match_the_original_programs(data_dir, name, tokens, segments):
     path = data_dir / f"golden/variants/{name}.npz"
     golden, model = dict(np.load(path)), loaded(path)
-    assert model.bert_config == CONFIGS[name]
+    config = BERTConfig.preset(name, **SIZES, ffn_num_hiddens=FFN_SIZES[name])
+    assert model.bert_config == config
     assert model.tokenizer is None
     assert ((golden[segments] == 0) == (golden[tokens] == 0)).all()  # only padding has segment 0
     inputs = golden[tokens], np.maximum(golden[segments] - 1, 0)
