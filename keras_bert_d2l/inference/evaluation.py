@@ -21,7 +21,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.peek import cell
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
-from keras_bert_d2l.inference.asking import model_at
+from keras_bert_d2l.inference.prediction import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import PathLike
 

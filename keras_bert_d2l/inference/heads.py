@@ -13,8 +13,8 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
-from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
+from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

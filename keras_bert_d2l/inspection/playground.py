@@ -22,8 +22,8 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import write_text
-from keras_bert_d2l.inference.asking import asked_model, model_at
 from keras_bert_d2l.inference.heads import top_predictions
+from keras_bert_d2l.inference.prediction import asked_model, model_at
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.pages import Page, render

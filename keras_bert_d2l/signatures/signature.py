@@ -100,7 +100,7 @@ def after_checks(check: Callable[[], None], inputs: Sequence[tf.Tensor]) -> list
         return [*map(tf.identity, inputs)]
 
 
-class ServedModel:
+class ExportedModel:
     """A model without dropout, whose encoder is traced once for all signatures.
 
     Args:

@@ -25,7 +25,7 @@ from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,
     Answer,
-    ServedModel,
+    ExportedModel,
     Signature,
     TextOptions,
     after_checks,
@@ -49,7 +49,7 @@ class PretrainingSignatures(TextSignatures):
         ValueError: `top_k` is out of range.
     """
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         check_top_k(options.top_k, len(tokenizer.vocab))
         super().__init__(run, tokenizer, options)
         self._top_k = options.top_k
@@ -121,7 +121,7 @@ class PretrainingSignatures(TextSignatures):
         }
 
 
-class OwnModel(ServedModel):
+class OwnModel(ExportedModel):
     """A functional Keras model of one's own, and a `BERTModel` that shares its layers.
 
     Args:
@@ -270,7 +270,7 @@ def model_signatures(
             "`xla` requires a BERTModel or a model of a task. Received: a Keras model of your own. "
             "Omit `xla`."
         )
-    run = OwnModel(model, options) if is_own else ServedModel(model, xla=xla)
+    run = OwnModel(model, options) if is_own else ExportedModel(model, xla=xla)
     if tokenizer is None:
         return run.signatures()
     check_vocabulary(run.model, tokenizer)

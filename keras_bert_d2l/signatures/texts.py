@@ -16,7 +16,7 @@ from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,
     Answer,
-    ServedModel,
+    ExportedModel,
     Signature,
     TextOptions,
     filled,
@@ -169,7 +169,7 @@ class TextSignatures:
 
     specs: tuple[tf.TensorSpec, ...] = (TEXT,)
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         self.run = run
         self.vocab = tokenizer.vocab
         model = run.model
@@ -285,7 +285,7 @@ class AnswerSignatures(TextSignatures):
         options: With `pairs`, the inputs are pairs of texts, as always if the task needs pairs.
     """
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         are_pairs = options.pairs or task_named(run.model.task).needs_text_b
         super().__init__(run, tokenizer, options._replace(pairs=are_pairs))
         self.specs = (TEXT, TEXT_B) if are_pairs else (TEXT,)

@@ -63,7 +63,7 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     def ask(self, model: Any, *texts: Any, **options: Any) -> Any:
         """Return the predictions for texts or pairs of texts: the rows of the model's `answer`."""
-        from keras_bert_d2l.inference.asking import text_answers
+        from keras_bert_d2l.inference.prediction import text_answers
 
         sides = (*texts, None)[:2]
         of_rows = (options["batch_size"], options["max_len"], options.get("truncate", True))

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.asking import softmax
 from keras_bert_d2l.inference.heads import fill_mask
+from keras_bert_d2l.inference.prediction import softmax
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures

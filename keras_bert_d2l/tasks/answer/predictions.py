@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checks import check_integer, is_number, shown
-from keras_bert_d2l.inference.asking import (
+from keras_bert_d2l.inference.batching import predict_rows
+from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
     asked_model,
@@ -22,7 +23,6 @@ from keras_bert_d2l.inference.asking import (
     one_per_text,
     rows_of,
 )
-from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.preprocessor import QuestionPreprocessor

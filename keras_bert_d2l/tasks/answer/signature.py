@@ -11,7 +11,7 @@ from keras_bert_d2l.signatures.signature import (
     CONTEXT,
     QUESTION,
     Answer,
-    ServedModel,
+    ExportedModel,
     TextOptions,
 )
 from keras_bert_d2l.signatures.texts import TextSignatures, checked_pairs
@@ -41,7 +41,7 @@ class AnswererSignatures(TextSignatures):
 
     specs = (QUESTION, CONTEXT)
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._top_k = options.top_k
         self._null_threshold = checked_null_threshold(options.null_threshold)

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.contract.task import EvaluationOptions
-from keras_bert_d2l.inference.asking import (
+from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
+from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
     asked_model,
@@ -21,7 +22,6 @@ from keras_bert_d2l.inference.asking import (
     rows_of,
     text_outputs,
 )
-from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
 from keras_bert_d2l.signatures.signature import (
     CHOICES,
     TEXT,

@@ -13,13 +13,6 @@ import numpy as np
 
 from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.data.tasks.texts import TextExamples
-from keras_bert_d2l.inference.asking import (
-    Result,
-    Texts,
-    asked_model,
-    one_per_text,
-    text_answers,
-)
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -27,6 +20,13 @@ from keras_bert_d2l.inference.evaluation import (
     evaluation_of,
     library,
     row_options,
+)
+from keras_bert_d2l.inference.prediction import (
+    Result,
+    Texts,
+    asked_model,
+    one_per_text,
+    text_answers,
 )
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -6,14 +6,14 @@ B: number of texts, N: number of candidate labels, C: number of labels of the mo
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_that, shown
-from keras_bert_d2l.inference.asking import (
+from keras_bert_d2l.inference.batching import TextRows, predict_texts
+from keras_bert_d2l.inference.prediction import (
     Texts,
     asked_model,
     checked_max_len,
     one_per_text,
     softmax,
 )
-from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import Classification
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checks import check_integer, check_that
-from keras_bert_d2l.inference.asking import Result, Texts, asked_model, one_per_text, with_graph
 from keras_bert_d2l.inference.batching import TextRows, predict_texts
+from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text, with_graph
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.vector_file import stored_vectors

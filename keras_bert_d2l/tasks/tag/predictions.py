@@ -14,12 +14,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.contract.task import EvaluationOptions
-from keras_bert_d2l.inference.asking import (
-    Result,
-    Texts,
-    asked_model,
-    checked_max_len,
-)
 from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
@@ -27,6 +21,12 @@ from keras_bert_d2l.inference.evaluation import (
     Mistake,
     evaluation_of,
     row_options,
+)
+from keras_bert_d2l.inference.prediction import (
+    Result,
+    Texts,
+    asked_model,
+    checked_max_len,
 )
 from keras_bert_d2l.models.tasks.preprocessor import FEATURES
 from keras_bert_d2l.models.tasks.text_inputs import as_tensors

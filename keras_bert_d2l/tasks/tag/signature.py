@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.signatures.signature import Answer, ServedModel, TextOptions
+from keras_bert_d2l.signatures.signature import Answer, ExportedModel, TextOptions
 from keras_bert_d2l.signatures.texts import Characters, TextSignatures
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ class TaggerSignatures(TextSignatures):
         options: None apply.
     """
 
-    def __init__(self, run: ServedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
         super().__init__(run, tokenizer, options)
         self._labels = np.array(run.model.labels, object)
 

@@ -29,8 +29,8 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.texts import TextExamples
-from keras_bert_d2l.inference.asking import model_at
 from keras_bert_d2l.inference.evaluation import as_examples, check_examples
+from keras_bert_d2l.inference.prediction import model_at
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import (

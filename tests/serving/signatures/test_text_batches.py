@@ -3,7 +3,7 @@ import functools
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.signatures.signature import ServedModel, TextOptions
+from keras_bert_d2l.signatures.signature import ExportedModel, TextOptions
 from keras_bert_d2l.signatures.texts import Characters, TextSignatures, padded_lengths
 from tests.nightly import nightly_except
 
@@ -21,7 +21,7 @@ def batches(make_model, tokenizer):
     """A function from a maximum length to a function from texts to batches."""
 
     def of_length(max_len):
-        run = ServedModel(make_model(max_len=max_len))
+        run = ExportedModel(make_model(max_len=max_len))
         return TextSignatures(run, tokenizer, TextOptions(False, 1, None)).batch
 
     return functools.cache(of_length)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import ChoiceExamples, MultipleChoice, choose, evaluate
-from keras_bert_d2l.inference.asking import softmax
+from keras_bert_d2l.inference.prediction import softmax
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
 
