@@ -99,7 +99,7 @@ def _run(
     try:
         run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         if command is not None:
-            _check_stdin(run, bound)
+            _check_stdin(bound)
             gc.enable()  # `__main__` disables it
         with _readable_warnings(command):
             result: int | None = run(*bound.args, **bound.kwargs)
@@ -137,22 +137,21 @@ def _readable_warnings(command: App | None) -> Iterator[None]:
                 print(message_of(TruncationWarning(*counts), command), file=sys.stderr)
 
 
-def _check_stdin(command: Callable[..., object], bound: inspect.BoundArguments) -> None:
+def _check_stdin(bound: inspect.BoundArguments) -> None:
     """Raise `ValueError` if - stands for an argument that is not read from standard input.
 
     The commands that read texts from a --file also read them from standard input, and so does
     `predict` with its INPUT.
     """
-    readable = "texts" if {"texts", "file"} <= bound.signature.parameters.keys() else None
-    readable = "inputs" if command.__name__ == "predict" else readable
+    reads_texts = {"texts", "file"} <= bound.signature.parameters.keys()
     for name, value in bound.arguments.items():
-        values = value if isinstance(value, tuple | list) else (value,)
-        if STDIN not in map(str, values):
+        if STDIN not in map(str, value if isinstance(value, tuple | list) else (value,)):
             continue
-        if name != readable or len(values) > 1:
-            only = readable and f"Only a lone `{readable}` may be -."
-            advice = only or "This command does not read it; give a path."
-            raise ValueError(f"`{name}` must not be -, which stands for standard input. {advice}")
+        if value != (STDIN,) or name != ("texts" if reads_texts else "inputs"):
+            raise ValueError(
+                f"`{name}` must not be -, which stands for standard input in place of all texts. "
+                "Give a path."
+            )
         if sys.stdin is None:
             raise ValueError(
                 f"`{name}` is -, but standard input is closed. Pipe the texts into the command, or "

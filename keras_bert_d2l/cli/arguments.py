@@ -237,6 +237,17 @@ def one_or_many(texts: list[str]) -> str | list[str]:
     return texts[0] if len(texts) == 1 else texts
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that have a value."""
+    return {name: x for name, x in options.items() if x is not None and x is not False}
+
+
+def refuse(kind: str, **options: Any) -> None:
+    """Raise `ValueError` if one of the options, which are for another kind of call, has a value."""
+    for name, value in given(**options).items():
+        raise ValueError(f"`{name}` is for {kind}. Received: {shown(value)}; omit it.")
+
+
 def integers(option: str, value: str, example: str) -> list[int]:
     """Return the numbers of an option such as `--layers -1,-2`."""
     try:

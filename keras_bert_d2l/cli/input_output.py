@@ -93,32 +93,29 @@ def regular_file(
 
 
 def print_answers(
-    texts: Mapping[str, Sequence[str]],
+    texts: Sequence[str],
     ask: Callable[[slice], Iterable[Any]],
-    lines: Callable[..., str],
-    name: str | None = None,
+    lines: Callable[[str, Any], str],
+    fields: Callable[[Any], Mapping[str, Any]],
     *,
     json: bool,
 ) -> None:
-    """Run a model on the texts in chunks, and print the results of each chunk immediately.
+    """Run a model on texts in chunks, and print the results of each chunk immediately.
 
     Args:
-        texts: The texts. Maps the name of a JSON field to one text per example.
-        ask: Returns the results for a slice of the examples.
-        lines: Returns the readable lines for the texts of an example and its result.
-        name: JSON field of the result. `None`: the result is a dataclass with its own fields.
+        texts: The texts.
+        ask: Returns the results for a slice of the texts.
+        lines: Returns the readable lines for a text and its result.
+        fields: Returns the JSON fields of a result.
         json: Whether to print JSON.
     """
-    for part in parts("Predicting", len(next(iter(texts.values()))), PART):
-        sides = (side[part] for side in texts.values())
-        examples = list(zip(*sides, ask(part), strict=True))
+    for part in parts("Predicting", len(texts), PART):
+        answers = list(ask(part))
         with without_bar():
-            for *example, answer in examples:
-                if json:
-                    fields = dataclasses.asdict(answer) if name is None else {name: answer}
-                    print(as_json_line({**dict(zip(texts, example, strict=True)), **fields}))
-                else:
-                    print(lines(*example, answer))
+            for text, answer in zip(texts[part], answers, strict=True):
+                print(
+                    as_json_line({"text": text, **fields(answer)}) if json else lines(text, answer)
+                )
 
 
 def as_json_line(record: Any, digits: int = 6) -> str:

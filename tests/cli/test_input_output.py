@@ -70,10 +70,6 @@ COMMANDS = {
     "embed --layers 0 --file lines.jsonl --model nowhere --out": "lines.jsonl",
     "embed --file lines.npy --model nowhere --out": "lines.npy",
 }
-PAGES = {
-    "report nowhere --out": ".html",
-    "playground --model nowhere --out": ".html",
-}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -89,16 +85,8 @@ def test_commands_do_not_replace_their_inputs(here, invoke, command):
     assert {file.read_text() for file in here.iterdir()} == {"text"}
 
 
-@pytest.mark.parametrize("command", PAGES)
-def test_the_names_of_pages_and_plots_are_checked(here, invoke, command):
-    option = command.split()[-1]
-    result = invoke(*command.split(), "text.txt")
-    assert result.stderr == f"error: {option} must end in {PAGES[command]}. Received: 'text.txt'.\n"
-    assert (here / "text.txt").read_text() == "text"
-
-
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, *PAGES, "distill --static --out", "export --out", "pretrain a --run-dir"]
+    "command", [*COMMANDS, "distill --static --out", "export --out", "pretrain a --run-dir"]
 )
 def test_an_empty_path_is_rejected(here, invoke, command):
     result = invoke(*command.split(), "")

@@ -1,9 +1,7 @@
 import re
-from pathlib import Path
 
 import pytest
 
-import keras_bert_d2l as kb
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -55,25 +53,7 @@ def test_report_prints_a_table_and_masked_examples(run, store):
 
 
 def test_options_of_examples_need_a_token_store(error, folder):
-    assert "needs a token store" in error("report", folder, "--seed", 1)
-
-
-def test_pretrain_receives_only_the_given_options(run, folder, monkeypatch):
-    told = {}
-    monkeypatch.setattr(kb, "pretrain", lambda **options: told.update(options))
-    run(
-        *("pretrain", "store", "--run-dir", "of-store", "--masking", "whole_word"),
-        *("--objective", "sop", "--rows", "packed", "--short-seq-prob", 0.5),
-    )
-    assert told == {
-        "corpus": "store",
-        "run_dir": Path("of-store"),
-        "resume": False,
-        "masking": "whole_word",
-        "objective": "sop",
-        "rows": "packed",
-        "short_seq_prob": 0.5,
-    }
+    assert "--seed is for a token store. Received: 1" in error("report", folder, "--seed", 1)
 
 
 def test_vocab_learns_the_tokens_of_a_text(run, folder):

@@ -23,6 +23,7 @@ from keras_bert_d2l.cli.arguments import (
     Truncate,
     integers,
     nonempty_path,
+    refuse,
 )
 from keras_bert_d2l.cli.input_output import (
     PART,
@@ -64,10 +65,10 @@ def fill_mask(
     bert = load(model).model
     options: dict[str, Any] = {"top_k": top_k, "targets": targets, "truncate": truncate}
     print_answers(
-        {"text": found},
+        found,
         lambda part: kb.fill_mask(bert, found[part], **options),
         lambda text, masks: "\n    ".join([text, *map(_mask_line, masks)]),
-        "masks",
+        lambda masks: {"masks": masks},
         json=json,
     )
 
@@ -101,7 +102,7 @@ def perplexity(
         measured.extend(answers)
         return answers
 
-    print_answers({"text": found}, ask, _perplexity_line, json=json)
+    print_answers(found, ask, _perplexity_line, dataclasses.asdict, json=json)
     if len(measured) > 1:
         from keras_bert_d2l.inference.perplexity import joint_perplexity
 
@@ -157,8 +158,7 @@ def embed(
         options |= {"truncate": truncate, "batch_size": batch_size}
         _write_layers(out, iterate_texts(texts, file), model, options)
         return
-    if pooling is not None:
-        raise ValueError(f"--pooling needs --layers. Received: --pooling {pooling}.")
+    refuse("--layers", pooling=pooling)
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -18,6 +18,8 @@ from keras_bert_d2l.cli.arguments import (
     NullThreshold,
     OutFolder,
     PositiveInt,
+    given,
+    refuse,
 )
 from keras_bert_d2l.cli.input_output import load, stage_of_loading
 from keras_bert_d2l.progress import stage
@@ -64,8 +66,8 @@ def inspect(
     """
     graphs = [Path(source, _GRAPH_FILE), *Path(source).glob(f"[0-9]*/{_GRAPH_FILE}")]
     is_saved_model = any(graph.exists() for graph in graphs) and not is_run(source)
-    if server is not None and not is_saved_model:
-        raise ValueError(f"`server` is for a SavedModel. Received: {source!r}; omit it.")
+    if not is_saved_model:
+        refuse("a SavedModel", server=server)
     code = _print_audit(source, server) if is_saved_model else None
     try:
         summary, weights = kb.inspect_checkpoint(source, num_heads=num_heads)
@@ -170,20 +172,18 @@ def export(
             TensorFlow Serving then needs --xla_cpu_compilation_enabled.
         int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    options: dict[str, Any] = {"version": version, "top_k": top_k, "null_threshold": null_threshold}
-    options |= {"xla": xla or None, "int8": int8 or None}
-    given = {name: x for name, x in options.items() if x is not None}
-    for name in given:
-        kind = "onnx" if name == "int8" else "saved_model"
-        if kind != format:
-            raise ValueError(f"`{name}` is for --format {kind}. Received: --format {format}.")
-    loaded = load(model, as_embedder=None)
+    own = {"version": version, "top_k": top_k, "null_threshold": null_threshold, "xla": xla}
+    if format == "onnx":
+        refuse("--format saved_model", **own)
+    else:
+        refuse("--format onnx", int8=int8)
+    exported = load(model, as_embedder=None).model
     with stage("Exporting the model"):
         if format == "onnx":
-            path = kb.export_onnx(loaded.model, out, pairs=pairs, **given)
+            path = kb.export_onnx(exported, out, pairs=pairs, int8=int8)
         else:
             run = model if is_run(model) else None
-            path = kb.export_saved_model(loaded.model, out, pairs=pairs, run_dir=run, **given)
+            path = kb.export_saved_model(exported, out, pairs=pairs, run_dir=run, **given(**own))
     print(f"Exported {model} to {path}")
 
 

@@ -14,7 +14,9 @@ from keras_bert_d2l.cli.arguments import (
     Model,
     OutFolder,
     PositiveInt,
+    given,
     integers,
+    refuse,
 )
 from keras_bert_d2l.cli.input_output import load, read_texts
 from keras_bert_d2l.progress import stage
@@ -68,47 +70,35 @@ def distill(
     """
     if static == (blocks is not None):
         raise ValueError("Pass --blocks for a model with fewer blocks, or --static for a table.")
-    training: dict[str, Any] = {"train": train, "epochs": epochs, "learning_rate": learning_rate}
-    training |= {"max_len": max_len, "seed": seed}
-    given = {name: value for name, value in training.items() if value is not None}
-    for name in given if static else {"num_hiddens"} if num_hiddens else ():
-        raise ValueError(f"`{name}` is for --{'blocks' if static else 'static'}; omit it.")
     _check_folders(out, model)
-    student = (
-        _static_student(model, file, num_hiddens=num_hiddens, batch_size=batch_size)
-        if blocks is None
-        else _student(model, blocks, file, **given, batch_size=batch_size)
-    )
+    training = {"epochs": epochs, "learning_rate": learning_rate, "max_len": max_len, "seed": seed}
+    if blocks is None:
+        refuse("--blocks", train=train, **training)
+        texts = None if file is None else read_texts((), file)
+        teacher = load(model, as_embedder=True).model
+        with stage("Distilling"):
+            student: Any = kb.distill_static(
+                teacher, texts, num_hiddens=num_hiddens, batch_size=batch_size
+            )
+    else:
+        refuse("--static", num_hiddens=num_hiddens)
+        numbers = integers("blocks", blocks, "2,4,6")
+        teacher, data = _teacher_and_data(model, train, file)
+        student = kb.distill(teacher, data, numbers, batch_size=batch_size, **given(**training))
     kb.save_pretrained(student, out)
     print(f"Written to {out}")
 
 
-def _student(
-    model: str,
-    blocks: str,
-    file: Path | None,
-    *,
-    train: str | None = None,
-    **options: Any,
-) -> Any:
+def _teacher_and_data(model: str, train: str | None, file: Path | None) -> tuple[Any, Any]:
     if (train is None) == (file is None):
         raise ValueError("Pass the data with --train FILE, or single texts with --file FILE.")
-    numbers = integers("blocks", blocks, "2,4,6")
     teacher = load(model, as_embedder=None).model
     if file is not None and isinstance(teacher, kb.BERTModel):
         raise ValueError(
             f"--file has single texts, for a model with a task. Received: {model!r}, a BERT "
             "without a task, which learns from documents; pass them with --train."
         )
-    data: Any = read_texts((), file) if train is None else train
-    return kb.distill(teacher, data, numbers, **options)
-
-
-def _static_student(model: str, file: Path | None, **options: Any) -> "kb.TextEmbedder":
-    texts = None if file is None else read_texts((), file)
-    teacher = load(model, as_embedder=True).model
-    with stage("Distilling"):
-        return kb.distill_static(teacher, texts, **options)
+    return teacher, read_texts((), file) if train is None else train
 
 
 def _check_folders(out: Path, model: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag, Json, PositiveInt, TaskModel, takes_options
+from keras_bert_d2l.cli.arguments import Flag, Json, PositiveInt, TaskModel, refuse, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -64,14 +64,11 @@ def evaluate(
     trained, task = load_task(model, or_bert=True)
     settings: dict[str, Any] = {"model": model, "data": str(data)}
     if isinstance(trained, kb.BERTModel):
-        refused = {"max_len": max_len, "null_threshold": null_threshold, **columns}
-        for name in (name for name, value in refused.items() if value is not None):
-            raise ValueError(f"`{name}` needs a fine-tuned model. Received: {model!r}.")
+        refuse("a fine-tuned model", max_len=max_len, null_threshold=null_threshold, **columns)
         settings |= {"word_wise": word_wise, "precision": precision}
         _evaluate_pairs(trained, data, batch_size or 256, settings, json=json)
         return
-    if word_wise:
-        raise ValueError(f"`word_wise` needs a BERT without a task. Received: {model!r}.")
+    refuse("a BERT without a task", word_wise=word_wise)
     check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
     try:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag, OptionalOut, help_text, takes_options
+from keras_bert_d2l.cli.arguments import Flag, OptionalOut, help_text, refuse, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -40,12 +40,10 @@ def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
         out: Output file, .html, for the page of a run.
     """
     if kb.TokenStore.is_at(run):
-        if out is not None:
-            raise ValueError(f"`out` is for the report of a run. Received: {out}; omit it.")
+        refuse("the report of a run", out=out)
         _describe(kb.TokenStore.open(run), examples)
         return
-    if examples:
-        raise ValueError(f"`{next(iter(examples))}` needs a token store. Received: {str(run)!r}.")
+    refuse("a token store", **examples)
     if out is None:
         raise ValueError(f"--out PAGE.html is missing. {str(run)!r} is not a token store.")
     check_output("out", out, suffixes=[".html"])
