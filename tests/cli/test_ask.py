@@ -195,6 +195,8 @@ def test_predict_chooses_from_given_labels_with_a_model_for_inference(run, error
     assert run("predict", LINES[0], *labels, tasks / "nli").stdout == f"{scores}  {LINES[0]}\n"
     [row] = objects(run("predict", LINES[0], "--json", *labels, tasks / "nli").stdout)
     assert row["scores"] == pytest.approx(expected.scores, abs=1e-5)
+    for option in (("--multi-label",), ("--template", "a {} .")):
+        assert f"{option[0]} is for --label" in error("predict", "a", *option, labels[-1], "x")
     assert "needs single texts" in error("predict", "a", "b", "c", *labels, tasks / "choose")
 
 

@@ -215,6 +215,6 @@ def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, err
         run("distill", "--model", model, *small, *data, "--out", "small")
         student = load_pretrained(files / "small", verbose=False).model
         assert (type(student), student.bert_config.num_blks) == (kind, 1)
-    wrong = ("distill", "--model", "films", "--out", "no", "--blocks", "two")
-    assert "--train FILE, or single texts with --file" in error(*wrong)
-    assert "--blocks must be numbers separated by commas" in error(*wrong, "--file", "lines.txt")
+    wrong = ("distill", "--model", "films", "--out", "no", "--blocks")
+    assert "--train FILE, or single texts with --file" in error(*wrong, 2)
+    assert "--blocks must be numbers separated by commas" in error(*wrong, "two")

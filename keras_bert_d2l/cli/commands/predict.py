@@ -23,6 +23,8 @@ from keras_bert_d2l.cli.arguments import (
     PositiveInt,
     TaskModel,
     Truncate,
+    given,
+    refuse,
     takes_options,
 )
 from keras_bert_d2l.cli.examples import examples_of_source, examples_of_texts, source_of
@@ -52,7 +54,7 @@ def predict(
     json: Json = False,
     pairs: Flag = False,
     labels: Annotated[list[str] | None, Parameter(name="--label", negative="")] = None,
-    template: str = "This example is {}.",
+    template: str | None = None,
     multi_label: Flag = False,
     context: Path | None = None,
     batch_size: BatchSize = 32,
@@ -92,6 +94,7 @@ def predict(
         labels: Choose from these labels instead of those of the model, which must be for natural
             language inference (NLI). Repeat the option for each label.
         template: With --label, the hypothesis about a text, with {} in place of the label.
+            [default: This example is {}.]
         multi_label: With --label, judge each label alone: a text can have any number of them.
         context: File with the text that all questions are about. INPUT then contains the questions.
         top_k: Number of answers to a question, or of labels of a text, with their scores. [default:
@@ -101,10 +104,15 @@ def predict(
         raise ValueError("INPUT is missing: texts, a file, or - for standard input.")
     source = source_of(inputs)
     check_output("out", out, inputs=[source, context])
+    asked = given(template=template, multi_label=multi_label)
+    if labels:
+        asked["labels"] = labels
+    else:
+        refuse("--label", **asked)
     texts = tuple(read_texts(inputs, None)) if source is None else ()
     if texts and columns:
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in columns)
-        raise ValueError(f"INPUT must be a file with {given}. Received: {shown(inputs[0])}.")
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in columns)
+        raise ValueError(f"INPUT must be a file with {named}. Received: {shown(inputs[0])}.")
     trained, task = load_task(model, or_bert=pairs)
     if task.no_predictions:
         raise ValueError(
@@ -138,14 +146,12 @@ def predict(
             raise ValueError(f"--pairs needs two texts in each row. Received: {source!r}.")
         for remark in (*examples.remarks(columns), *examples.dropped_in_words()):
             print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
-    given_labels = {"labels": labels, "template": template, "multi_label": multi_label}
-    asked = given_labels if labels else None
     num_examples = len(examples.ids)
     in_json = json or source is not None or out is not None
     with _writable(out) as file:
         for part in parts("Predicting", num_examples, _AT_ONCE):
             some = examples.subset(range(part.start, part.stop))
-            records = _records(trained, task, some, options, asked)
+            records = _records(trained, task, some, options, asked if labels else {})
             if top_k is not None and "top_k" not in task.options:
                 records = [_best(record, top_k) for record in records]
             ranked = bool(labels) or top_k is not None
@@ -162,7 +168,7 @@ def _records(
     task: AnyTask,
     examples: Any,
     options: Mapping[str, Any],
-    asked: Mapping[str, Any] | None,
+    asked: Mapping[str, Any],
 ) -> Iterable[Mapping[str, Any]]:
     """Return a record per example: of the task, of other labels, or of a BERT that judges pairs."""
     if not asked and not isinstance(trained, kb.BERTModel):
