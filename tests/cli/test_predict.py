@@ -191,3 +191,20 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
 def test_options_of_questions_are_refused_for_other_tasks(error, models, option):
     told = error("predict", "plain.txt", "--model", "reviews", *option)
     assert f"{option[0]} requires a QuestionAnswerer" in told
+
+
+@pytest.mark.slow
+def test_pairs_from_a_table_without_column_names_are_reported(run, models):
+    (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
+    told = run("predict", "kinds.tsv", "--model", "reviews").stderr
+    assert told.startswith("kinds.tsv: read as pairs of texts, columns 1 and 2; if one contains")
+    assert run("predict", "kinds.tsv", "--model", "reviews", "--text", 1).stderr == ""
+
+
+@pytest.mark.slow
+def test_a_question_that_is_too_long_for_a_row_has_no_answer(run, models):
+    (models / "asked.txt").write_text("what is it\nwhat is it " + "what is it " * 8)
+    (models / "fact.txt").write_text("it is a dog")
+    told = run("predict", "asked.txt", "--context", "fact.txt", "--model", "answers")
+    assert rows(told)[1]["answer"] is None
+    assert "Too long for a row, so the answer is null: 1 question, first" in told.stderr
