@@ -1,6 +1,7 @@
 """One model, one answer: Python, Keras, the SavedModel over HTTP and the ONNX folder agree."""
 
 import importlib.util
+import json
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from keras_bert_d2l import (
     export_onnx,
     export_saved_model,
     regress,
+    save_pretrained,
     tag,
 )
+from keras_bert_d2l.cli import main
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from tests.serving.client.test_client import assert_alike
@@ -28,6 +31,7 @@ SCRIPTS = (
 )
 TEXTS = ["", "red", "greenish, blue!", SCRIPTS, "red greenish blue " * 40]
 OTHERS = TEXTS[::-1]
+COLUMNS = {"answer": ("question", "context"), "choose": ("text", "choices")}
 CONTEXTS = [text or "green" for text in OTHERS]
 ASKED = {
     "classifier": (classify, "classify", TEXTS),
@@ -51,6 +55,48 @@ def best_of(found):
 def chooser(make_model, tokenizer, tmp_path_factory):
     model = MultipleChoice(make_model(), tokenizer=tokenizer)
     return model, export_saved_model(model, tmp_path_factory.mktemp("saved_models") / "chooser")
+
+
+def said(record):
+    """Return what a record of `predict` and a result of Python both say, without nesting."""
+    record = dict(record if isinstance(record, dict) else vars(record))
+    scores = record.pop("scores", {})
+    scores = scores if isinstance(scores, dict) else dict(enumerate(scores))
+    names = ("label", "score", "start", "end")
+    return {name: record[name] for name in names if name in record} | scores
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if name != "embedder"])
+def test_the_command_says_the_same_as_python(
+    name, task_models, chooser, tokenizer, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    function, method, *given = ASKED[name]
+    given = [values[1:] for values in given]  # files have no empty texts
+    model = task_models.get(name, chooser[0])
+    save_pretrained(model, "model", tokenizer=tokenizer)
+    names = COLUMNS.get(method, ("text", "text_b"))
+    rows = [dict(zip(names, row, strict=False)) for row in zip(*given, strict=True)]
+    if name == PAIRS:
+        rows[-1]["text_b"] = "green"
+        given[1] = [*given[1][:-1], "green"]
+    file, lines = "texts.jsonl", map(json.dumps, rows)
+    if method == "tag":
+        file, lines = "texts.txt", given[0]
+    (tmp_path / file).write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        main(["predict", file, "--model", "model"])
+    assert not stopped.value.code
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for record, found in zip(records, function(model, *given), strict=True):
+        pairs = [(record, best_of([found])[0])]
+        if method == "tag":
+            pairs = zip(record["tags"], found, strict=True)
+        for one, right in pairs:
+            expected = said(right)
+            common = {name: x for name, x in said(one).items() if name in expected}
+            assert common
+            assert common == pytest.approx({name: expected[name] for name in common}, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ASKED)
