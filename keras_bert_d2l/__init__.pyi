@@ -5,10 +5,7 @@ This stub is the one list of public names. Type checkers and editors read it, an
 imports each name from the module given here when it is first used.
 """
 
-from .checkpoints.adapters import (
-    load_adapter as load_adapter,
-    save_adapter as save_adapter,
-)
+from .checkpoints.adapters import load_adapter as load_adapter, save_adapter as save_adapter
 from .checkpoints.loading import (
     Pretrained as Pretrained,
     load_pretrained as load_pretrained,
@@ -40,19 +37,10 @@ from .data.pretraining.masking import (
     mask_tokens as mask_tokens,
 )
 from .data.pretraining.tfrecords import read_tfrecords as read_tfrecords
-from .data.report.report import (
-    DataReport as DataReport,
-    data_report as data_report,
-)
+from .data.report.report import DataReport as DataReport, data_report as data_report
 from .data.store.beam import build_store_with_beam as build_store_with_beam
-from .data.store.building import (
-    TokenStore as TokenStore,
-    build_store as build_store,
-)
-from .tasks.answer.examples import (
-    Answer as Answer,
-    QuestionExamples as QuestionExamples,
-)
+from .data.store.building import TokenStore as TokenStore, build_store as build_store
+from .tasks.answer.examples import Answer as Answer, QuestionExamples as QuestionExamples
 from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
 from .tasks.embed.examples import PairExamples as PairExamples
 from .data.tasks.texts import TextExamples as TextExamples
@@ -61,56 +49,21 @@ from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
 from .data.tasks.examples import split_examples as split_examples
-from .inference.evaluation import (
-    Evaluation as Evaluation,
-    evaluate as evaluate,
-)
+from .inference.evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .inference.evaluation import print_evaluation as print_evaluation
-from .inference.features import (
-    Features as Features,
-    extract_features as extract_features,
-)
+from .inference.features import Features as Features, extract_features as extract_features
 from .inference.features import write_features as write_features
-from .inference.heads import (
-    Prediction as Prediction,
-    fill_mask as fill_mask,
-)
-from .inference.perplexity import (
-    MinimalPairs as MinimalPairs,
-    minimal_pairs as minimal_pairs,
-)
-from .inference.perplexity import (
-    Perplexity as Perplexity,
-    pseudo_perplexity as pseudo_perplexity,
-)
+from .inference.heads import Prediction as Prediction, fill_mask as fill_mask
+from .inference.perplexity import MinimalPairs as MinimalPairs, minimal_pairs as minimal_pairs
+from .inference.perplexity import Perplexity as Perplexity, pseudo_perplexity as pseudo_perplexity
 from .inference.heads import next_sentence_score as next_sentence_score
-from .tasks.answer.predictions import (
-    FoundAnswer as FoundAnswer,
-    answer as answer,
-)
-from .tasks.embed.predictions import (
-    Match as Match,
-    embed as embed,
-    similar as similar,
-)
+from .tasks.answer.predictions import FoundAnswer as FoundAnswer, answer as answer
+from .tasks.embed.predictions import Match as Match, embed as embed, similar as similar
 from .tasks.embed.retrieval import mine_negatives as mine_negatives
-from .tasks.choose.predictions import (
-    Choice as Choice,
-    choose as choose,
-)
-from .tasks.classify.predictions import (
-    Classification as Classification,
-    classify as classify,
-)
-from .tasks.regress.predictions import (
-    Regression as Regression,
-    regress as regress,
-)
-from .tasks.tag.predictions import (
-    Entity as Entity,
-    Tag as Tag,
-    tag as tag,
-)
+from .tasks.choose.predictions import Choice as Choice, choose as choose
+from .tasks.classify.predictions import Classification as Classification, classify as classify
+from .tasks.regress.predictions import Regression as Regression, regress as regress
+from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
 from .tasks.classify.zero_shot import zero_shot as zero_shot
 from .inspection.doctor.checks import Finding as Finding
 from .inspection.doctor.doctor import (
@@ -123,10 +76,7 @@ from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report
 from .layers.attention import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
-from .layers.heads import (
-    MaskLM as MaskLM,
-    NextSentencePred as NextSentencePred,
-)
+from .layers.heads import MaskLM as MaskLM, NextSentencePred as NextSentencePred
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
 from .tasks.embed.losses import (
@@ -146,10 +96,7 @@ from .tasks.regress.model import SequenceRegressor as SequenceRegressor
 from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
 from .contract.registry import register_task as register_task
-from .contract.task import (
-    Sample as Sample,
-    Task as Task,
-)
+from .contract.task import Sample as Sample, Task as Task
 from .serving.client.client import ServingClient as ServingClient
 from .serving.audit import audit_saved_model as audit_saved_model
 from .serving.saved_model import export_saved_model as export_saved_model
@@ -165,10 +112,7 @@ from .text.vocab import Vocab as Vocab
 from .training.distillation.distill import distill as distill
 from .tasks.embed.static import distill_static as distill_static
 from .training.finetuning.finetune_files import finetune_files as finetune_files
-from .training.finetuning.finetune import (
-    FinetuningResult as FinetuningResult,
-    finetune as finetune,
-)
+from .training.finetuning.finetune import FinetuningResult as FinetuningResult, finetune as finetune
 from .training.optimization.optimizers import (
     BERTAdamW as BERTAdamW,
     BERTLamb as BERTLamb,

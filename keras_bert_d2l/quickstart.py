@@ -47,10 +47,7 @@ for text, tokens, scores in zip(sys.argv[2:], answer["tokens"].numpy(), answer["
 
 
 def run(
-    *,
-    steps: int = DEFAULT_STEPS,
-    run_dir: PathLike = RUNS,
-    out: PathLike = SAVED_MODELS,
+    *, steps: int = DEFAULT_STEPS, run_dir: PathLike = RUNS, out: PathLike = SAVED_MODELS
 ) -> pathlib.Path:
     """Learn a vocabulary from docstrings, pretrain a model, export it and query it.
 

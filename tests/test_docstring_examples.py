@@ -9,6 +9,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import book
+from keras_bert_d2l.contract import registry
 from tests.nightly import nightly_except
 
 CODE_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -35,6 +36,7 @@ def test_the_example_runs(name, tmp_path, monkeypatch):
     if "beam" in name:
         pytest.importorskip("apache_beam", reason="needs Apache Beam, the extra [beam]")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_TASKS", registry.tasks())
     docstring = inspect.getdoc(NAMES[name]) or ""
     public = {"kb": kb, "np": np, **{public: getattr(kb, public) for public in kb.__all__}}
     blocks = CODE_BLOCK.findall(docstring)

@@ -223,11 +223,7 @@ def _epochs(batches: Iterable[Sequence[Tensor]]) -> Iterator[Sequence[Tensor]]:
 
 
 def get_bert_encoding(
-    net: BERTModel,
-    tokens_a: Sequence[str],
-    tokens_b: Sequence[str] | None = None,
-    *,
-    vocab: Vocab,
+    net: BERTModel, tokens_a: Sequence[str], tokens_b: Sequence[str] | None = None, *, vocab: Vocab
 ) -> Tensor:
     """Encode one text or a pair of texts.
 

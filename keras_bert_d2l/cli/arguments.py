@@ -57,13 +57,11 @@ OptionalOut = Annotated[Path | None, Parameter(alias="-o", converter=nonempty_pa
 Corpus = Annotated[
     list[str],
     Parameter(
-        name="TEXT",
-        help='Text files, folders or globs (also .gz, .xz), or the word "docstrings".',
+        name="TEXT", help='Text files, folders or globs (also .gz, .xz), or the word "docstrings".'
     ),
 ]
 Texts = Annotated[
-    str,
-    Parameter(name="TEXT", help="Texts, or - to read one per line from standard input."),
+    str, Parameter(name="TEXT", help="Texts, or - to read one per line from standard input.")
 ]
 File = Annotated[
     Path | None,

@@ -31,7 +31,7 @@ def register_task(task: AnyTask) -> None:
     import keras_bert_d2l as kb
 
     class Topic(kb.TextTask):
-        name = "topic"
+        name, columns = "topic", {"text": "text", "label": "topic"}
         model = kb.SequenceClassifier
 
     kb.register_task(Topic())

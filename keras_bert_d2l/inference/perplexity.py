@@ -20,12 +20,7 @@ from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
-from keras_bert_d2l.inference.batching import (
-    TextRows,
-    length_batches,
-    padded_length,
-    predict_batch,
-)
+from keras_bert_d2l.inference.batching import TextRows, length_batches, padded_length, predict_batch
 from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text
 from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel

@@ -83,9 +83,7 @@ class Interface(NamedTuple):
     outputs: dict[str, Spec]
 
 
-def interfaces(
-    signature_defs: "Mapping[str, meta_graph_pb2.SignatureDef]",
-) -> dict[str, Interface]:
+def interfaces(signature_defs: "Mapping[str, meta_graph_pb2.SignatureDef]") -> dict[str, Interface]:
     """Return the interfaces of the signatures of a SavedModel by name."""
     return {
         name: Interface(_specs(found.inputs), _specs(found.outputs))

@@ -238,11 +238,7 @@ def _renamed(
 
 
 def model_signatures(
-    model: keras.Model,
-    tokenizer: Tokenizer | None,
-    options: TextOptions,
-    *,
-    xla: bool = False,
+    model: keras.Model, tokenizer: Tokenizer | None, options: TextOptions, *, xla: bool = False
 ) -> dict[str, Signature]:
     """Return the signatures of a model by name.
 

@@ -64,10 +64,7 @@ FILES = {
         for word in WORDS[5:10]
         for label in ("contradiction", "neutral", "entailment")
     ],
-    "pairs.tsv": [
-        "anchor\tpositive",
-        *["a film\ta good film", "paris\tparis is good", "what\tis"],
-    ],
+    "pairs.tsv": ["anchor\tpositive", *["a film\ta good film", "paris\tparis is good", "what\tis"]],
     "filtered/text/00000.txt": ["the film is good .", "", "a crane ."],
     "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
     "sts.tsv": ["sentence1\tsentence2\tscore", "a\tb\t0", "good\tgood .\t5", "film\ta film\t3"],

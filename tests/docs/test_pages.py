@@ -55,11 +55,7 @@ NOT_RUN = {  # pattern in a line -> reason
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
 }
 ELLIPSIS = " --model minilm --peek"  # what `...` stands for: other options
-SMALLER = {
-    "--blocks 2,4,6": "--blocks 1",
-    "--workers 8": "--workers 1",
-    "novels-small": "minilm",
-}
+SMALLER = {"--blocks 2,4,6": "--blocks 1", "--workers 8": "--workers 1", "novels-small": "minilm"}
 FIRST = {  # makes what other pages have made, and removes what the page makes
     ("docs/coming_from.md", "python"): "cp reviews.csv train.csv; rm -r runs/films",
     ("docs/doctor.md", "sh"): "keras-bert-d2l pretrain my_text/ --run-dir runs/mine",

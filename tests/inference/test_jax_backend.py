@@ -12,11 +12,7 @@ from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.tag.predictions import tag
 from tests.jax_backend import JAX, needs_jax
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:Truncated to"),
-    needs_jax,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to"), needs_jax]
 
 ASK = """
 import dataclasses, json, sys
@@ -57,12 +53,7 @@ def test_predictions_with_jax_match_tensorflow(
         *answer(models["answer"], texts[0], texts[1], top_k=3),
         *pseudo_perplexity(words_bert, ["the cat sat on it"]),
     ]
-    printed = fresh_process(
-        ASK,
-        json.dumps(texts),
-        *(tmp_path / name for name in models),
-        **JAX,
-    )
+    printed = fresh_process(ASK, json.dumps(texts), *(tmp_path / name for name in models), **JAX)
     expected = json.loads(json.dumps([dataclasses.asdict(one) for one in found]))
     for one, other in zip(json.loads(printed.splitlines()[-1]), expected, strict=True):
         scores = one.pop("scores", {}), other.pop("scores", {})

@@ -69,9 +69,7 @@ def trained(variant, lines):
         found.normalizer = getattr(tokenizers.normalizers, form)()
         found.add_tokens([token(" " * n, normalized=True) for n in range(24, 1, -1)])
         found.post_processor = tokenizers.processors.TemplateProcessing(
-            single="[CLS] $A [SEP]",
-            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[cls, sep],
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[cls, sep]
         )
     else:
         found.post_processor = tokenizers.processors.RobertaProcessing(sep, cls, True, adds_space)

@@ -50,10 +50,7 @@ def test_transformers_tokenizer_and_onnxruntime_give_the_same_outputs(
 def expected_outputs(model, batch):
     if isinstance(model, BERTModel | TextEmbedder):
         embedder = TextEmbedder(model) if isinstance(model, BERTModel) else model
-        return {
-            "last_hidden_state": model.encoder(**batch),
-            "sentence_embedding": embedder(batch),
-        }
+        return {"last_hidden_state": model.encoder(**batch), "sentence_embedding": embedder(batch)}
     if isinstance(model, QuestionAnswerer):
         return {f"{side}_logits": logits for side, logits in model(batch).items()}
     return {"logits": model(batch)}

@@ -6,14 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_bert_d2l import (
-    BERTConfig,
-    BERTModel,
-    Tokenizer,
-    Vocab,
-    load_pretrained,
-    minimal_pairs,
-)
+from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab, load_pretrained, minimal_pairs
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.weights import load_weights, named_weights
 from tests.checkpoints.small import TWO_BLOCKS

@@ -9,11 +9,7 @@ import pytest
 
 from keras_bert_d2l.text import text_files
 from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.text.text_files import (
-    gather_documents,
-    read_lines,
-    split_sentences,
-)
+from keras_bert_d2l.text.text_files import gather_documents, read_lines, split_sentences
 
 CAFE = b"caf\xe9 x"
 LINES = "\n\n".join(

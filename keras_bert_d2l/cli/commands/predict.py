@@ -164,11 +164,7 @@ def predict(
 
 
 def _records(
-    trained: Any,
-    task: AnyTask,
-    examples: Any,
-    options: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    trained: Any, task: AnyTask, examples: Any, options: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> Iterable[Mapping[str, Any]]:
     """Return a record per example: of the task, of other labels, or of a BERT that judges pairs."""
     if not asked and not isinstance(trained, kb.BERTModel):

@@ -100,11 +100,7 @@ NEXT_SENTENCE_SCORES = Reader(("nsp",), lambda scores: float(scores[1]))  # 1 me
 MASKS = Reader(("positions", "tokens", "ids", "scores"), _masks)
 # Classifiers, regressors and taggers all return labels and scores.
 CLASSIFICATIONS = Reader(("labels", "scores"), Classification.of, one_of=("label", "is_label"))
-REGRESSIONS = Reader(
-    ("labels", "scores"),
-    Regression.of,
-    none_of=("label", "is_label", "words"),
-)
+REGRESSIONS = Reader(("labels", "scores"), Regression.of, none_of=("label", "is_label", "words"))
 TAGS = Reader(("words", "labels", "scores", "starts", "ends"), _tags)
 CHOICES = Reader(
     ("index", "choice", "score", "scores"),

@@ -5,13 +5,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from keras_bert_d2l.serving.protocol import (
-    Arrays,
-    Interface,
-    encode,
-    find_interface,
-    to_arrays,
-)
+from keras_bert_d2l.serving.protocol import Arrays, Interface, encode, find_interface, to_arrays
 from keras_bert_d2l.serving.server.limits import Limits
 
 

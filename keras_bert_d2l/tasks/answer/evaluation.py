@@ -9,11 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bert_d2l.contract.task import EvaluationOptions, Options
-from keras_bert_d2l.inference.evaluation import (
-    Evaluation,
-    Mistake,
-    evaluation_of,
-)
+from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import (

@@ -21,10 +21,7 @@ _FINITE = np.finfo("float32").min, np.finfo("float32").max
 
 
 def best_spans(
-    windows: Mapping[str, Tensor],
-    logits: Mapping[str, Tensor],
-    max_answer_len: int,
-    num_best: int,
+    windows: Mapping[str, Tensor], logits: Mapping[str, Tensor], max_answer_len: int, num_best: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the spans of context tokens with the highest logits, in the order of the windows.
 

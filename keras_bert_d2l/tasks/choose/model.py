@@ -115,13 +115,7 @@ class MultipleChoice(TaskModel):
     fields = ("dropout", "pooling")
     pools = True
 
-    def __init__(
-        self,
-        bert: BERTModel,
-        *,
-        dropout: float | None = None,
-        **options: Option,
-    ) -> None:
+    def __init__(self, bert: BERTModel, *, dropout: float | None = None, **options: Option) -> None:
         super().__init__(bert, head=1, dropout=dropout, **options)
 
     def call(

@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
 from keras_bert_d2l.data.tasks.examples import names_of
-from keras_bert_d2l.data.tasks.readers.columns import (
-    USUAL_TEXTS,
-)
+from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
 

@@ -22,12 +22,7 @@ from keras_bert_d2l.inference.evaluation import (
     evaluation_of,
     row_options,
 )
-from keras_bert_d2l.inference.prediction import (
-    Result,
-    Texts,
-    asked_model,
-    checked_max_len,
-)
+from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, checked_max_len
 from keras_bert_d2l.models.tasks.preprocessor import FEATURES
 from keras_bert_d2l.models.tasks.text_inputs import as_tensors
 from keras_bert_d2l.progress import parts

@@ -119,9 +119,7 @@ class UnigramSplitter(tf.Module):
         first = tf.gather(text.sources, tf.searchsorted(text.rows, rows))
         last = tf.gather(text.sources, tf.searchsorted(text.rows, rows, side="right") - 1)
         text = tf.cond(
-            tf.size(rows) > 0,
-            lambda: text.keep(~tf.gather(is_added, text.rows)),
-            lambda: text,
+            tf.size(rows) > 0, lambda: text.keep(~tf.gather(is_added, text.rows)), lambda: text
         )
         return text, _Tokens(tf.gather(ids, rows), first, last + 1, rows)
 

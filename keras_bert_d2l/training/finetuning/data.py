@@ -357,11 +357,7 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, objec
         {**dataclasses.asdict(one), "text": _short(one.text), "score": _finite(one.score)}
         for one in evaluation.errors
     ]
-    return {
-        "samples": samples,
-        "errors": errors,
-        "confusion": _confusion(evaluation.confusion),
-    }
+    return {"samples": samples, "errors": errors, "confusion": _confusion(evaluation.confusion)}
 
 
 def _finite(score: float | None) -> float | None:

@@ -9,12 +9,7 @@ import keras
 
 from keras_bert_d2l.checkpoints.detection import open_checkpoint
 from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fields
-from keras_bert_d2l.checkpoints.loading import (
-    heads_of,
-    load_pretrained,
-    load_task,
-    without_head,
-)
+from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task, without_head
 from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.contract.registry import check_option, task_named
@@ -25,16 +20,10 @@ from keras_bert_d2l.inference.evaluation import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.training.devices.computation import choose_precision, seeded
-from keras_bert_d2l.training.devices.distribution import (
-    distributed,
-    is_first,
-    process,
-)
+from keras_bert_d2l.training.devices.distribution import distributed, is_first, process
 from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
-from keras_bert_d2l.training.finetuning.options import (
-    TaskRunOptions,
-)
+from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run

@@ -49,10 +49,7 @@ def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def set_pace(
-    optimizer: keras.optimizers.Optimizer,
-    first_step: int,
-    first_part: int,
-    parts_per_step: float,
+    optimizer: keras.optimizers.Optimizer, first_step: int, first_part: int, parts_per_step: float
 ) -> None:
     """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)

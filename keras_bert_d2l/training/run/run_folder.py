@@ -21,13 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
-from keras_bert_d2l.checkpoints.location import (
-    BEST,
-    CONFIG_FILE,
-    LAST,
-    RUN_FILE,
-    STATE_FILE,
-)
+from keras_bert_d2l.checkpoints.location import BEST, CONFIG_FILE, LAST, RUN_FILE, STATE_FILE
 from keras_bert_d2l.files import (
     CHECKSUMS,
     changed_files,

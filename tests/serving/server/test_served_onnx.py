@@ -146,12 +146,7 @@ def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
     local_server.load(tmp_path / "mine", verify=False)
     for name, old, new, problem in (
         ("tokenizer.json", "blue", "bluer", "must have the vocabulary of the model, 9 tokens"),
-        (
-            "model_card.json",
-            '"config"',
-            '"other"',
-            "folder of `export --format onnx`: it lacks",
-        ),
+        ("model_card.json", '"config"', '"other"', "folder of `export --format onnx`: it lacks"),
     ):
         file = tmp_path / "mine" / name
         file.write_text(file.read_text().replace(old, new))

@@ -6,11 +6,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.audit import COMPILED, audit_saved_model
 from keras_bert_d2l.serving.saved_model import WARMUP_FILE, export_saved_model
-from keras_bert_d2l.signatures.compiled import (
-    CompiledEncoder,
-    compiled_lengths,
-    compiled_shapes,
-)
+from keras_bert_d2l.signatures.compiled import CompiledEncoder, compiled_lengths, compiled_shapes
 from tests.family import config_of
 from tests.own_model import own_model
 from tests.serving.conftest import TOP_K

@@ -6,10 +6,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.tasks.answer import window_labels
-from keras_bert_d2l.tasks.answer.model import (
-    QuestionAnswerer,
-    answer_tensors,
-)
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, answer_tensors
 from keras_bert_d2l.tasks.answer.preprocessor import QuestionPreprocessor, character_spans
 from keras_bert_d2l.text.tokenizer.framing import answer_spans
 

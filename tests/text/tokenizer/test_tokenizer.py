@@ -36,7 +36,7 @@ def json_lines(path):
 
 def test_words_are_split_into_the_longest_pieces_or_unknown(tokenizer):
     assert tokens_of(tokenizer, "UNaffable, rúnning\tcats!") == [
-        *("un", "##aff", "##able", ",", "runn", "##ing", "cat", "##s", "!"),
+        *("un", "##aff", "##able", ",", "runn", "##ing", "cat", "##s", "!")
     ]
     assert tokens_of(tokenizer, "the dog unaffabled") == ["the", "[UNK]", "[UNK]"]
 
@@ -182,10 +182,7 @@ def test_chinese_characters_are_words_of_their_own_unless_the_option_is_off():
     # The third character is a compatibility form of the fourth.
     vocab = Vocab([*GOOGLE_SPECIALS, "中", "国", "##国", "豈", "\uf900", "\U00020000", "a", "##中"])
     texts = ["中国 a中 \uf900 豈 \U00020000"]
-    pieces = {
-        True: "中 国 a 中 豈 豈 \U00020000",
-        False: "中 ##国 a ##中 豈 豈 \U00020000",
-    }
+    pieces = {True: "中 国 a 中 豈 豈 \U00020000", False: "中 ##国 a ##中 豈 豈 \U00020000"}
     for flag, expected in pieces.items():
         tokenizer = Tokenizer(vocab, compat="huggingface", tokenize_chinese_chars=flag)
         offsets = tokenizer.with_offsets(texts)

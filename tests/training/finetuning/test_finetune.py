@@ -54,11 +54,7 @@ def make_model(labels=("low", "high"), dropout=0.2, **changes):
 def make_data(size=16, seed=0):
     """Return rows that are labeled 1 if the second token is above 10."""
     tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
-    features = {
-        "tokens": tokens,
-        "segments": 0 * tokens,
-        "valid_lens": np.full(size, 6, "int32"),
-    }
+    features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(size, 6, "int32")}
     return tf.data.Dataset.from_tensor_slices((features, tokens[:, 1] > 10)).map(
         lambda x, y: (x, tf.cast(y, tf.int32))
     )
@@ -85,13 +81,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path):
         return {"f1": next(values)}
 
     model, metrics = finetune(
-        make_model(),
-        of_epoch,
-        DEV,
-        tmp_path / "run",
-        monitor="val_f1",
-        score=score,
-        **OPTIONS,
+        make_model(), of_epoch, DEV, tmp_path / "run", monitor="val_f1", score=score, **OPTIONS
     )
     assert (metrics["best_epoch"], metrics["best"]["val_f1"]) == (2, 0.9)
     assert [figures["step"] for figures in metrics["history"]] == [2, 4, 6]
