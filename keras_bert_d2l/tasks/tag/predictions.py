@@ -41,7 +41,7 @@ Joining: TypeAlias = Literal["simple", "first", "average", "max"]
 
 _PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
 _WORDS_AROUND = 8  # words of context on each side of an incorrectly tagged word
-_TEXTS_AT_ONCE = 2048  # texts whose words are in memory at the same time
+_TEXTS_AT_ONCE = 256  # texts whose windows are in memory at the same time
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
