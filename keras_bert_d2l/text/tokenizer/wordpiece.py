@@ -15,6 +15,7 @@ from keras_bert_d2l.text.normalization import (
     Normalization,
     decode,
     encode,
+    in_graph,
     ragged_rows,
     rows_of_values,
     split_at,
@@ -54,6 +55,7 @@ class WordPieceSplitter(tf.Module):
         self.normalization = normalization
         self._tokens = vocab.tokens
         self._word_pieces = WordPieces(vocab, normalization)
+        self.with_offsets = in_graph(self._with_offsets)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of texts, ragged int32 `(B, None)`."""
@@ -63,7 +65,7 @@ class WordPieceSplitter(tf.Module):
         """Return the ids of each word of texts, ragged int32 `(number of words, None)`."""
         return self.tokenize(words.values)
 
-    def with_offsets(self, texts: tf.Tensor) -> Pieces:
+    def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         """Return the ids of texts, and the characters at which each token starts and ends."""
         return pieces_with_offsets(texts, self.normalization, self._word_pieces)
 
