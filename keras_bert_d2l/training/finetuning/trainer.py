@@ -167,6 +167,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         self.say(f"Model: {description}")
         if self.is_over():
             self.say(f"The run {self.run.name!r} is finished: {self._epochs_done()}.")
+            self.recorder.write(self.progress.step)  # it may have been killed before this
         else:
             if self._steps < _FEW_STEPS and not self.progress.step:
                 self._warn(

@@ -122,6 +122,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self._clock = time.monotonic()
         if self.is_over():
             self.say(f"The run {self.run.name!r} is finished: {self.progress.step:,} steps.")
+            self.recorder.write(self.progress.step)  # it may have been killed before this
         else:
             self.train_interruptibly(callbacks)
         self._say_what_next()
