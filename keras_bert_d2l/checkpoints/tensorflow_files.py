@@ -8,7 +8,6 @@ Source: tensorflow/core/protobuf/tensor_bundle.proto; github.com/google/leveldb,
 doc/table_format.md.
 """
 
-import errno
 import io
 import math
 import os
@@ -175,14 +174,10 @@ def _integers(stream: BinaryIO, number: int) -> list[int]:
 def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a TF1 checkpoint. The same arrays always produce the same bytes."""
     names = sorted(arrays)
-    try:
-        with tf.device("CPU"):
-            tf.raw_ops.SaveV2(
-                prefix=os.fspath(prefix),
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),  # complete arrays, not slices
-                tensors=[arrays[name] for name in names],
-            )
-    except tf.errors.OpError as error:  # "... FILE; No space left on device [Op:SaveV2]"
-        reason = error.message.rpartition("; ")[2].partition(" [Op:")[0]
-        raise OSError(errno.EIO, reason) from error
+    with tf.device("CPU"):
+        tf.raw_ops.SaveV2(
+            prefix=os.fspath(prefix),
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),  # complete arrays, not slices
+            tensors=[arrays[name] for name in names],
+        )

@@ -284,7 +284,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         self, model: Model, train: Examples, batch_size: int, say: Callable[[str], None]
     ) -> Examples:
         """Return the training data with mined negatives, for the option `mine_negatives`."""
-        raise NotImplementedError
+        raise ValueError(f"The task {self.name!r} has no negatives to mine.")
 
     def loss(self, train: Examples, temperature: float | None) -> "Loss | None":
         """Return the loss that suits the data; `None`: the default of the model."""
