@@ -137,10 +137,11 @@ class Preprocessor:
     def _rows_of(self, texts: Texts) -> Batch:
         """Return the `rows` of string tensors, or of a dictionary of them."""
         sides = texts if isinstance(texts, Mapping) else {self.keys[0]: texts}
-        if unknown := sorted(set(sides) - set(self.keys)):
+        needed = set(self.keys) - {"texts_b"}
+        if not needed <= set(sides) <= set(self.keys):
             raise ValueError(
-                f"A batch of strings for a {type(self.model).__name__} may have the keys "
-                f"{list(self.keys)}. Received: the keys {unknown}."
+                f"A batch of strings for a {type(self.model).__name__} has the keys "
+                f"{list(self.keys)}. Received: the keys {sorted(sides)}."
             )
         if any(side.shape.rank == 0 for side in sides.values()):
             raise ValueError(

@@ -13,7 +13,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
 from keras_bert_d2l.tasks.answer import window_labels
-from keras_bert_d2l.text.tokenizer.framing import kept_tokens, sliding_windows
+from keras_bert_d2l.text.tokenizer.framing import kept_tokens, require, sliding_windows
 from keras_bert_d2l.types import Tensor
 
 
@@ -79,7 +79,7 @@ class QuestionPreprocessor(Preprocessor):
     def rows(self, *texts: Any, **options: Any) -> Batch:
         """Return the windows of contexts, as `Tokenizer.windows` does, from questions and contexts.
 
-        In a graph, questions that are too long are truncated.
+        Questions that are too long are truncated; only exports answer these.
 
         Returns: also `truncated`, whether each question is, bool `(B,)`.
         """
@@ -98,6 +98,12 @@ class QuestionPreprocessor(Preprocessor):
         longest = tf.reduce_max(tf.concat([windows["valid_lens"], [1]], axis=0))
         trimmed = {n: x[:, :longest] if x.shape.rank == 2 else x for n, x in windows.items()}
         return {**trimmed, "truncated": truncated}
+
+    def _rows_of(self, texts: Texts) -> Batch:
+        rows = super()._rows_of(texts)
+        message = f"A question must have at most {self.longest_question} tokens. Shorten it."
+        with tf.control_dependencies(require(~rows["truncated"], message)):
+            return {**rows, "tokens": tf.identity(rows["tokens"])}
 
     def targets(
         self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor

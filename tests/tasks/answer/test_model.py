@@ -170,6 +170,13 @@ def test_invalid_questions_raise(untrained):
         model.predict({"questions": QUESTIONS}, verbose=0)
     with pytest.raises(ValueError, match="at most 7 tokens"):
         model.predict({**X, "questions": ["it " * 8] * 4}, verbose=0)
+    long = {"questions": ["it " * 8] * 4, "contexts": CONTEXTS}
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 7 tokens"):
+        untrained.predict(tf.data.Dataset.from_tensor_slices(long).batch(4), verbose=0)
+    with pytest.raises(ValueError, match=r"the keys \['questions'\]"):
+        tf.data.Dataset.from_tensor_slices({"questions": QUESTIONS}).batch(4).map(
+            lambda x: untrained.preprocessor(x)
+        )
     pairs = {"texts": QUESTIONS, "texts_b": CONTEXTS}
     with pytest.raises(ValueError, match=r"the keys \['texts', 'texts_b'\]"):
         model.predict(tf.data.Dataset.from_tensor_slices(pairs).batch(4), verbose=0)
