@@ -51,7 +51,7 @@ def add_answer(
 
     def name_of(x: Any) -> str:
         if not isinstance(x, keras.KerasTensor):
-            return graph.constant(float(x))
+            return graph.constant(x, "bool" if isinstance(x, bool) else "float32")
         if id(x) not in names:
             operation, number, _ = x._keras_history
             arguments = operation._inbound_nodes[number].arguments

@@ -76,8 +76,10 @@ def export_onnx(
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`, and what they mean, as in a
       SavedModel: `scores` `(B, C)`, with `score` and `id` `(B,)` of the most likely label, or
       `is_label` `(B, C)` with `multi_label`;
-    - `TokenClassifier`: `logits` `(B, T, C)`;
-    - `MultipleChoice`: `logits` `(B, 1)`, the score of each text with one choice;
+    - `TokenClassifier`: `logits` and `scores` `(B, T, C)`, `score` and `id` `(B, T)`;
+    - `MultipleChoice`: `logits` `(B, 1)`, the score of each text with one choice; and, if all rows
+      are the choices of one text, their probabilities `scores` `(1, B)`, with `index` and `score`
+      `(1,)` of the best;
     - `QuestionAnswerer`: `start_logits` and `end_logits` `(B, T)`;
     - `TextEmbedder`: `last_hidden_state` `(B, T, D)` and `sentence_embedding` `(B, D)`.
 
@@ -157,7 +159,7 @@ def export_onnx(
         "int8": int8,
         "inputs": inputs,
         "outputs": outputs,
-        **card_fields(model, tokenizer, pairs=pairs),
+        **card_fields(model, tokenizer, pairs=pairs, **_window_sizes(model)),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)
@@ -165,6 +167,12 @@ def export_onnx(
         _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / ONNX_FILE
+
+
+def _window_sizes(model: BERTModel | TaskModel) -> dict[str, object]:
+    """Return the sizes of the windows of a model that reads long texts with questions."""
+    sizes = getattr(model, "window_sizes", None)
+    return {} if sizes is None else {"window_sizes": sizes}
 
 
 def _check_installed(int8: bool) -> None:
@@ -231,8 +239,10 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
         # `MultipleChoice` has no labels, but one score per row.
         shape = (*rows, len(getattr(model, "labels", "1")))
         graph.output("logits", logits, *shape)
-        if list(inspect.signature(model.answer).parameters) == ["logits"]:
-            add_answer(graph, logits, shape, model.answer)
+        if "is_choice" in inspect.signature(model.answer).parameters:
+            shape = (1, "batch")  # the rows of a batch are the choices of one text
+            logits = graph.add("Reshape", logits, graph.constant([1, -1], "int64"))
+        add_answer(graph, logits, shape, model.answer)
     return graph
 
 

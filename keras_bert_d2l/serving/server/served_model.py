@@ -116,12 +116,12 @@ class ServedModel:
 def _max_len(folder: pathlib.Path) -> int | None:
     """Return the length of padded texts, which the model cards of this package's exports tell.
 
-    `None` for the models of other programs, and for question answering, which reads whole texts.
+    `None` for the models of other programs, and for those that read whole texts.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         card = read_json_object(folder / CARD_FILE)
         kind = card["task"] and task_kinds()[card["task"]["kind"]]
-        if not hasattr(kind, "window_sizes"):
+        if not getattr(kind, "gives_tokens", False):
             long_texts = (card["task"] or {}).get("long_texts", "cut")
             return longest_row(int(card["config"]["max_len"]), long_texts)
     return None

@@ -1,12 +1,12 @@
 """Load a folder of `export_onnx` and answer like a SavedModel, without TensorFlow.
 
-B: texts in a batch, T: tokens in a row, M: maximum number of masks per text, C: labels, D: hidden
-width, k: predictions per mask.
+B: texts in a batch, T: tokens in a row, W: rows of all texts, M: maximum number of masks per text,
+N: maximum number of words or choices per text, k: predictions per mask or answers per question.
 """
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -15,21 +15,38 @@ import tokenizers
 
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.reading import DAMAGE, check_folder, errors_naming, read_json_object
-from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec
+from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec, Specs
+from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, TextRows, halves
 from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
 _REMEDY = "Export the model with `keras-bert-d2l export --format onnx`."
-_OURS = {"sentence_embedding": "embedding", "pooler_output": "pooled"}
+_SIDES = ("start_logits", "end_logits")
+_OURS = {
+    "sentence_embedding": "embedding",
+    "pooler_output": "pooled",
+    "start_logits": "start",
+    "end_logits": "end",
+}
+_THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
 # Outputs of the file that each signature answers with, if the file has them. That of
 # `serving_default` has all further ones, the model's answer.
 _OTHERS = ("logits", "nsp_logits", "mlm_logits", "mlm_ids", "mlm_scores", "last_hidden_state")
 _ANSWERS = {
-    "tokens": ("sentence_embedding", "pooler_output", "nsp_logits", "logits"),
+    "tokens": (
+        "sentence_embedding",
+        "pooler_output",
+        "nsp_logits",
+        "logits",
+        "start_logits",
+        "end_logits",
+    ),
     "embed": ("sentence_embedding",),
     "nsp": ("nsp",),
     "fill_mask": ("mlm_ids", "mlm_scores"),
+    "words": ("id", "score"),
+    "spans": _SIDES,
 }
 _PAIR = {name: Spec((None,), np.dtype(object), name) for name in ("text", "text_b")}
 _TEXT = {"text": _PAIR["text"]}
@@ -37,7 +54,11 @@ _TOKENS = {
     name: Spec((None,) * rank, np.dtype("int32"), name)
     for name, rank in (("tokens", 2), ("segments", 2), ("valid_lens", 1))
 }
+_QUESTION = {name: Spec((None,), np.dtype(object), name) for name in ("question", "context")}
+_CHOICES = {**_TEXT, "choices": Spec((None, None), np.dtype(object), "choices")}
 _EMPTY = np.array([b""], object)
+_ROWS_PER_STEP = 32  # of long texts, to limit memory use
+_TOP_K = 5  # answers per question, as in the signatures of SavedModels
 
 
 class ServedONNX:
@@ -61,51 +82,71 @@ class ServedONNX:
             card = read_json_object(folder / CARD_FILE)
             self._config, self._task = card["config"], card["task"] or {"kind": None}
             vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
-            self._keeps_end = options.get("truncation_side") == "left"
+            side = options.get("truncation_side", "right")
             pad = read_json_object(folder / "config.json")["pad_token_id"]
             shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
         self._outputs = {*shapes}
+        self._labels = np.array([x.encode() for x in self._task.get("labels", ())], object)
         self._answer = tuple(name for name in shapes if name not in _OTHERS)
-        of_tokens = any("length" in shapes[name] for name in self._answer)
-        if not self._answer or of_tokens or vocabulary is None:
+        self._long, texts = self._texts_of(shapes)
+        if not self._answer or vocabulary is None or texts is None:
             raise ValueError(
-                "An ONNX folder is served if it has a tokenizer and one answer per text. Received: "
+                "An ONNX folder is served if it has a tokenizer and an answer. Received: "
                 f"{os.fspath(path)!r}, a {self._task['kind']} with the outputs "
                 f"{', '.join(shapes)}. Serve the SavedModel of `keras-bert-d2l export` instead."
             )
-        self.version, self.name, self.max_len = 1, folder.name, self._config["max_len"]
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # it warns about the default of `pred_positions`
+        self.version, self.name = 1, folder.name
+        self._max_len = self._config["max_len"]
+        self.max_len = None if self._long else self._max_len
+        session_options = onnxruntime.SessionOptions()
+        session_options.log_severity_level = 3  # it warns about the default of `pred_positions`
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(file := os.fspath(folder / JSON_FILE))
             cls, sep = self._tokenizer.encode("").ids
             file = os.fspath(folder / ONNX_FILE)
-            self._session = onnxruntime.InferenceSession(file, options)
+            self._session = onnxruntime.InferenceSession(file, session_options)
         except Exception as error:  # the libraries raise Exception itself and types of their own
             raise ValueError(f"{file!r} is damaged. Export the model again. {error}") from error
         self._check_vocabulary(vocabulary, folder / JSON_FILE)
-        self.counter = TokenCounter(self._lengths, (cls, sep, pad), self.max_len)
+        self._vocab, special_ids = Vocab.from_file(vocab_file_in(folder)), (cls, sep, pad)
+        self._rows = TextRows(self._tokenizer, self._vocab, special_ids, self._max_len, side)
+        self.counter = TokenCounter(self._lengths, special_ids, self._max_len)
         self._run_options = onnxruntime.RunOptions()
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
         self.interfaces: dict[str, Interface] = {}
-        texts = _PAIR if self._task.get("pairs") else _TEXT
         signatures = {"serving_default": texts, "tokens": _TOKENS}
         if "sentence_embedding" in self._outputs:
             signatures["embed"] = _TEXT
         if "nsp" in self._outputs:
             signatures["nsp"] = _PAIR
         if "mlm_ids" in self._outputs:
-            self._vocab = Vocab.from_file(vocab_file_in(folder))
             signatures["fill_mask"] = _TEXT
-        example = {**dict.fromkeys(_PAIR, _EMPTY), "valid_lens": np.ones(1, "int32")}
+        example = dict.fromkeys((*_PAIR, *_QUESTION), _EMPTY)
+        example |= {"choices": np.zeros((1, 0), object), "valid_lens": np.ones(1, "int32")}
         for name, specs in signatures.items():  # the outputs for a short text tell their shapes
-            self.interfaces[name] = Interface(specs, {})
+            self.interfaces[name] = Interface({**specs}, {})
             given = {key: example.get(key, np.zeros((1, 1), "int32")) for key in specs}
             for key, x in self.ask(name, given).items():
                 sizes = [size or None for size in x.shape[1:]]  # an empty text has no masks
+                if name == "tokens":
+                    known = shapes[_THEIRS.get(key, key)][1:]
+                    sizes = [n if isinstance(n, int) else None for n in known[: len(sizes)]]
                 self.interfaces[name].outputs[key] = Spec((None, *sizes), x.dtype, key)
+
+    def _texts_of(self, shapes: Mapping[str, Sequence]) -> tuple[Callable | None, Specs | None]:
+        """Return the method that answers with several places of long texts, and the text inputs.
+
+        The inputs are `None` if no method knows what the outputs for the tokens mean.
+        """
+        if "start_logits" in shapes and "window_sizes" in self._task:
+            return self._spans, _QUESTION
+        if any("length" in shapes[name] for name in self._answer):
+            return self._words, _TEXT if {"id", "score"} <= {*shapes} else None
+        if "index" in shapes:
+            return None, _CHOICES
+        return None, _PAIR if self._task.get("pairs") else _TEXT
 
     def _check_vocabulary(self, expected: Mapping[str, object], file: pathlib.Path) -> None:
         """Raise `ValueError` if the vocabulary is not the one that the model card describes."""
@@ -124,18 +165,123 @@ class ServedONNX:
         if "tokens" in inputs:
             return self._run(signature, **inputs)
         texts = [*inputs.values()]
-        # If there are no texts, the model computes with an empty one.
-        batch, truncated = self._batch(texts if any(map(len, texts)) else [_EMPTY] * len(texts))
+        if len({*map(len, texts)}) > 1:
+            raise ValueError(
+                "All inputs must have the same number of texts: one pair, or one text with its "
+                "choices, per row."
+            )
+        # If there are no texts, the model computes with empty ones.
+        given = texts if len(texts[0]) else [np.full((1, *x.shape[1:]), b"", object) for x in texts]
+        if signature == "serving_default" and self._long:
+            found = self._long(*given)
+        elif "choices" in inputs:
+            found = self._choices(*given)
+        else:
+            found = self._of_texts(signature, *given)
+        return {name: x[: len(texts[0])] for name, x in found.items()}
+
+    def _of_texts(self, signature: str, *texts: np.ndarray) -> dict[str, np.ndarray]:
+        """Return one answer per text or pair."""
+        batch, truncated = self._rows.of_texts(*texts)
         if signature == "fill_mask":
             found = self._fill_mask(batch)
         else:
             found = dict(self._run(signature, **batch))
         if "labels" in self._task and signature == "serving_default":
-            labels = np.array([label.encode() for label in self._task["labels"]], object)
-            found["labels"] = np.tile(labels, (len(truncated), 1))
-            found |= {"label": labels[found["id"]]} if "id" in found else {}
-        found["truncated"] = truncated
-        return {name: x[: len(texts[0])] for name, x in found.items()}
+            found["labels"] = np.tile(self._labels, (len(truncated), 1))
+            found |= {"label": self._labels[found["id"]]} if "id" in found else {}
+        return {**found, "truncated": truncated}
+
+    def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the best choice of each text. Empty choices are padding, with scores of 0."""
+        found = {
+            "choice": np.full(len(texts), b"", object),
+            "index": np.zeros(len(texts), "int32"),
+            "score": np.zeros(len(texts), "float32"),
+            "scores": np.zeros(choices.shape, "float32"),
+            "truncated": np.zeros(len(texts), bool),
+        }
+        for row, (text, all_choices) in enumerate(zip(texts, choices, strict=True)):
+            [places] = (all_choices != b"").nonzero()
+            if len(places):
+                repeated = np.full(len(places), text, object)
+                batch, truncated = self._rows.of_texts(repeated, all_choices[places])
+                answer = self._run("serving_default", **batch)  # of all rows as choices of one text
+                best = places[answer["index"][0]]
+                found["choice"][row], found["index"][row] = all_choices[best], best
+                found["score"][row], found["truncated"][row] = answer["score"][0], truncated.any()
+                found["scores"][row, places] = answer["scores"][0]
+        return found
+
+    def _words(self, texts: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the words of texts and their labels, `(B, N)`, from windows of each text."""
+        room, rows = self._max_len - self._rows.num_added(1), list[list[list[int]]]()
+        found = []
+        for text, encoding in zip(texts, self._rows.encode(texts), strict=True):
+            string = text.decode("utf-8", "replace")
+            starts, begins = halves(len(encoding), room)
+            words = self._rows.words(encoding, string)
+            tokens = np.array([word.token for word in words], "int32")
+            window = np.searchsorted(begins, tokens, side="right") - 1
+            found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
+            rows += [[encoding.ids[start : start + room]] for start in starts]
+        ids, scores = self._of_rows("words", rows)
+        shape = len(texts), max(len(words) for _, words, *_ in found)
+        columns = {name: np.zeros(shape, "int32") for name in ("ids", "starts", "ends")}
+        columns |= {name: np.full(shape, b"", object) for name in ("words", "labels")}
+        columns["scores"] = np.zeros(shape, "float32")
+        for row, (text, words, windows, places) in enumerate(found):
+            for n, (word, *at) in enumerate(zip(words, windows, places, strict=True)):
+                label = ids[at[0]][at[1]]
+                columns["words"][row, n] = text[word.start : word.end].encode()
+                columns["labels"][row, n], columns["ids"][row, n] = self._labels[label], label
+                columns["scores"][row, n] = scores[at[0]][at[1]]
+                columns["starts"][row, n], columns["ends"][row, n] = word.start, word.end
+        return {**columns, "truncated": np.zeros(len(texts), bool)}
+
+    def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the best answers of contexts, `(B, k)`, from windows of each context."""
+        max_len, overlap = self._task["window_sizes"]
+        num_added, encoded = self._rows.num_added(2), map(self._rows.encode, (questions, contexts))
+        most, found = max_len - num_added - 1 - overlap, []
+        for question, context, text in zip(*encoded, contexts, strict=True):
+            string, ids = text.decode("utf-8", "replace"), self._rows.kept(question.ids, most)
+            room, head = max_len - num_added - len(ids), num_added - 1 + len(ids)
+            more = -(-max(len(context) - room, 0) // (room - overlap))
+            begins = [number * (room - overlap) for number in range(more + 1)]
+            rows = [[ids, context.ids[begin : begin + room]] for begin in begins]
+            starts, ends = self._of_rows("spans", rows)
+            windows = [
+                (begin, *(logits[head : head + len(row[1])] for logits in of_row))
+                for begin, row, *of_row in zip(begins, rows, starts, ends, strict=True)
+            ]
+            null = min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
+            spans = self._rows.best_spans(context, string, windows, NUM_BEST)
+            logits = np.array([logit for _, logit in spans], "float32")
+            margin = null - logits[0] if spans else 0
+            powers = np.exp(logits - logits[:1])
+            scores = (powers / powers.sum())[:_TOP_K] if spans else powers
+            best = [(string[a:b].encode(), a, b) for (a, b), _ in spans[:_TOP_K]]
+            best += [(b"", 0, 0)] * (_TOP_K - len(best))
+            padded = np.append(scores, np.zeros(_TOP_K - len(scores), "float32"))
+            found.append((*zip(*best, strict=True), padded, margin, len(question) > most))
+        names = ("answers", "starts", "ends", "scores", "null_score", "truncated")
+        types = (np.dtype(x) for x in ("O", "int32", "int32", "float32", "float32", "bool"))
+        columns = {
+            name: np.array(column, dtype)
+            for name, dtype, column in zip(names, types, zip(*found, strict=True), strict=True)
+        }
+        first = {name.removesuffix("s"): columns[name][:, 0] for name in names[:4]}
+        return {**columns, **first}
+
+    def _of_rows(self, name: str, rows: Sequence[Sequence[Sequence[int]]]) -> list[list]:
+        """Return the outputs of `_ANSWERS[name]` for each row, a few rows at a time."""
+        found: list[list] = [[] for _ in _ANSWERS[name]]
+        for begin in range(0, len(rows), _ROWS_PER_STEP):
+            batch = self._rows.framed(rows[begin : begin + _ROWS_PER_STEP])
+            for column, x in zip(found, self._run(name, **batch).values(), strict=True):
+                column.extend(x)
+        return found
 
     def _fill_mask(self, batch: Arrays) -> dict[str, np.ndarray]:
         """Return what the signature of a SavedModel answers, each `(B, M)` or `(B, M, k)`."""
@@ -167,7 +313,7 @@ class ServedONNX:
         _check("tokens", tokens, 0, num_tokens - 1)
         _check("segments", segments, 0, num_segments - 1)
         _check("valid_lens", valid_lens, 1, width)
-        _check("tokens", np.array([width]), 1, self.max_len, " per row")
+        _check("tokens", np.array([width]), 1, self._max_len, " per row")
         given = {
             "input_ids": tokens,
             "token_type_ids": segments,
@@ -180,51 +326,14 @@ class ServedONNX:
         names = [name for name in wanted if name in self._outputs]
         outputs = self._session.run(names, given, self._run_options)
         found = {_OURS.get(name, name): x for name, x in zip(names, outputs, strict=True)}
+        if signature == "tokens" and "index" in self._outputs:
+            found["logits"] = found["logits"][:, 0]  # one score per row
         return {k: x.astype("int32") if x.dtype == "int64" else x for k, x in found.items()}
 
-    def _batch(self, texts: list[np.ndarray]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the inputs of `_run` for texts or pairs, and whether each was truncated.
-
-        The library could truncate pairs, too, but it keeps every combination of what it removes
-        from both texts, which are millions if the texts are very long.
-        """
-        if len({*map(len, texts)}) > 1:
-            raise ValueError("Both inputs must have the same number of texts, one pair per row.")
-        cls, sep, pad = self.counter.special_ids
-        num_added = self._tokenizer.num_special_tokens_to_add(is_pair=len(texts) > 1)
-        room, rows, truncated = self.max_len - num_added, [], []
-        for parts in zip(*map(self._encode, texts), strict=True):
-            truncated.append(sum(map(len, parts)) > room)
-            kept = _kept(room, *map(len, parts))
-            first, *second = (
-                part.ids[max(len(part) - size, 0) :] if self._keeps_end else part.ids[:size]
-                for part, size in zip(parts, kept, strict=False)
-            )
-            separators = [sep] * (num_added - len(texts))
-            rows.append(([cls, *first, *separators], [x for ids in second for x in (*ids, sep)]))
-        valid_lens = np.array([len(first) + len(second) for first, second in rows])
-        tokens = np.full((len(rows), max(valid_lens)), pad)
-        segments = np.zeros_like(tokens)
-        for row, (first, second) in enumerate(rows):
-            tokens[row, : valid_lens[row]] = first + second
-            segments[row, len(first) : valid_lens[row]] = 1
-        batch = {"tokens": tokens, "segments": segments, "valid_lens": valid_lens}
-        return batch, np.array(truncated)
-
-    def _encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
-        """Tokenize texts, without special tokens."""
-        strings = [text.decode("utf-8", "replace") for text in texts]
-        return self._tokenizer.encode_batch(strings, add_special_tokens=False)
-
     def _lengths(self, texts: np.ndarray) -> np.ndarray:
-        return np.array([*map(len, self._encode(texts))]) + 2  # the tokens before and after a text
-
-
-def _kept(room: int, first: int, second: int = 0) -> tuple[int, ...]:
-    """Return how many tokens of two texts fit into `room`, from their lengths."""
-    of_shorter = min(first, second, room // 2)
-    kept = of_shorter, room - of_shorter
-    return kept[::-1] if first > second else kept
+        return (
+            np.array([*map(len, self._rows.encode(texts))]) + 2
+        )  # the tokens before and after a text
 
 
 def _check(name: str, x: np.ndarray, least: int, most: int, what: str = "") -> None:

@@ -202,7 +202,7 @@ def assert_predicts_as(task_models, name, transport, monkeypatch):
 
 def assert_alike(one, other):
     """Compare values: floats with a tolerance, dataclasses by their common fields."""
-    if isinstance(one, list):
+    if isinstance(one, list | tuple):
         assert len(one) == len(other)
         for pair in zip(one, other, strict=True):
             assert_alike(*pair)
@@ -213,7 +213,7 @@ def assert_alike(one, other):
             assert_alike(vars(one)[field], vars(other)[field])
         if isinstance(one, ServedAnswer):
             assert_alike(one.null_score, other.null_margin)
-    elif isinstance(one, str | tuple | None):
+    elif isinstance(one, str | None):
         assert one == other
     else:
         assert one == pytest.approx(other, abs=TOLERANCE)

@@ -1,7 +1,5 @@
 """Tests of folders of `export_onnx` on the development server: they answer like SavedModels."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -10,12 +8,16 @@ from keras_bert_d2l.serving.onnx_model import export_onnx
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.served import ask
+from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
+from keras_bert_d2l.tasks.answer.predictions import answer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.classify.predictions import classify
+from keras_bert_d2l.tasks.tag.model import TokenClassifier
+from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from tests.family import PRESETS, bert_of
 from tests.nightly import nightly_except
-from tests.serving.conftest import PAIRS, TOP_K
+from tests.serving.conftest import NAMES, PAIRS, TOP_K
 
 pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
 pytestmark = pytest.mark.slow
@@ -36,15 +38,17 @@ def load_onnx(task_models, model, tokenizer, tmp_path):
     return load_onnx
 
 
-@pytest.mark.parametrize("name", ["demo", "classifier", PAIRS, "regressor", "embedder"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.serving.onnx_model.DEFAULT_TOP_K", TOP_K)
+    monkeypatch.setattr("keras_bert_d2l.serving.server.served_onnx._TOP_K", TOP_K)
     right, given = load(name), load_onnx(name, pairs=name == PAIRS)
     assert right.interfaces.keys() - given.interfaces.keys() <= {"tf_example"}
     for signature, interface in given.interfaces.items():
         specs = right.interfaces[signature].inputs
         for number in (len(TEXTS), 0):
             texts = IDS | {"text": TEXTS[:number], "text_b": TEXTS_B[:number]}
+            texts |= {"question": TEXTS_B[:number], "context": TEXTS[:number]}
             inputs = {key: texts[key] for key in interface.inputs}
             columns = {key: inputs.get(key, [[], []]) for key in specs}
             expected = ask(right, signature, columns, Limits())
@@ -72,8 +76,8 @@ def test_pairs_of_all_lengths_are_truncated_like_those_of_the_tokenizer(
         [word * pair[i] + "green" for pair in lengths] for i, word in enumerate(("red ", "a "))
     )
     expected = tokenizer(firsts, seconds, max_len=model.max_len)
-    batch, truncated = model._batch(
-        [np.array([x.encode() for x in texts]) for texts in (firsts, seconds)]
+    batch, truncated = model._rows.of_texts(
+        *(np.array([x.encode() for x in texts]) for texts in (firsts, seconds))
     )
     for name, rows in expected.items():
         np.testing.assert_array_equal(batch[name], rows)
@@ -93,29 +97,56 @@ def test_relatives_answer_pairs_and_fill_masks_like_in_python(kind, tmp_path):
     texts, texts_b = ["the cat", "", "a mat " * 40], ["sat <mask>", "good", "a film " * 39]
     export_onnx(model, tmp_path / "pairs", pairs=True)
     served = local_server.load(tmp_path / "pairs")
-    answer = ask(served, "serving_default", {"text": texts, "text_b": texts_b}, Limits())
+    found = ask(served, "serving_default", {"text": texts, "text_b": texts_b}, Limits())
     expected = classify(model, texts, texts_b)
-    assert answer["label"].tolist() == [one.label.encode() for one in expected]
-    np.testing.assert_allclose(answer["score"], [one.score for one in expected], atol=1e-5)
+    assert found["label"].tolist() == [one.label.encode() for one in expected]
+    np.testing.assert_allclose(found["score"], [one.score for one in expected], atol=1e-5)
     export_onnx(bert, tmp_path / "bert")
     mask = bert.tokenizer.vocab.special_tokens[-1]
     text = f"the {mask} sat on a {mask}"
-    answer = ask(local_server.load(tmp_path / "bert"), "fill_mask", {"text": [text]}, Limits())
+    found = ask(local_server.load(tmp_path / "bert"), "fill_mask", {"text": [text]}, Limits())
     expected = fill_mask(bert, text)
     tokens, ids = ([[getattr(x, k) for x in row] for row in expected] for k in ("token", "id"))
-    assert answer["ids"][0].tolist() == ids
-    assert [[x.decode() for x in row] for row in answer["tokens"][0]] == tokens
+    assert found["ids"][0].tolist() == ids
+    assert [[x.decode() for x in row] for row in found["tokens"][0]] == tokens
     scores = [[x.score for x in row] for row in expected]
-    np.testing.assert_allclose(answer["scores"][0], scores, atol=1e-5)
+    np.testing.assert_allclose(found["scores"][0], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", nightly_except({"roberta", "albert"}, PRESETS))
+def test_relatives_read_long_texts_like_in_python(kind, tmp_path):
+    bert = bert_of(kind)
+    texts = ["the cat  sat on a\u3000mat. " * 30, "", "caf\u0065\u0301 a\u0300 film\n\u4e2d mat "]
+    tagger = TokenClassifier(bert, ["x", "y"])
+    export_onnx(tagger, tmp_path / "tagger")
+    served = local_server.load(tmp_path / "tagger")
+    found = ask(served, "serving_default", {"text": texts}, Limits())
+    for row, tags in enumerate(tag(tagger, texts)):
+        for n, one in enumerate(tags):
+            assert found["words"][row, n].decode() == one.word
+            assert found["labels"][row, n].decode() == one.label
+            assert (found["starts"][row, n], found["ends"][row, n]) == (one.start, one.end)
+        scores = [x.score for x in tags]
+        np.testing.assert_allclose(found["scores"][row, : len(tags)], scores, atol=1e-5)
+    answerer = QuestionAnswerer(bert)
+    export_onnx(answerer, tmp_path / "answerer")
+    texts[1] = "a"
+    asked = {"question": ["who sat", "cat " * 9, "a"], "context": texts}
+    found = ask(local_server.load(tmp_path / "answerer"), "serving_default", asked, Limits())
+    for row, best in enumerate(answer(answerer, asked["question"], texts, top_k=5)):
+        of_row = {name: found[name][row][: len(best)] for name in ("answers", "starts", "scores")}
+        assert [x.decode() for x in of_row["answers"]] == [x.text for x in best]
+        assert of_row["starts"].tolist() == [x.start for x in best]
+        np.testing.assert_allclose(of_row["scores"], [x.score for x in best], atol=1e-5)
 
 
 def test_several_labels_have_the_probabilities_of_the_model(load_onnx, task_models):
-    answer = ask(load_onnx(PAIRS), "serving_default", {"text": TEXTS[:3]}, Limits())
+    found = ask(load_onnx(PAIRS), "serving_default", {"text": TEXTS[:3]}, Limits())
     expected = [one.scores for one in classify(task_models[PAIRS], TEXTS[:3])]
-    scores = [dict(zip([b"x", b"y"], row, strict=True)) for row in answer["scores"]]
-    for found, right in zip(scores, expected, strict=True):
-        assert found == {label.encode(): pytest.approx(x, abs=1e-5) for label, x in right.items()}
-    np.testing.assert_array_equal(answer["is_label"], answer["scores"] >= 0.5)
+    scores = [dict(zip([b"x", b"y"], row, strict=True)) for row in found["scores"]]
+    for one, right in zip(scores, expected, strict=True):
+        assert one == {label.encode(): pytest.approx(x, abs=1e-5) for label, x in right.items()}
+    np.testing.assert_array_equal(found["is_label"], found["scores"] >= 0.5)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +165,10 @@ def test_wrong_ids_are_rejected(load_onnx, change, message):
         ask(load_onnx("embedder"), "tokens", IDS | change, Limits())
 
 
-def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
-    with pytest.raises(ValueError, match="a TokenClassifier with the outputs"):
-        load_onnx("tagger")
-    shutil.rmtree(tmp_path / "mine")
+def test_other_tasks_and_changed_folders_are_refused(load_onnx, make_model, tmp_path):
+    export_onnx(make_model(), tmp_path / "ids")
+    with pytest.raises(ValueError, match="has a tokenizer and an answer. Received: .*ids'"):
+        local_server.load(tmp_path / "ids")
     load_onnx("regressor")
     with (tmp_path / "mine" / "tokenizer.json").open("a") as file:
         file.write(" ")
@@ -150,7 +181,7 @@ def test_other_tasks_and_changed_folders_are_refused(load_onnx, tmp_path):
     ):
         file = tmp_path / "mine" / name
         file.write_text(file.read_text().replace(old, new))
-        with pytest.raises(ValueError, match=f"{problem}.* --model CHECKPOINT"):
+        with pytest.raises(ValueError, match=f"{problem}.* --format onnx"):
             local_server.load(tmp_path / "mine", verify=False)
 
 

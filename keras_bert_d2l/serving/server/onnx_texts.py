@@ -1,0 +1,179 @@
+"""Texts as rows of token ids, with the library `tokenizers` in place of TensorFlow.
+
+The rows, words and spans are those of `Preprocessor` and of its classes in `tasks`.
+
+B: texts, T: tokens in a row, L: maximum number of tokens in an answer.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+
+from keras_bert_d2l.serving.protocol import Arrays
+from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.vocab import Vocab
+
+MAX_ANSWER_LEN, NUM_BEST = 30, 20  # as in the signatures of SavedModels
+_SPACES = frozenset(map(chr, white_space()))
+
+
+class Word(NamedTuple):
+    """A word of a text.
+
+    Attributes:
+        token: The index of its first token in the text.
+        start: The index of its first character.
+        end: The index after its last character.
+    """
+
+    token: int
+    start: int
+    end: int
+
+
+class TextRows:
+    """Converts strings to the rows that a model reads.
+
+    Args:
+        tokenizer: Splits texts into tokens.
+        vocab: The vocabulary.
+        special_ids: Ids of the tokens before and after a text, and for padding.
+        max_len: Maximum number of tokens in a row.
+        truncation_side: The end of a text that truncation removes, `"right"` or `"left"`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        vocab: Vocab,
+        special_ids: tuple[int, int, int],
+        max_len: int,
+        truncation_side: str = "right",
+    ) -> None:
+        self._tokenizer, self._special_ids, self._max_len = tokenizer, special_ids, max_len
+        self._keeps_end = truncation_side == "left"
+        self._continues = vocab.continues.tolist()
+        self._joined = vocab.unk_id if vocab.kind == "unigram" else None
+        self._has_spaces = vocab.kind != "wordpiece"
+
+    def encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
+        """Tokenize texts `(B,)`, without special tokens."""
+        strings = [text.decode("utf-8", "replace") for text in texts]
+        return self._tokenizer.encode_batch(strings, add_special_tokens=False)
+
+    def num_added(self, num_texts: int) -> int:
+        """Return the number of special tokens in a row."""
+        return self._tokenizer.num_special_tokens_to_add(is_pair=num_texts > 1)
+
+    def kept(self, ids: Sequence[int], size: int) -> Sequence[int]:
+        """Truncate the tokens of a text."""
+        return ids[max(len(ids) - size, 0) :] if self._keeps_end else ids[:size]
+
+    def of_texts(self, *texts: np.ndarray) -> tuple[Arrays, np.ndarray]:
+        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`.
+
+        The library could truncate pairs, too, but it keeps every combination of what it removes
+        from both texts, which are millions if the texts are very long.
+        """
+        room, rows, truncated = self._max_len - self.num_added(len(texts)), [], []
+        for parts in zip(*map(self.encode, texts), strict=True):
+            truncated.append(sum(map(len, parts)) > room)
+            sizes = _kept_sizes(room, *map(len, parts))
+            rows.append([self.kept(x.ids, n) for x, n in zip(parts, sizes, strict=False)])
+        return self.framed(rows), np.array(truncated)
+
+    def framed(self, rows: Sequence[Sequence[Sequence[int]]]) -> Arrays:
+        """Add special tokens and padding to the one or two texts of each row."""
+        cls, sep, pad = self._special_ids
+        separators = [sep] * (self.num_added(len(rows[0])) - len(rows[0]))
+        parts = [
+            ([cls, *first, *separators], [x for ids in second for x in (*ids, sep)])
+            for first, *second in rows
+        ]
+        valid_lens = np.array([len(first) + len(second) for first, second in parts])
+        tokens = np.full((len(rows), max(valid_lens)), pad)
+        segments = np.zeros_like(tokens)
+        for row, (first, second) in enumerate(parts):
+            tokens[row, : valid_lens[row]] = first + second
+            segments[row, len(first) : valid_lens[row]] = 1
+        return {"tokens": tokens, "segments": segments, "valid_lens": valid_lens}
+
+    def words(self, encoding: tokenizers.Encoding, text: str) -> list[Word]:
+        """Return the words of a text."""
+        found: list[Word] = []
+        last = 0
+        for place, (token, (start, end)) in enumerate(
+            zip(encoding.ids, encoding.offsets, strict=True)
+        ):
+            is_near = token == self._joined and start <= last
+            if found and (self._continues[token] or is_near):
+                found[-1] = found[-1]._replace(end=end)
+            else:
+                found.append(Word(place, start, end))
+            last = end
+        whole = [Word(word.token, *self._whole(text, word.start, word.end)) for word in found]
+        return [word for word in whole if word.start < word.end or not self._has_spaces]
+
+    def _whole(self, text: str, start: int, end: int) -> tuple[int, int]:
+        """Exclude the spaces around a span, and move its end past combining accents."""
+        if self._has_spaces:
+            while start < len(text) and text[start] in _SPACES:
+                start += 1
+            while end > 0 and text[end - 1] in _SPACES:
+                end -= 1
+        while end < len(text) and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        return start, end
+
+    def best_spans(
+        self,
+        encoding: tokenizers.Encoding,
+        text: str,
+        windows: Sequence[tuple[int, np.ndarray, np.ndarray]],
+        num_best: int,
+    ) -> list[tuple[tuple[int, int], float]]:
+        """Return the best answers in a context: their characters and their logits, best first.
+
+        Args:
+            encoding: The tokens of the context.
+            text: The context.
+            windows: Its windows: the index of the first token, and for each of their tokens the
+                logits that an answer starts and that it ends there.
+            num_best: Maximum number of spans of a window and of all.
+        """
+        found: dict[tuple[int, int], float] = {}
+        for begin, starts, ends in windows:
+            offsets = encoding.offsets[begin : begin + len(starts)]
+            is_text = np.array([start < end for start, end in offsets], bool)
+            starts, ends = (np.where(is_text, x, -np.inf) for x in (starts, ends))
+            padded = np.append(ends, np.full(MAX_ANSWER_LEN, -np.inf, ends.dtype))
+            to = np.arange(len(starts))[:, None] + np.arange(MAX_ANSWER_LEN)
+            sums = (starts[:, None] + padded[to]).ravel()
+            for place in np.argsort(-sums, kind="stable")[:num_best]:
+                first, length = divmod(int(place), MAX_ANSWER_LEN)
+                if sums[place] > -np.inf:
+                    span = self._whole(text, offsets[first][0], offsets[first + length][1])
+                    found[span] = max(found.get(span, -np.inf), float(sums[place]))
+        spans = [(span, logit) for span, logit in found.items() if span[0] < span[1]]
+        return sorted(spans, key=lambda one: -one[1])[:num_best]
+
+
+def halves(size: int, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the windows of at most `room` tokens over `size` tokens, which overlap by half.
+
+    Returns: the index of the first token of each, and of the first one that counts in it.
+    """
+    step, last = max(1, room // 2), max(size - room, 0)
+    starts = np.minimum(np.arange(-(-last // step) + 1) * step, last)
+    ends = np.minimum(starts + room, size)
+    return starts, np.append(0, (starts[1:] + ends[:-1]) // 2)
+
+
+def _kept_sizes(room: int, first: int, second: int = 0) -> tuple[int, ...]:
+    """Return how many tokens of two texts fit into `room`, from their lengths."""
+    of_shorter = min(first, second, room // 2)
+    kept = of_shorter, room - of_shorter
+    return kept[::-1] if first > second else kept
