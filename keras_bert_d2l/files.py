@@ -14,9 +14,8 @@ import pathlib
 import re
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from keras_bert_d2l.locks import locked
 from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible_files
@@ -25,9 +24,6 @@ from keras_bert_d2l.types import PathLike
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 _URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
-_ATTEMPTS, _PAUSE = 1000, 0.005  # seconds after which reading is repeated
-
-Result = TypeVar("Result")
 
 
 def user_cache() -> pathlib.Path:
@@ -50,8 +46,8 @@ def check_local(name: str, path: PathLike) -> None:
     """Raise a `ValueError` if a path is the URL of an object store."""
     if url(path) is not None:
         raise ValueError(
-            f"`{name}` must be a local path. Received: {url(path)!r}. Write to a local path, then "
-            "copy the result."
+            f"`{name}` must be a local path. Received: {url(path)!r}. Write to a local path, and "
+            "copy it with the object store's own tool, such as `aws s3 cp --recursive`."
         )
 
 
@@ -184,8 +180,12 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
     one or the new one.
     """
     check_local("path", path)
-    path = pathlib.Path(path)
-    check_not_working_directory(path)
+    path = pathlib.Path(path).resolve()
+    if path == pathlib.Path.cwd():
+        raise ValueError(
+            f"`path` must not be the working directory {os.fspath(path)!r}, because the entire "
+            "folder is replaced. Use a subfolder."
+        )
     with _workspace(path) as workspace:
         new, old = _new_and_old(workspace, path)
         new.mkdir()
@@ -193,25 +193,39 @@ def replacing_folder(path: PathLike) -> Iterator[pathlib.Path]:
         write_checksums(new)
         for entry in (*new.rglob("*"), new, workspace):
             _sync(entry)
-        while new.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            with contextlib.suppress(FileNotFoundError):  # there is no folder to replace
-                os.replace(path, old)
-            try:
-                os.replace(new, path)
-            except OSError as error:
-                # Another process may have written the folder since the old one was moved.
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+        with contextlib.suppress(FileNotFoundError):  # there is no folder to replace
+            os.replace(path, old)
+        os.replace(new, path)
         _sync(path.parent)
 
 
-def check_not_working_directory(path: pathlib.Path) -> None:
-    """Raise a `ValueError` if a folder that is to be replaced is the working directory."""
-    if path.resolve() == pathlib.Path.cwd():
-        raise ValueError(
-            f"`path` must not be the working directory {os.fspath(path)!r}, because the entire "
-            "folder is replaced. Use a subfolder."
+def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -> None:
+    """Raise an error if a folder has files that are not part of what replaces it.
+
+    Args:
+        path: The folder that is to be written.
+        kind: What is written, for the message.
+        replaceable: The names in the folder that may be replaced. Beside a configuration, this
+            includes the model card.
+
+    Raises:
+        FileExistsError: It contains another file, or is a file.
+        ValueError: It is the URL of an object store.
+    """
+    check_local("path", path)
+    folder, name = pathlib.Path(path), os.fspath(path)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
+    names = {entry.name for entry in folder.iterdir()}
+    card = {CARD_FILE} if names & {"config.json", "adapter_config.json"} else set()
+    foreign = sorted(names.difference(replaceable, card))
+    if foreign:
+        raise FileExistsError(
+            f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "
+            f"replaces the entire folder. Save it in a separate folder, such as "
+            f"{os.path.join(name, 'model')!r}."
         )
 
 
@@ -269,48 +283,6 @@ def recover(path: PathLike) -> None:
         with locked(workspace) as is_locked:
             if is_locked:
                 _remove(workspace, path)
-
-
-def read_folder(path: PathLike, read: Callable[[], Result]) -> Result:
-    """Call a function that reads a folder. Repeat the call if the folder was replaced meanwhile.
-
-    The result comes from one version of the folder, even if `replacing_folder` writes new versions
-    without a pause. A function that reads lazily must open its files before it returns.
-
-    Raises:
-        TimeoutError: The folder was replaced during each attempt.
-    """
-    path = pathlib.Path(path)
-    for _ in range(_ATTEMPTS):
-        before, problem = _version(path), None
-        try:
-            result = read()
-        except (OSError, ValueError) as error:
-            problem = error
-        if _version(path) == before and (before or not _is_being_replaced(path)):
-            if problem is not None:
-                raise problem
-            return result
-        recover(path)
-        time.sleep(_PAUSE)
-    raise TimeoutError(
-        f"{os.fspath(path)!r} was replaced each time it was read, {_ATTEMPTS:,} times. Read it "
-        "again when no program is writing to it."
-    )
-
-
-def _version(path: pathlib.Path) -> tuple[int, int] | None:
-    """Return what differs between two versions of a folder, or `None` if there is no folder."""
-    sums = path / CHECKSUMS  # inode numbers repeat, so its time counts as well
-    try:
-        return path.stat().st_ino, sums.stat().st_mtime_ns if sums.exists() else 0
-    except OSError:
-        return None
-
-
-def _is_being_replaced(path: pathlib.Path) -> bool:
-    """Return whether the old version of a folder has been moved, and the new one not yet."""
-    return any(_new_and_old(workspace, path)[1].exists() for workspace in _workspaces(path))
 
 
 def _workspaces(path: pathlib.Path) -> Iterator[pathlib.Path]:

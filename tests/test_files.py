@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.files import (
     CHECKSUMS,
-    read_folder,
     recover,
     replacing_file,
     replacing_folder,
@@ -192,7 +191,8 @@ def test_a_folder_survives_a_kill_at_any_rename(number, moment, tmp_path):
     shutil.copytree(path.parent, copy)
     is_old = (number, moment) in {(1, "before"), (1, "after"), (2, "before")}
     expected = ["SHA256SUMS", "old" if is_old else "new"]
-    assert read_folder(path, lambda: names(path)) == expected
+    recover(path)
+    assert names(path) == expected
     save(copy / "model", "newest")  # without reading it first
     assert names(copy / "model") == ["SHA256SUMS", "newest"]
     for folder in (path, copy / "model"):
@@ -220,18 +220,6 @@ def test_only_workspaces_of_the_same_name_are_removed(tmp_path):
         (tmp_path / name).mkdir()
     recover(tmp_path / "model")
     assert names(tmp_path) == sorted(mine[1:])
-
-
-def test_an_error_while_reading_is_raised_at_once_if_the_folder_has_not_changed(tmp_path):
-    def fail():
-        calls.append(1)
-        raise ValueError("damaged")
-
-    for path in (tmp_path, tmp_path / "nowhere"):
-        calls = []
-        with pytest.raises(ValueError, match="damaged"):
-            read_folder(path, fail)
-        assert calls == [1]
 
 
 def test_numbers_that_json_does_not_have_are_not_written(tmp_path):

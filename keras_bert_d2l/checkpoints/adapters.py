@@ -45,12 +45,18 @@ from keras_bert_d2l.checkpoints.weights import (
     their_shape,
 )
 from keras_bert_d2l.checks import check_path, shown
-from keras_bert_d2l.files import CHECKSUMS, verify_checksums, write_json
+from keras_bert_d2l.files import (
+    CHECKSUMS,
+    check_replaceable,
+    replacing_folder,
+    verify_checksums,
+    write_json,
+)
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.partial_training import lora_variables
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import has_file
-from keras_bert_d2l.remote import check_replaceable, mirrored, writing_folder
+from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.types import ConfigDict, PathLike
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -131,7 +137,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
         "bias": bias,
         "inference_mode": True,
     }
-    with writing_folder(path) as folder:
+    with replacing_folder(path) as folder:
         write_json(folder / CONFIG_FILE, fields)
         stored = {_PREFIX + k: np.ascontiguousarray(x, np.float32) for k, x in arrays.items()}
         metadata = {_METADATA: json.dumps(_origin(model, kernels))}

@@ -26,7 +26,7 @@ from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.peft_config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
-from keras_bert_d2l.files import read_checksums, read_folder, verify_checksums
+from keras_bert_d2l.files import read_checksums, verify_checksums
 from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.text.vocab import Vocab
@@ -182,8 +182,17 @@ def open_checkpoint(
     """
     given, path = path, find_checkpoint(path)
     name = os.fspath(path if path.is_relative_to(given) else given)
-    folder = path.parent if path.is_file() else path  # it may be replaced as a whole
-    checkpoint = read_folder(folder, lambda: _opened(path, num_heads, verify, tokenizer, asked))
+    if verify and path.is_dir():
+        verify_checksums(path)
+    elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
+        verify_checksums(path.parent)
+    format = next((format for format in FORMATS.values() if format.recognizes(path)), None)
+    if format is None:
+        raise _unknown(path)
+    if format is huggingface:
+        checkpoint = huggingface.describe(path, tokenizer=tokenizer, asked=asked)
+    else:
+        checkpoint = format.describe(path, num_heads, tokenizer=tokenizer)
     if checkpoint.vocab is not None and not native.recognizes(path):
         checkpoint = _with_rows_of_tokens(checkpoint, checkpoint.vocab)
     config, vocab = checkpoint.config, checkpoint.vocab
@@ -237,26 +246,11 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     )
 
 
-def _opened(
-    path: pathlib.Path, num_heads: int | None, verify: bool, tokenizer: bool, asked: str
-) -> Checkpoint:
-    if verify and path.is_dir():
-        verify_checksums(path)
-    elif verify and any(name.startswith(path.name) for name in read_checksums(path.parent)):
-        verify_checksums(path.parent)
-    format = next((format for format in FORMATS.values() if format.recognizes(path)), None)
-    if format is None:
-        if has_file(path / native.CONFIG_FILE):
-            read_json_object(path / native.CONFIG_FILE)  # raises an error if it is damaged
-        raise _unknown(path)
-    if format is huggingface:
-        return huggingface.describe(path, tokenizer=tokenizer, asked=asked)
-    return format.describe(path, num_heads, tokenizer=tokenizer)
-
-
 def _unknown(path: pathlib.Path) -> FileNotFoundError:
     """Return the error for a path that no format recognizes."""
     name = os.fspath(path)
+    if has_file(path / native.CONFIG_FILE):
+        read_json_object(path / native.CONFIG_FILE)  # raises an error if it is damaged
     if not path.exists():
         message = f"There is no file or folder {name!r}."
         if path.name == name:

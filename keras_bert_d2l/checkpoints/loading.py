@@ -30,7 +30,6 @@ from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_
 from keras_bert_d2l.checks import arguments_of, check_known, check_labels, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
-from keras_bert_d2l.files import read_folder
 from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
@@ -159,7 +158,7 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
         any(os.path.lexists(folder / file) for file in _OF_TOKENIZERS)
         or "tokenizer_class" in readable_fields(folder / CONFIG_FILE)
     ):
-        vocab, options, unsupported = read_folder(folder, lambda: read_tokenizer(folder))
+        vocab, options, unsupported = read_tokenizer(folder)
     elif tensorflow_hub.recognizes(folder):
         vocab, options = tensorflow_hub.read_tokenizer(folder)
     else:

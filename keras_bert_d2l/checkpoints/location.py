@@ -8,9 +8,9 @@ import os
 import pathlib
 import re
 
-from keras_bert_d2l.files import read_folder, url
+from keras_bert_d2l.files import recover
 from keras_bert_d2l.printing import printable_output
-from keras_bert_d2l.remote import files, is_complete, mirrored
+from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.types import PathLike
 
 SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
@@ -175,51 +175,28 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
         return _download(checkpoint, only_tokenizer=only_tokenizer)
     if isinstance(checkpoint, str) and is_own_model(checkpoint):
         return _OWN_FOLDER
-    if (address := url(checkpoint)) is not None:
-        return _mirrored_checkpoint(address)
-    path = pathlib.Path(checkpoint)
+    path = mirrored(checkpoint)
+    recover(path)
     if not is_run(path):
         return path
     best, last = path / BEST, path / LAST
-    if read_folder(best, best.is_dir):
+    recover(best)
+    if best.is_dir():
         return best
-    _check_last(last, path)
-    return last
-
-
-def _check_last(last: pathlib.Path, run: PathLike) -> None:
-    """Raise `FileNotFoundError` unless `last/` is a checkpoint: that of fine-tuning is not."""
-    if not read_folder(last, (last / CONFIG_FILE).is_file):
+    if not (last / CONFIG_FILE).is_file():  # that of fine-tuning is only a training state
         raise FileNotFoundError(
-            f"The run {os.fspath(run)!r} has no checkpoint yet, because its first epoch is not "
-            "complete. Resume it first, if it was stopped."
+            f"The run {os.fspath(checkpoint)!r} has no checkpoint yet, because its first epoch is "
+            "not complete. Resume it first, if it was stopped."
         )
-
-
-def _mirrored_checkpoint(address: str) -> pathlib.Path:
-    """Return the local copy of a remote checkpoint, of a run as in `find_checkpoint`."""
-    best, last = f"{address}/{BEST}", f"{address}/{LAST}"
-    if is_complete(best):
-        return mirrored(best)
-    if not is_complete(last):
-        return mirrored(address)
-    local = mirrored(last)
-    _check_last(local, address)
-    return local
+    return last
 
 
 def is_run(path: PathLike) -> bool:
     """Return whether a local or remote folder is a pretraining or fine-tuning run."""
-    address = url(path)
-
-    def has(name: str) -> bool:
-        if address is not None:
-            return bool(files(f"{address}/{name}"))
-        return pathlib.Path(path, name).exists()
-
-    if has(WEIGHTS_FILE):  # a checkpoint with other checkpoints inside
+    path = mirrored(path)
+    if (path / WEIGHTS_FILE).exists():  # a checkpoint with other checkpoints inside
         return False
-    return any(map(has, (RUN_FILE, f"{LAST}/{STATE_FILE}", BEST)))
+    return any((path / name).exists() for name in (RUN_FILE, f"{LAST}/{STATE_FILE}", BEST))
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -235,4 +212,4 @@ def is_own_model(checkpoint: str) -> bool:
 def _is_local(checkpoint: str) -> bool:
     path = pathlib.Path(checkpoint)
     is_prefix = pathlib.Path(f"{checkpoint}.index").exists()  # of a TF1 checkpoint
-    return is_prefix or read_folder(path, path.exists)
+    return is_prefix or path.exists()

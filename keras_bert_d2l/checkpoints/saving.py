@@ -20,11 +20,10 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
 )
 from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
-from keras_bert_d2l.files import CHECKSUMS
+from keras_bert_d2l.files import CHECKSUMS, check_replaceable, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.remote import check_replaceable, writing_folder
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
@@ -135,7 +134,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: PathLike) -> None:
     """
     check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
     check_replaceable(path, "tokenizer", {CHECKSUMS, *TOKENIZER_FILES})
-    with writing_folder(path) as temporary:
+    with replacing_folder(path) as temporary:
         write_tokenizer(temporary, tokenizer.vocab, tokenizer.options)
 
 
@@ -211,7 +210,7 @@ def _save(
     special: dict[str, object] = {} if embedding is None else {"embedding": embedding}
     special |= {} if dtype == "float32" else {"dtype": dtype}
     special |= {"program": format} if format in state_dicts.PROGRAMS else {}
-    with writing_folder(path) as temporary:
+    with replacing_folder(path) as temporary:
         FORMATS.get(format, state_dicts).write(
             model, temporary, vocab, tokenizer_options, **special
         )

@@ -2,7 +2,6 @@ import itertools
 import pathlib
 import shutil
 import sys
-import threading
 
 import keras
 import numpy as np
@@ -21,7 +20,6 @@ from keras_bert_d2l import (
     save_tokenizer,
 )
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.files import replacing_folder
 from tests.checkpoints.small import (
     BATCH,
     OF_FORMAT,
@@ -348,38 +346,6 @@ def test_loading_draws_no_random_weights(saved, monkeypatch):
     load_pretrained(saved["native"])
     with pytest.raises(AssertionError, match="drawn at random"):
         BERTModel.from_bert_config(OF_FORMAT["native"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", nightly_except({"google"}, FORMATS[:4]))
-def test_loads_beside_a_writer_never_mix_two_versions(format, tmp_path):
-    """All weights and one token of each version are its number."""
-    model = BERTModel.from_bert_config(OF_FORMAT[format])
-    path, stop = tmp_path / "checkpoint", threading.Event()
-    for number in (1, 2):
-        for weight in model.trainable_weights:
-            weight.assign(np.full(weight.shape, number))
-        tokenizer = Tokenizer(Vocab([*VOCAB.tokens[:-1], f"version{number}"]))
-        save_pretrained(model, tmp_path / f"{number}", tokenizer=tokenizer, format=format)
-    shutil.copytree(tmp_path / "1", path)
-
-    def write():
-        while not stop.is_set():
-            for number in (2, 1):
-                with replacing_folder(path) as folder:
-                    shutil.copytree(tmp_path / f"{number}", folder, dirs_exist_ok=True)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        loaded = [load_pretrained(path, verbose=False) for _ in range(3)]
-    finally:
-        stop.set()
-        writer.join()
-    for model, tokenizer, _ in loaded:
-        numbers = {float(x) for weight in model.trainable_weights for x in np.unique(weight)}
-        assert numbers == {float(tokenizer.vocab.tokens[-1].removeprefix("version"))}
-    assert {entry.name for entry in tmp_path.iterdir()} == {"1", "2", "checkpoint"}
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from keras_bert_d2l.cli.arguments import (
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import check_output
-from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
@@ -91,5 +90,5 @@ def prepare(
     print(
         f"{'Already complete' if was_there else 'Written'}: {store.num_tokens:,} tokens in "
         f"{store.num_sentences:,} sentences of {store.num_documents:,} documents, in "
-        f"{url(out) or out}{copies}"
+        f"{out}{copies}"
     )

@@ -2,21 +2,20 @@
 
 The pipeline makes one shard for each piece of the corpus. The process that starts the pipeline
 checks and merges the shards. Both use the functions of `build_store`, so the store has the same
-bytes. The workers and this process must share a file system or an object store.
+bytes. The workers and this process must share a file system.
 """
 
 import functools
 import pathlib
 import re
-import tempfile
 import types
 from collections.abc import Iterator, Sequence
 
-from keras_bert_d2l import remote
 from keras_bert_d2l.checks import check_path
 from keras_bert_d2l.data.store.building import Progress, build_with, origin_of
 from keras_bert_d2l.data.store.shards import Task, make_shard, tokens_if_complete
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.files import check_local
 from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -38,9 +37,9 @@ def build_store_with_beam(
     The store has the same bytes as one from `build_store`. An interrupted build resumes with the
     finished shards, no matter which of the two functions made them.
 
-    The text and the parent folder of `directory` must be in an object store, or on a file system
-    that every worker has mounted under the same path. The workers need the same version of this
-    package.
+    The parent folder of `directory` must be on a file system that every worker has mounted under
+    the same path. So must the text, unless it is in an object store. The workers need the same
+    version of this package.
 
     Args:
         corpus: The text: a `Corpus`, or a list of documents, each a list of sentences.
@@ -78,32 +77,19 @@ def build_store_with_beam(
         (2, 3)
     """
     check_path("directory", directory)
-    address = remote.url(directory)
-    if address is None:
-        directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
+    check_local("directory", directory)
+    directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
     _apache_beam()
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
-    exchange = None
-    if address is not None:  # shards of another text or vocabulary are not used
-        exchange = remote.hidden_beside(address, f"building-{origin.name()}")
-    make = functools.partial(
-        _make_shards, pipeline_options=tuple(pipeline_options), exchange=exchange
-    )
+    make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
     return build_with(make, corpus, tokenizer, directory, origin, progress)
 
 
 def _make_shards(
-    tasks: Sequence[Task],
-    tokenizer: Tokenizer,
-    *,
-    pipeline_options: Sequence[str],
-    exchange: str | None,
+    tasks: Sequence[Task], tokenizer: Tokenizer, *, pipeline_options: Sequence[str]
 ) -> Iterator[int]:
-    """Make the shards in a pipeline, then yield the number of tokens of each.
-
-    The workers write shards to the folders of the tasks, or below the URL `exchange`.
-    """
+    """Make the shards in a pipeline, then yield the number of tokens of each."""
     beam = _apache_beam()
     # Without a list, Beam would parse the command line of this process.
     options = beam.options.pipeline_options.PipelineOptions(list(pipeline_options))
@@ -113,7 +99,7 @@ def _make_shards(
                 pipeline
                 | "Pieces" >> beam.Create(tasks)
                 | "Spread" >> beam.Reshuffle()
-                | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options, exchange))
+                | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
         found = re.search(r"^ValueError: (.+) \[while running '.+'\]\s*\Z", str(error), re.M)
@@ -125,26 +111,20 @@ def _make_shards(
         ) from error
     for _, folder in tasks:
         num_tokens = tokens_if_complete(folder)
-        if num_tokens is None and exchange is not None:
-            remote.fetch(f"{exchange}/{folder.name}", folder)
-            num_tokens = tokens_if_complete(folder)
         if num_tokens is None:
             raise OSError(
                 f"the pipeline finished without making {folder}: every worker must have this "
                 "folder mounted under the same path, on a shared file system"
             )
         yield num_tokens
-    if exchange is not None:
-        remote.delete(exchange)
 
 
 class _Worker:
     """Makes shards in one worker process, which creates the tokenizer only once."""
 
-    def __init__(self, vocab: Vocab, options: TokenizerOptions, exchange: str | None) -> None:
+    def __init__(self, vocab: Vocab, options: TokenizerOptions) -> None:
         self._vocab = vocab
         self._options = options
-        self._exchange = exchange
 
     @functools.cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -152,17 +132,10 @@ class _Worker:
 
     def __call__(self, task: Task) -> None:
         piece, folder = task
-        if self._exchange is not None:
-            address = f"{self._exchange}/{folder.name}"
-            if not remote.is_complete(address):
-                with tempfile.TemporaryDirectory() as name:
-                    make_shard(piece, self._tokenizer, pathlib.Path(name, "shard"))
-                    remote.publish(pathlib.Path(name, "shard"), address)
-            return
         if not folder.parent.is_dir():  # do not create it on a disk that is not shared
             raise FileNotFoundError(
-                f"This worker has no folder {folder.parent}: build the token store in an object "
-                "store, or on a file system that all workers have mounted under the same path."
+                f"This worker has no folder {folder.parent}: build the token store on a file "
+                "system that all workers have mounted under the same path."
             )
         make_shard(piece, self._tokenizer, folder)
 

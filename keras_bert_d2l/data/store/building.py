@@ -15,20 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
 from keras_bert_d2l.data.store.shards import Task, make_shards, merge
 from keras_bert_d2l.data.store.token_store import (
-    FILES,
     MANIFEST,
     VERSION,
     Origin,
     TokenStore,
     to_json,
 )
-from keras_bert_d2l.files import CHECKSUMS, recover, replacing_folder, url, user_cache, write_text
+from keras_bert_d2l.files import check_local, recover, replacing_folder, user_cache, write_text
 from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.remote import check_replaceable, mirror_of, publish
 from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.types import PathLike
 
 _ORIGIN, _LOCK = "origin.json", "lock"
@@ -91,6 +88,7 @@ def build_store(
         (2, 3)
     """
     check_path("directory", directory)
+    check_local("directory", directory)
     check_integer("workers", workers, 1)
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
@@ -116,6 +114,7 @@ def cached_store(
     if cache_dir is None:
         cache_dir = user_cache()
     check_path("cache_dir", cache_dir)
+    check_local("cache_dir", cache_dir)
     origin = origin_of(corpus, tokenizer, deduplicate=False)
     directory = pathlib.Path(cache_dir, origin.name())
     make = functools.partial(make_shards, workers=1)
@@ -152,23 +151,6 @@ def build_with(
         ValueError: As for `build_store`, or raised by `make`.
         OSError: As for `build_store`, or raised by `make`.
     """
-    if url(directory) is not None:
-        if TokenStore.is_at(directory):
-            store = TokenStore.open(directory)
-            store.check_origin(origin, tokenizer, corpus.description)
-            return store
-        check_replaceable(
-            directory, "token store", {CHECKSUMS, MANIFEST, VOCAB_FILE, JSON_FILE, *FILES}
-        )
-        mirror = mirror_of(directory)
-        if TokenStore.is_at(mirror):  # built here and not uploaded, or deleted in the object store
-            try:
-                TokenStore.open(mirror).check_origin(origin, tokenizer, corpus.description)
-            except ValueError:
-                shutil.rmtree(mirror)
-        store = build_with(make, corpus, tokenizer, mirror, origin, progress)
-        publish(store.directory, directory)
-        return store
     directory = pathlib.Path(directory)
     building = directory.with_name(f"{directory.name}.building")
     if not (directory / MANIFEST).exists() or building.exists():

@@ -22,7 +22,7 @@ import numpy as np
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
 from keras_bert_d2l.reading import read_json_object, sha256_of
-from keras_bert_d2l.remote import is_complete, listing, mirrored
+from keras_bert_d2l.remote import files, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
@@ -273,8 +273,8 @@ class TokenStore:
     @staticmethod
     def is_at(path: PathLike) -> bool:
         """Return whether a path is the folder of a finished store."""
-        if url(path) is not None:
-            return is_complete(path) and MANIFEST in listing(path)
+        if (address := url(path)) is not None:
+            return bool(files(f"{address}/{MANIFEST}"))
         return pathlib.Path(path, MANIFEST).is_file()
 
     def tokenizer(self) -> Tokenizer:

@@ -28,7 +28,6 @@ from keras_bert_d2l.files import (
     check_local,
     disk_errors,
     make_folder,
-    read_folder,
     recover,
     url,
     verify_checksums,
@@ -103,7 +102,8 @@ class RunFolder:
 
     def exists(self) -> bool:
         """Whether the folder contains a run that can be resumed."""
-        return read_folder(self.last, self.last.is_dir)
+        recover(self.last)
+        return self.last.is_dir()
 
     def check_kind(self, command: str) -> None:
         """Raise `ValueError` if the folder contains a run of the other command."""
@@ -151,7 +151,7 @@ class RunFolder:
             raise damaged(self.state_file, error) from error
 
     def read_json(self, path: PathLike) -> dict[str, Any]:
-        """Return the content of a JSON file of the run, which may be replaced meanwhile.
+        """Return the content of a JSON file of the run.
 
         Returns: an empty dictionary if there is no such file.
 
@@ -159,7 +159,7 @@ class RunFolder:
             ValueError: The file is damaged.
         """
         try:
-            return read_folder(self.last, lambda: read_json_object(path))
+            return read_json_object(path)
         except FileNotFoundError:
             return {}
 
