@@ -115,7 +115,6 @@ from .training.finetuning.finetune_files import finetune_files as finetune_files
 from .training.finetuning.finetune import FinetuningResult as FinetuningResult, finetune as finetune
 from .training.optimization.optimizers import (
     BERTAdamW as BERTAdamW,
-    BERTLamb as BERTLamb,
     BERTMuon as BERTMuon,
 )
 from .training.pretraining.pretrain import pretrain as pretrain

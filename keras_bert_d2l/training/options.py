@@ -242,7 +242,7 @@ def read_options(path: PathLike) -> dict[str, Any]:
     return options
 
 
-OptimizerName = Literal["adamw", "lamb", "muon"]  # optimization.run_optimizer.OPTIMIZERS
+OptimizerName = Literal["adamw", "muon"]  # optimization.run_optimizer.OPTIMIZERS
 ScheduleName = Literal["linear", "cosine", "constant", "wsd"]  # optimization.schedules.SCHEDULES
 Devices = Literal["data"]
 Remat = Literal["none", "blocks"]  # layers.encoder.Remat
@@ -262,8 +262,7 @@ class StepOptions(OptionRecord):
     """Options of the training step.
 
     Args:
-        optimizer: AdamW; LAMB, for batches of thousands of rows; or Muon, which needs fewer steps
-            but more computation per step.
+        optimizer: AdamW, or Muon, which needs fewer steps but more computation per step.
         schedule: Learning rate after the warm-up: it falls linearly or like a cosine to 0, is
             constant, or is constant and falls to 0 in the last fifth of the steps (wsd).
         remat: Compute the encoder blocks again in the backward pass (blocks), which takes much less

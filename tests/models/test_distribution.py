@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTLamb, BERTMuon
+from keras_bert_d2l import BERTAdamW, BERTMuon
 from keras_bert_d2l.training.devices.distribution import make_strategy
 from tests.nightly import nightly_except
 
 STEPS, BATCH = 2, 8
-OPTIMIZERS = [BERTAdamW, BERTLamb, BERTMuon]
+OPTIMIZERS = [BERTAdamW, BERTMuon]
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ import pytest
 
 from keras_bert_d2l.training import loop
 from keras_bert_d2l.training.loop import Saving, TrainingLoop
-from keras_bert_d2l.training.pretraining.progress import PretrainingProgress
-from keras_bert_d2l.training.pretraining.trainer import Trainer
+from keras_bert_d2l.training.pretraining.trainer import PretrainingProgress, Trainer
 from keras_bert_d2l.training.run.interruption import Interrupt, TrainingInterrupted
 
 HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}

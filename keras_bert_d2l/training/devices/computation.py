@@ -1,4 +1,4 @@
-"""How a run computes: precision, XLA, the cache of JAX, the attention, and random seeds."""
+"""How a run computes: precision, XLA, the cache of JAX, and random seeds."""
 
 import contextlib
 import math
@@ -13,7 +13,6 @@ import tensorflow as tf
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.files import user_cache
-from keras_bert_d2l.layers.kernels.attention import flash_obstacle
 from keras_bert_d2l.training.options import Precision
 
 _MIN_SPEEDUP = 1.2  # in exchange for fewer digits
@@ -124,26 +123,6 @@ def choose_jit(*, fits: bool, say: Callable[[str], None]) -> bool:
         choice = "no, because batches differ in length or are divided over devices"
     say(f"Compile with XLA: {choice}")
     return fits
-
-
-def report_attention(config: BERTConfig, dtype: str, say: Callable[[str], None]) -> None:
-    """Say how attention is computed in training, and why, with the JAX backend.
-
-    Args:
-        config: The architecture.
-        dtype: The dtype of the computation.
-        say: Called with the line.
-    """
-    if keras.backend.backend() != "jax":
-        return
-    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
-    reason = flash_obstacle(dtype, config.head_width)
-    if reason is None and rate:
-        reason = f"flash attention requires attention_dropout=0 instead of {rate:g}"
-    choice = "cuDNN's flash attention"
-    if reason is not None:
-        choice = f"with all weights in memory, because {reason}"
-    say(f"Attention: {choice}")
 
 
 def prepare_jax() -> None:

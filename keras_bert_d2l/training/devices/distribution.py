@@ -9,10 +9,7 @@ import contextlib
 import functools
 import json
 import os
-import re
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 
 import keras
@@ -21,7 +18,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 
-_CONNECTION_SECONDS = 280  # after 300, JAX aborts the process with a stack trace
 _SHUTDOWN_SECONDS = 30  # the processes of a run end together, or abort
 # How the messages of JAX begin if the communication fails.
 _FAILURES = ("UNKNOWN:", "UNAVAILABLE:", "INTERNAL:", "ABORTED:", "DEADLINE_EXCEEDED:")
@@ -31,8 +27,8 @@ def join() -> None:
     """Connect this process to the others of its run, if JAX_NUM_PROCESSES is 2 or more.
 
     JAX_COORDINATOR_ADDRESS and JAX_PROCESS_ID describe them further. What is not set, JAX finds out
-    from Slurm, Kubernetes, Open MPI or a Cloud TPU. Ctrl-C and SIGTERM end the process while it
-    waits for the others.
+    from Slurm, Kubernetes, Open MPI or a Cloud TPU. It aborts the process after five minutes without
+    the others.
 
     Raises:
         ValueError: The variables and the cluster do not describe the processes.
@@ -51,51 +47,20 @@ def join() -> None:
     import jax
 
     jax.config.update("jax_enable_preemption_service", False)  # a run handles SIGTERM itself
-    address = os.environ.get("JAX_COORDINATOR_ADDRESS")
-    if address is not None and not re.search(r".:\d+$", address):
-        raise ValueError(f"JAX_COORDINATOR_ADDRESS must be HOST:PORT. Received: {shown(address)}.")
-    waiting = threading.Timer(_CONNECTION_SECONDS, _end_without_others)
-    waiting.start()
+    # It waits in C++, where Python would not handle Ctrl-C, and there is nothing to save.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with _ended_by_signals():
-            jax.distributed.initialize(
-                num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
-            )
+        jax.distributed.initialize(
+            num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
+        )
     except ValueError as error:
         raise ValueError(
             f"The processes of the run are not known: {str(error).rstrip('.')}. Start them with "
-            "Slurm, Kubernetes or Open MPI, or set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and "
-            "JAX_PROCESS_ID."
+            "Slurm, Kubernetes or Open MPI, or set JAX_COORDINATOR_ADDRESS (HOST:PORT), "
+            "JAX_NUM_PROCESSES and JAX_PROCESS_ID."
         ) from error
     finally:
-        waiting.cancel()
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end this process at once: it waits in C++ and has nothing to save."""
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in previous.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _end_without_others() -> None:
-    """End this process, which waits for the others in C++, with an error."""
-    address = os.environ.get("JAX_COORDINATOR_ADDRESS", "found by the cluster")
-    print(
-        f"error: Not all processes of the run have connected within {_CONNECTION_SECONDS} seconds. "
-        f"Received: the coordinator address {address}. Start all processes at the same time, each "
-        "with its own process id, and use an address of the first one that the others can reach.",
-        file=sys.stderr,
-        flush=True,
-    )
-    os._exit(2)
+        signal.signal(signal.SIGINT, handler)
 
 
 def _number(variable: str) -> int | None:
@@ -217,15 +182,11 @@ def undistributed() -> Iterator[None]:
 
 def check_tf_config() -> None:
     """Raise `RuntimeError` if TF_CONFIG describes workers that would not find each other."""
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-        workers = sum(len(cluster.get(kind, ())) for kind in ("chief", "worker"))
-    except (ValueError, AttributeError, TypeError):  # it is not read otherwise
-        return
-    if workers > 1 and process()[1] == 1:
+    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    if config.get("cluster", {}).get("worker") and process()[1] == 1:
         raise RuntimeError(
             "With TensorFlow, Keras cannot train in several processes. Received: TF_CONFIG with "
-            f"{workers} workers. Set KERAS_BACKEND=jax and JAX_NUM_PROCESSES instead "
+            "workers. Set KERAS_BACKEND=jax and JAX_NUM_PROCESSES instead "
             "(docs/accelerators.md), or unset TF_CONFIG."
         )
 

@@ -16,7 +16,7 @@ from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.devices.computation import prepare_jax, report_attention
+from keras_bert_d2l.training.devices.computation import prepare_jax
 from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -154,7 +154,6 @@ def train_run(
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     check_tf_config()
     prepare_jax()
-    report_attention(model.bert_config, model.compute_dtype, say)
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
     if score is not None:
         data = data.with_score(score)

@@ -171,7 +171,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
                 grad=ops.cast(gradient, variable.dtype),
             )
             return
-        first, second = self._update_moments(gradient, index)
+        first, second = self._first_moments[index], self._second_moments[index]
+        gradient = ops.cast(gradient, first.dtype)
+        self.assign(first, first + (gradient - first) * (1 - self.beta_1))
+        self.assign(second, second + (ops.square(gradient) - second) * (1 - self.beta_2))
         root = ops.sqrt(second) + self.epsilon * correction
         self.assign_sub(variable, rate * correction / (1 - power_1) * first / root)
 
@@ -183,14 +186,6 @@ class BERTAdamW(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations + 1, dtype)
         return beta_1, beta_2, ops.power(beta_1, step), ops.power(beta_2, step)
 
-    def _update_moments(self, gradient: Tensor, index: int) -> tuple[Tensor, Tensor]:
-        """Update both moments of a weight and return them."""
-        first, second = self._first_moments[index], self._second_moments[index]
-        gradient = ops.cast(gradient, first.dtype)
-        self.assign(first, first + (gradient - first) * (1 - self.beta_1))
-        self.assign(second, second + (ops.square(gradient) - second) * (1 - self.beta_2))
-        return first, second
-
     def get_config(self) -> dict[str, object]:
         config = super().get_config()
         for name in _CLIPPING_OF_KERAS:  # replaced by `clip_norm`
@@ -198,45 +193,6 @@ class BERTAdamW(keras.optimizers.Optimizer):
         names = ("beta_1", "beta_2", "epsilon", "clip_norm", "bias_correction", "layer_decay")
         own = {name: getattr(self, name) for name in names}
         return {**config, "weight_decay": self.decay, **own}
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class BERTLamb(BERTAdamW):
-    """LAMB: Adam whose step of each weight is proportional to the norm of the weight.
-
-    It trains with very large batches, of thousands of rows. The norm of the step includes weight
-    decay, as in the paper; that of `keras.optimizers.Lamb` does not. As in `BERTAdamW`, the
-    gradient is clipped by its global norm over all replicas, and biases and layer normalization
-    have no decay. Their steps are Adam's.
-
-    The arguments are those of `BERTAdamW`.
-
-    Source: You et al. 2020, algorithm 2.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    model = kb.BERTModel(100, 16, 32, num_heads=2, num_blks=1, dropout=0.1)
-    model.compile(kb.BERTLamb(kb.WarmupLinearDecay(2e-3, 100, 1000)))
-    ```
-    """
-
-    def update_step(
-        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
-    ) -> None:
-        index = self._get_variable_index(variable)
-        rate = ops.cast(learning_rate, variable.dtype) * self._rate_factors[index]
-        *_, power_1, power_2 = self._betas(variable.dtype)
-        first, second = self._update_moments(gradient, index)
-        step = first / (1 - power_1) / (ops.sqrt(second / (1 - power_2)) + self.epsilon)
-        if self._decayed[index]:
-            step = step + self.decay * variable
-            of_weight, of_step = (ops.sqrt(_squared_norm(x)) for x in (ops.copy(variable), step))
-            is_defined = (of_weight > 0) & (of_step > 0)
-            rate = rate * ops.where(is_defined, of_weight / ops.where(is_defined, of_step, 1), 1)
-        self.assign_sub(variable, rate * step)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

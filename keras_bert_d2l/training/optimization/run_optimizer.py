@@ -7,11 +7,20 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.training.optimization import schedules
-from keras_bert_d2l.training.optimization.optimizers import BERTAdamW, BERTLamb, BERTMuon
+from keras_bert_d2l.training.optimization.optimizers import BERTAdamW, BERTMuon
 from keras_bert_d2l.training.options import StepOptions
 
 GRADIENT_NORMS = "gradient_norms"  # name of a variable
-OPTIMIZERS = {"adamw": BERTAdamW, "lamb": BERTLamb, "muon": BERTMuon}
+OPTIMIZERS = {"adamw": BERTAdamW, "muon": BERTMuon}
+
+
+def make_schedule(
+    options: StepOptions, warmup_steps: int, total_steps: int, decay_steps: int | None = None
+) -> schedules.WarmupSchedule:
+    """Create the learning rate schedule that the options of a run name."""
+    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
+    kind = schedules.SCHEDULES[options.schedule]
+    return kind(options.learning_rate, warmup_steps, total_steps, **decay)
 
 
 def make_optimizer(
@@ -27,9 +36,7 @@ def make_optimizer(
 
     `compute_dtype` is that of the model.
     """
-    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
-    make_schedule = schedules.SCHEDULES[options.schedule]
-    schedule = make_schedule(options.learning_rate, warmup_steps, total_steps, **decay)
+    schedule = make_schedule(options, warmup_steps, total_steps, decay_steps)
     kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
     if kind is BERTMuon and compute_dtype == "bfloat16":
         kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)
@@ -41,19 +48,10 @@ def make_optimizer(
     )
 
 
-def add_pace(optimizer: keras.optimizers.Optimizer) -> None:
-    """Let the schedule of a built optimizer follow a `PacedSchedule.pace`, saved with its state."""
+def set_schedule(optimizer: keras.optimizers.Optimizer, schedule: schedules.WarmupSchedule) -> None:
+    """Replace the schedule of a built optimizer, which continues at its step."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    pace = inner.add_variable((3,), initializer="zeros", name="pace")
-    inner._learning_rate = schedules.PacedSchedule(inner._learning_rate, pace)
-
-
-def set_pace(
-    optimizer: keras.optimizers.Optimizer, first_step: int, first_part: int, parts_per_step: float
-) -> None:
-    """Change the pace of an optimizer after `add_pace`; see `PacedSchedule`."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    inner._learning_rate.pace.assign([first_step, first_part, parts_per_step])
+    inner._learning_rate = schedule
 
 
 def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:

@@ -3,8 +3,7 @@
 import abc
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping
 
 import keras
 from keras import ops
@@ -171,39 +170,6 @@ class WarmupStableDecay(WarmupSchedule):
 
     def get_config(self) -> dict[str, float | bool]:
         return {**super().get_config(), "decay_steps": self.decay_steps}
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class PacedSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule whose steps are the used parts of a budget, and whose pace may change.
-
-    Args:
-        schedule: The schedule, as a function of the number of used parts.
-        pace: The step at which the current pace began, the number of parts that were used then, and
-            the parts that each step uses since then.
-    """
-
-    def __init__(
-        self,
-        schedule: keras.optimizers.schedules.LearningRateSchedule,
-        pace: keras.Variable | Sequence[float],
-    ) -> None:
-        self.schedule = schedule
-        self.pace = pace
-
-    def __call__(self, step: Tensor) -> Tensor:
-        first_step, first_part, parts_per_step = ops.unstack(ops.convert_to_tensor(self.pace), 3)
-        # Optimizers do not count steps whose gradients overflow in float16.
-        steps = ops.maximum(ops.cast(step, "float32") - first_step, 0.0)
-        return self.schedule(first_part + steps * parts_per_step)
-
-    def get_config(self) -> dict[str, object]:
-        pace = [float(number) for number in ops.convert_to_numpy(self.pace)]
-        return {"schedule": keras.saving.serialize_keras_object(self.schedule), "pace": pace}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        return cls(keras.saving.deserialize_keras_object(config["schedule"]), config["pace"])
 
 
 SCHEDULES: Mapping[str, Callable[..., WarmupSchedule]] = {

@@ -144,8 +144,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             final_mask_rate 0.15 and dropout 0. Options that are given take precedence.
         steps: Total number of optimizer steps. Defaults to 10000.
         minutes: Time for the training, instead of a number of steps, including evaluations but not
-            the preparation of the text. The run measures its speed, plans its steps, and plans them
-            anew after each evaluation.
+            the preparation of the text. The run measures its speed in the first ten steps and plans
+            the others.
         batch_size: Rows per batch, over all devices. With packed rows, a batch has the same
             number of examples in fewer rows.
         max_len: Maximum number of tokens per row.
@@ -189,8 +189,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         held_out: Fraction of the documents held out for evaluation.
         evaluate_every: Steps between evaluations. Each evaluation saves a checkpoint. Defaults to a
             twentieth of `steps`, at most 500. With `minutes`, up to ten evaluations take at most a
-            tenth of the time, in addition to those before the first step and at the end of each
-            phase: a length of the rows, mask rate, batch size or objective.
+            tenth of the time.
         cache_dir: Folder for the tokenized text. Defaults to the user's cache folder.
         **options: The fields of `StepOptions` and `LoraOptions`. `lora` requires `init`.
 
@@ -279,6 +278,12 @@ class PretrainingOptions(StepOptions, LoraOptions):
         if isinstance(value, float):
             value = math.floor(value * self.total_steps + _ROUNDING)
         return value
+
+    @property
+    def schedule_steps(self) -> tuple[int, int, int | None]:
+        """The steps of the warm-up and of the run, and those of the decay, if they are given."""
+        decay = None if self.decay_steps is None else self.num_steps("decay_steps")
+        return self.num_steps("warmup_steps"), self.total_steps, decay
 
     @property
     def steps_between_evaluations(self) -> int:

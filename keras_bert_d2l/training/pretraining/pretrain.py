@@ -20,7 +20,6 @@ from keras_bert_d2l.training.devices.computation import (
     choose_jit,
     choose_precision,
     prepare_jax,
-    report_attention,
     seeded,
 )
 from keras_bert_d2l.training.devices.distribution import (
@@ -201,7 +200,6 @@ def _with_choices(
         num_tokens = settings.batch_size * settings.max_len
         precision = choose_precision(config, num_tokens, jit=bool(settings.jit), say=say)
         settings = dataclasses.replace(settings, precision=precision)
-    report_attention(config, keras.DTypePolicy(settings.precision).compute_dtype, say)
     return settings
 
 

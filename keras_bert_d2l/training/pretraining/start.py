@@ -24,7 +24,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
 from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.loop import compile_for_run
-from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms, add_pace
+from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -132,16 +132,8 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
-    has_decay = options.decay_steps is not None
-    compile_for_run(
-        model,
-        options,
-        options.num_steps("warmup_steps"),
-        options.total_steps,
-        decay_steps=options.num_steps("decay_steps") if has_decay else None,
-    )
-    if options.minutes is not None:
-        add_pace(model.optimizer)
+    warmup_steps, total_steps, decay_steps = options.schedule_steps
+    compile_for_run(model, options, warmup_steps, total_steps, decay_steps=decay_steps)
     add_gradient_norms(model.optimizer)
     return model
 

@@ -19,14 +19,8 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import Stage, stage
 from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
-from keras_bert_d2l.training.optimization.run_optimizer import set_pace
-from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
-from keras_bert_d2l.training.pretraining.progress import (
-    PARTS,
-    Budget,
-    PretrainingProgress,
-    intervals,
-)
+from keras_bert_d2l.training.optimization.run_optimizer import make_schedule, set_schedule
+from keras_bert_d2l.training.pretraining.options import PARTS, Phase, PretrainingOptions
 from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
 from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 from keras_bert_d2l.training.run.callbacks import (
@@ -37,9 +31,32 @@ from keras_bert_d2l.training.run.callbacks import (
     Throughput,
 )
 from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.state import Progress
 
 _TIMED_STEPS = 10  # the first one traces the graph and does not count
 _EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving
+# With `minutes`: how many evaluations there are, and their share of the time, at most.
+_MAX_EVALUATIONS, _EVALUATION_SHARE = 10, 0.1
+
+
+@dataclasses.dataclass
+class PretrainingProgress(Progress):
+    """Progress of a pretraining run.
+
+    Attributes:
+        step: As for `Progress`.
+        best_loss: Lowest held-out loss on rows of this length, or `None` before the first.
+        best_step: The step of the checkpoint in `best/`, or `None` before the first.
+        max_len: Tokens per row of the current phase, also of the held-out text.
+        planned: With `minutes`, the number of steps and those between evaluations, once planned.
+        batch_sizes: Rows per batch in each phase, which do not change with the number of devices.
+    """
+
+    best_loss: float | None = None
+    best_step: int | None = None
+    max_len: int | None = None
+    planned: tuple[int, int] | None = None
+    batch_sizes: list[int] = dataclasses.field(default_factory=list)
 
 
 class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
@@ -66,9 +83,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         say: Printer,
         replicas: int,
     ) -> None:
-        budget = None if options.minutes is None else Budget(options.minutes)
-        super().__init__(run, model, PretrainingProgress(budget=budget), say)
-        self.store, self.replicas, self._clock = store, replicas, time.monotonic()
+        super().__init__(run, model, PretrainingProgress(), say)
+        self.store, self.replicas = store, replicas
         self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
         objective = options.objective or ("none" if model.nsp is None else "nsp")
         num_separators = model.tokenizer.vocab.num_separators
@@ -76,7 +92,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.options = options = dataclasses.replace(options, rows=rows)
         self._batches = RunBatches(options, rows, store, model.tokenizer, objective, replicas)
         self._masked_words = MaskedWords(store, model.tokenizer.vocab, options)
-        self._token_seconds: float | None = None  # of the last interval
 
     def create(self) -> None:
         """Create the run folder before the first step.
@@ -119,7 +134,9 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
-        self._clock = time.monotonic()
+        self._start = time.monotonic()
+        if self.progress.planned is not None:
+            self._use_plan(*self.progress.planned)
         if self.is_over():
             self.say(f"The run {self.run.name!r} is finished: {self.progress.step:,} steps.")
             self.recorder.write(self.progress.step)  # it may have been killed before this
@@ -133,19 +150,18 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             self.progress.step,
             lambda: describe(self.model, self.store, self.options, self._padding),
         )
-        budget = self.progress.budget
         if not self.run.metrics():
             self._evaluate_start(log)
         else:  # create the metric variables; `Saving` restores their values
             self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
         self.say_metrics()
         self.check_interrupt()
-        if budget is not None and not budget.seconds_per_token:
-            self._plan(budget)
+        if self.options.minutes is not None:
+            self._plan(self.options.minutes)
         with stage("Training", self.position()[1]) as work:
             for phase in self._phases:
                 # A phase may be completed before the run was resumed; a callback may end the run.
-                if self._used() < phase.end and not self.model.stop_training:
+                if self.progress.step < phase.end and not self.model.stop_training:
                     self._fit(phase, callbacks, log, work)
 
     def _evaluate_start(self, log: RunLog) -> None:
@@ -168,21 +184,19 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
-        if self._used() <= phase.start == self.options.num_steps("causal_steps") > 0:
+        if self.progress.step <= phase.start == self.options.num_steps("causal_steps") > 0:
             self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
         length = None if self.options.rows == "bucketed" else phase.max_len
         further = [NextTokenMetrics(), log] if phase.causal else [log]
         every = self.all_callbacks(callbacks, work, phase.batch_size, length, *further)
-        for interval, count in self._intervals(phase):
+        interval_steps = self.options.steps_between_evaluations
+        for interval, count in intervals(self.progress.step, phase.end, interval_steps):
             if self.model.stop_training:  # a callback has ended the run
                 return
             done = len(self.run.metrics()) - 1
             epochs = {"initial_epoch": done, "epochs": done + count}
-            history = self._fit_steps(phase, interval, every, validation_data=held_out, **epochs)
-            if "sequences/s" in history:
-                speed = float(gathered(history["sequences/s"][-1]).min())
-                self._token_seconds = 1 / (speed * phase.max_len)
+            self._fit_steps(phase, interval, every, validation_data=held_out, **epochs)
         # A graph for the shapes of several phases may sum in another order than one for the next
         # phase alone, which a resumed run would have.
         self.model.train_function = self.model.test_function = None
@@ -204,38 +218,11 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         )
         return history.history
 
-    def _intervals(self, phase: Phase) -> Iterator[tuple[int, int]]:
-        budget = self.progress.budget
-        if budget is None:
-            every = self.options.steps_between_evaluations
-            yield from intervals(self.progress.step, phase.end, every)
-            return
-        while self._used() < phase.end:
-            if self.progress.step == budget.last_step:
-                self._tick()
-                later = sum(other.start >= phase.end for other in self._phases)
-                budget.begin_interval(phase.end, later, phase.batch_tokens, self._token_seconds)
-            set_pace(
-                self.model.optimizer, budget.first_step, budget.first_part, budget.parts_per_step()
-            )
-            yield budget.last_step - self.progress.step, 1
-
     def is_over(self) -> bool:
-        return self._used() >= self.options.total_steps
+        return self.options.minutes is None and self.progress.step >= self.options.total_steps
 
-    def _used(self) -> int:
-        """Return how many steps, or parts of the budget, are used."""
-        budget, step = self.progress.budget, self.progress.step
-        return step if budget is None else budget.used(step)
-
-    def _tick(self) -> None:
-        """Add the time since the last call to that of the budget."""
-        last, self._clock = self._clock, time.monotonic()
-        if self.progress.budget is not None:
-            self.progress.budget.seconds += float(gathered(self._clock - last).max())
-
-    def _plan(self, budget: Budget) -> None:
-        """Train the first steps, plan the others, and report what the budget buys.
+    def _plan(self, minutes: float) -> None:
+        """Train the first steps, plan the others, and report what the time buys.
 
         Raises:
             TrainingInterrupted: There was a signal to stop. A resumed run starts with these steps.
@@ -245,46 +232,47 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             if self.interrupt.agreed():
                 self.model.stop_training = True
 
-        phase = self._phases[0]
-        budget.time_steps(_TIMED_STEPS)
-        set_pace(self.model.optimizer, 0, 0, budget.parts_per_step())
-        self._tick()
+        phase, options = self._phases[0], self.options
         throughput = Throughput(self.progress, phase.batch_size, phase.max_len)
         check = StopAtNonFiniteLoss(self.progress)
-        before = budget.seconds
         stopping = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
         history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput, stopping])
         if self.interrupt.agreed():
             self.progress.step = 0  # as in the saved state
             self.check_interrupt()
-        self._tick()
-        speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size
-        token_seconds = 1 / (speed * phase.batch_tokens)
-        batches = int(self._batches.held_out(phase).cardinality())
-        options = self.options
-        held_out = batches * options.batch_size * options.max_len / options.micro_batches
-        evaluation = _EVALUATION_COST * held_out * token_seconds
-        tracing = budget.seconds - before - _TIMED_STEPS / speed
-        num_tokens = budget.plan(token_seconds, evaluation, tracing, len(self._phases) - 1)
-        counts = [num_tokens * (x.end - x.start) / PARTS / x.batch_tokens for x in self._phases]
-        steps = _TIMED_STEPS + max(1, int(sum(counts)))
-        num_tokens += _TIMED_STEPS * phase.batch_tokens
-        available = self.store.num_tokens * (1 - self.options.held_out)
-        num_tokens *= 1 - self._padding
+        speed = float(gathered(history["sequences/s"][0]).min()) / phase.batch_size  # steps/s
+        seconds = float(gathered(time.monotonic() - self._start).max())
+        left = max(0.0, (60 * minutes - seconds) * speed)  # in steps
+        held_out = int(self._batches.held_out(phase).cardinality()) / options.micro_batches
+        evaluation = _EVALUATION_COST * held_out  # in steps
+        evaluations = min(max(1, int(_EVALUATION_SHARE * left / evaluation)), _MAX_EVALUATIONS)
+        steps = _TIMED_STEPS + max(1, int(left - evaluations * evaluation))
+        num_tokens = steps * phase.batch_tokens
+        epochs = num_tokens / self.store.num_tokens / (1 - options.held_out)
         self.say(
-            f"Budget: {budget.minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
-            f"second), {float(f'{num_tokens:.2g}'):,.0f} tokens and "
-            f"{num_tokens / available:.1f} epochs"
+            f"Budget: {minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
+            f"second), {float(f'{num_tokens:.2g}'):,.0f} tokens and {epochs:.1f} epochs"
         )
+        self.progress.planned = steps, math.ceil(steps / evaluations)
+        self._use_plan(*self.progress.planned)
+
+    def _use_plan(self, steps: int, evaluate_every: int) -> None:
+        """Divide this number of steps as the budget was divided."""
+        self.options = options = dataclasses.replace(
+            self.options, minutes=None, steps=steps, evaluate_every=evaluate_every
+        )
+        self._phases = [
+            phase._replace(start=phase.start * steps // PARTS, end=phase.end * steps // PARTS)
+            for phase in self._phases
+        ]
+        set_schedule(self.model.optimizer, make_schedule(options, *options.schedule_steps))
+        self.model.train_function = None  # it contains the schedule
 
     def position(self) -> tuple[str, int]:
-        step, steps, budget = self.progress.step, self.options.total_steps, self.progress.budget
-        if budget is None:
-            return f"step {step:,}/{steps:,}", steps - step
-        if budget.first_step == budget.last_step:  # no steps are planned yet
+        step, steps = self.progress.step, self.options.total_steps
+        if self.options.minutes is not None:  # no steps are planned yet
             return f"step {step:,}", 0
-        left = (PARTS - budget.first_part) / budget.parts_per_step() + budget.first_step - step
-        return f"step {step:,}", round(left)
+        return f"step {step:,}/{steps:,}", steps - step
 
     def batches(self) -> tf.data.Dataset:
         """Return the training batches of the first phase that predicts masked tokens."""
@@ -292,11 +280,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
 
     def _phase(self) -> Phase:
         """Return the phase of the next step."""
-        return next(phase for phase in self._phases if self._used() < phase.end)
-
-    def save(self, *, metrics: bool = False) -> None:
-        self._tick()
-        super().save(metrics=metrics)
+        return next(phase for phase in self._phases if self.progress.step < phase.end)
 
     def save_model(self, folder: pathlib.Path) -> None:
         save_pretrained(self.model, folder)
@@ -327,13 +311,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         return {"samples": self._masked_words.predict(self.model)}
 
     def place(self) -> str:
-        budget, steps = self.progress.budget, self.options.total_steps
-        if budget is None:
-            return f"after step {self.progress.step:,} of {steps:,}"
-        return (
-            f"after step {self.progress.step:,} and {budget.seconds / 60:.1f} of "
-            f"{budget.minutes:g} minutes"
-        )
+        total = "" if self.options.minutes else f" of {self.options.total_steps:,}"
+        return f"after step {self.progress.step:,}{total}"
 
     def settings(self) -> dict[str, object]:
         return {"text": self.store.fingerprint}
@@ -377,3 +356,20 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             f"  keras-bert-d2l fill-mask {text} --model {run}\n"
             f"  keras-bert-d2l finetune --help"
         )
+
+
+def intervals(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
+    """Divide the remaining steps at the multiples of `every`.
+
+    Args:
+        step: Number of completed steps.
+        steps: Total number of steps.
+        every: Steps between evaluations.
+
+    Yields: the length of an interval, and the number of consecutive intervals of this length.
+    """
+    to_next = min(-step % every, steps - step)
+    left = steps - step - to_next
+    for length, count in ((to_next, 1), (every, left // every), (left % every, 1)):
+        if length and count:
+            yield length, count

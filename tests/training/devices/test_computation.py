@@ -1,6 +1,5 @@
-"""Precision, what XLA compiles, where JAX keeps it, and which attention it computes."""
+"""Precision, what XLA compiles, and where JAX keeps it."""
 
-import dataclasses
 import sys
 import types
 
@@ -14,7 +13,6 @@ from keras_bert_d2l.training.devices import computation
 from keras_bert_d2l.training.devices.computation import (
     choose_jit,
     choose_precision,
-    report_attention,
 )
 from tests.jax_backend import JAX, needs_jax
 
@@ -127,24 +125,6 @@ def test_a_step_is_compiled_on_a_gpu_and_not_on_a_cpu(gpu):
     assert not choose_jit(fits=False, say=lines.append)
     assert lines[0] == "Compile with XLA: yes, because there is a GPU"
     assert lines[1].startswith("Compile with XLA: no, because")
-
-
-def test_the_log_of_jax_says_which_attention_is_computed_and_why(monkeypatch):
-    lines, obstacles = [], iter([None, None, "the GPU is too old"])
-    with_dropout = BERTConfig.preset("tiny", vocab_size=60)
-    without = dataclasses.replace(with_dropout, attention_dropout=0.0)
-    report_attention(without, "bfloat16", lines.append)  # TensorFlow
-    assert lines == []
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    monkeypatch.setattr(computation, "flash_obstacle", lambda dtype, head_width: next(obstacles))
-    for config in (without, with_dropout, without):
-        report_attention(config, "bfloat16", lines.append)
-    plain = "Attention: with all weights in memory, because"
-    assert lines == [
-        "Attention: cuDNN's flash attention",
-        f"{plain} flash attention requires attention_dropout=0 instead of 0.1",
-        f"{plain} the GPU is too old",
-    ]
 
 
 @pytest.mark.long

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 
 import numpy as np
@@ -218,26 +217,3 @@ def test_processes_find_each_other_by_the_variables_of_slurm(text, given, tmp_pa
     ]
     end(processes, 0)
     assert json.loads((tmp_path / "run/last/training_state.json").read_text())["step"] == 120
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("index", ["0", "1"])
-def test_a_process_without_the_others_ends_with_an_error(index):
-    code = """
-        from keras_bert_d2l.training.devices import distribution
-
-        distribution._CONNECTION_SECONDS = 3
-        distribution.join()
-    """
-    address = f"localhost:{free_port()}"
-    variables = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": index}
-    process = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, **JAX, **variables, "JAX_COORDINATOR_ADDRESS": address},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert process.returncode == 2
-    assert process.stderr.count("error: ") == 1
-    assert "Not all processes of the run have connected within 3 seconds" in process.stderr

@@ -6,7 +6,6 @@ import pytest
 
 from keras_bert_d2l import (
     BERTAdamW,
-    BERTLamb,
     BERTModel,
     BERTMuon,
     WarmupCosineDecay,
@@ -20,7 +19,7 @@ from keras_bert_d2l.training.optimization.run_optimizer import (
     make_optimizer,
     mean_gradient_norm,
 )
-from keras_bert_d2l.training.optimization.schedules import SCHEDULES, PacedSchedule
+from keras_bert_d2l.training.optimization.schedules import SCHEDULES
 from keras_bert_d2l.training.options import OptimizerName, ScheduleName
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
@@ -164,33 +163,6 @@ def test_options_of_keras_for_clipping_are_rejected(kind, option):
     kind(**{option: None})
 
 
-def lamb_in_numpy(weight, gradients, rate, decay, epsilon):
-    """Apply algorithm 2 of You et al. in float64."""
-    first = second = np.zeros_like(weight)
-    for step, gradient in enumerate(gradients, 1):
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        update = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + epsilon)
-        update += decay * weight
-        weight = weight - rate * np.linalg.norm(weight) / np.linalg.norm(update) * update
-    return weight
-
-
-def test_five_steps_of_lamb_match_the_equations():
-    rng = np.random.default_rng(0)
-    start, gradients = rng.normal(size=(4, 3)), rng.normal(size=(5, 4, 3))
-    weights = [keras.Variable(start, dtype="float32", name=name) for name in ("kernel", "bias")]
-    zero = keras.Variable(np.zeros((4, 3)), dtype="float32", name="kernel")  # has no norm
-    optimizer = BERTLamb(1e-2, weight_decay=0.3, clip_norm=None)
-    for gradient in gradients.astype("float32"):
-        optimizer.apply([gradient, gradient, 0 * gradient], [*weights, zero])
-    expected = lamb_in_numpy(start, gradients, 1e-2, 0.3, 1e-6)
-    np.testing.assert_allclose(weights[0].numpy(), expected, rtol=1e-5, atol=1e-6)
-    plain = adamw_in_numpy(start, gradients, 1e-2, 0.0, 1e-6, None, True)
-    np.testing.assert_allclose(weights[1].numpy(), plain, rtol=1e-5, atol=1e-6)
-    assert not zero.numpy().any()
-
-
 def muon_in_numpy(weight, gradients, rate, decay):
     """Apply github.com/KellerJordan/Muon in float64, with the step size of Liu et al."""
     momentum = np.zeros_like(weight)
@@ -287,7 +259,7 @@ def test_schedules_match_their_formulas():
     "optimizer",
     [
         BERTAdamW(WarmupLinearDecay(1e-3, 2, 10), 0.1, bias_correction=False, clip_norm=None),
-        BERTLamb(WarmupCosineDecay(0.1, 2, 9), weight_decay=0.2, layer_decay=0.5),
+        BERTAdamW(WarmupCosineDecay(0.1, 2, 9), weight_decay=0.2, layer_decay=0.5),
         BERTMuon(WarmupStableDecay(0.1, 2, 9, decay_steps=3), 0.2, momentum=0.9, epsilon=1e-5),
     ],
 )
@@ -306,15 +278,3 @@ def test_kernels_that_muon_trains_may_be_excluded_from_weight_decay():
     optimizer.apply([np.zeros((2, 2), "float32")] * 2, kernels)
     assert optimizer._second_moments == [None, None]
     assert [float(kernel[0, 0]) for kernel in kernels] == [1.0, pytest.approx(0.95)]
-
-
-def test_a_paced_schedule_follows_the_used_parts_and_can_be_restored():
-    schedule = WarmupLinearDecay(1.0, warmup_steps=100, total_steps=1100)
-    pace = keras.Variable([0.0, 0.0, 1.0])
-    paced = PacedSchedule(schedule, pace)
-    assert float(paced(50)) == 0.5
-    pace.assign([50, 600, 2.5])  # from step 50 on, when 600 parts are used
-    assert [float(paced(step)) for step in (50, 150)] == [0.5, 0.25]
-    assert float(paced(47)) == 0.5  # three steps were skipped because of an overflow
-    restored = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(paced))
-    assert float(restored(150)) == 0.25

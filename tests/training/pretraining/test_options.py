@@ -7,12 +7,12 @@ from keras_bert_d2l.data.pretraining import masking, packing, pairs
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.training.pretraining.options import (
     MIN_LEN,
+    PARTS,
     MaskingName,
     Objective,
     PretrainingOptions,
     Rows,
 )
-from keras_bert_d2l.training.pretraining.progress import PARTS
 
 
 def test_defaults_are_derived_from_the_other_options():

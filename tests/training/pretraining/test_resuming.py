@@ -40,7 +40,6 @@ RUNS = {
         "batch_size": 16,
         "objective": "sop",
         "short_seq_prob": 0.8,
-        "optimizer": "lamb",
         "masking": "whole_word",
         "micro_batches": 2,
     },
@@ -227,12 +226,11 @@ def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, mo
     clock, count = types.SimpleNamespace(now=0.0), Throughput.on_train_batch_end
     clock.monotonic = clock.perf_counter = lambda: clock.now
 
-    def slower(self, batch, logs=None):  # after half of the minute, steps take twice as long
-        seconds = self.progress.budget.seconds
-        clock.now += 1.0 if seconds < 30 else 2.0
+    def slow(self, batch, logs=None):
+        clock.now += 1.0
         count(self, batch, logs)
 
-    monkeypatch.setattr(Throughput, "on_train_batch_end", slower)
+    monkeypatch.setattr(Throughput, "on_train_batch_end", slow)
     for module in (trainer, callbacks):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(trainer, "_EVALUATION_COST", 0.01)  # evaluate ten times
@@ -243,11 +241,11 @@ def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, mo
     budget = r"Budget: 1 minutes are about \d\d steps \(1\.0 per second\), [\d,]+ tokens and "
     assert re.search(budget + r"[\d.]+ epochs\n", out)
     assert 55 <= clock.now <= 65
-    assert 40 <= whole.metrics[-1]["step"] <= 50
+    assert 50 <= whole.metrics[-1]["step"] <= 60
     rates = [figures["learning_rate"] for figures in whole.metrics[1:]]
     assert (max(rates) > 0.005, rates[-1] < 0.001) == (True, True)
     clock.now = 0.0
-    with pytest.raises(TrainingInterrupted, match=r"Stopped after step 18 and 0\.3 of 1 minutes"):
+    with pytest.raises(TrainingInterrupted, match=r"Stopped after step 18 of \d\d;"):
         pretrain(text, tmp_path / "run", callbacks=[AfterSteps(7, press_ctrl_c)], **ours)
     clock.now += 1000
     assert_same_run(tmp_path / "run", resume(tmp_path / "run"), tmp_path / "whole", whole.metrics)
@@ -265,7 +263,7 @@ def test_ctrl_c_ends_the_steps_that_measure_the_speed(text, options, tmp_path, m
 
     monkeypatch.setattr(Throughput, "on_train_batch_end", stopped)
     ours = {k: v for k, v in options.items() if k not in ("steps", "evaluate_every")}
-    with pytest.raises(TrainingInterrupted, match=r"Stopped after step 0 and 0\.\d of 0\.1 min"):
+    with pytest.raises(TrainingInterrupted, match="Stopped after step 0;"):
         pretrain(text, tmp_path / "run", minutes=0.1, **ours)
     assert steps == [0, 1]
     assert resume(tmp_path / "run")[-1]["step"] > 10

@@ -10,7 +10,7 @@ from keras_bert_d2l.files import CHECKSUMS
 from keras_bert_d2l.training.finetuning.finetune_files import finetune_files
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.pretraining.progress import PretrainingProgress
+from keras_bert_d2l.training.pretraining.trainer import PretrainingProgress
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
 from keras_bert_d2l.training.run.state import restore_progress
 

@@ -38,7 +38,6 @@ def state(model):
     "given",
     [
         {"optimizer": "adamw", "precision": "mixed_float16"},
-        pytest.param({"optimizer": "lamb", "precision": "float32"}, marks=pytest.mark.long),
         pytest.param({"optimizer": "muon", "precision": "mixed_bfloat16"}, marks=pytest.mark.long),
         {"optimizer": "adamw", "precision": "float32", "lora": 2, "init": "a"},
     ],
