@@ -294,10 +294,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """Return the development data for the loss."""
         return dev
 
-    def sample(self, examples: Examples, size: int) -> Examples:
-        """Return about `size` examples that give the same set of metrics as all examples."""
-        return examples.subset(range(min(len(examples), size)))
-
     # Predictions.
 
     @abc.abstractmethod

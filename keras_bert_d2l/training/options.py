@@ -27,8 +27,7 @@ from keras_bert_d2l.checks import (
     shown,
     wrong,
 )
-from keras_bert_d2l.files import CHECKSUMS, url, write_text
-from keras_bert_d2l.printing import printable
+from keras_bert_d2l.files import url, write_text
 from keras_bert_d2l.reading import errors_naming, read_yaml
 from keras_bert_d2l.types import PathLike
 
@@ -91,8 +90,8 @@ class OptionRecord:
     """Base class of the option records. Checks the fields, and reads and writes YAML."""
 
     command: ClassVar[str]
-    removed: ClassVar[Mapping[str, object]] = {}
-    """Options of earlier versions, and their values that changed nothing."""
+    removed: ClassVar[tuple[str, ...]] = ()
+    """Options of earlier versions, which files may have if they were unused."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -149,17 +148,10 @@ class OptionRecord:
 
         Raises:
             FileNotFoundError: The file does not exist.
-            ValueError: The file is not YAML, is not a mapping, or has an option that is unknown or
-                was removed.
+            ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
-        options = read_options(path)
-        for name, unused in cls.removed.items():
-            if (value := options.pop(name, unused)) != unused:
-                raise ValueError(
-                    f"{os.fspath(path)!r} has the option `{name}`, which was removed. Received: "
-                    f"{name}={shown(value)}. A run with it cannot be resumed: start a new run from "
-                    "its last checkpoint with `init`."
-                )
+        found = read_options(path)
+        options = {name: value for name, value in found.items() if value or name not in cls.removed}
         with errors_naming(path):
             cls.check_known(options)
         return options
@@ -177,14 +169,8 @@ class OptionRecord:
             ValueError: The file is damaged, or an option differs.
         """
         name, options = os.fspath(path), cls.read_yaml(path)
-        missing = [field.name for field in dataclasses.fields(cls) if field.name not in options]
         moved = {one: cls.normal_form(one, given.get(one)) for one in _OF_MACHINE}
         moved = {one: value for one, value in moved.items() if value is not None}
-        # An unchanged file may be older than an option, which then has its default.
-        if missing and not os.path.exists(os.path.join(os.path.dirname(name), CHECKSUMS)):
-            raise ValueError(
-                f"{name!r} is damaged: it lacks {', '.join(missing)}. Restore it from a copy."
-            )
         with errors_naming(path):
             record = cls.from_dict({**options, **moved})
         for option, value in given.items():
@@ -207,15 +193,11 @@ class OptionRecord:
         header = (
             f"# Options of this run; reuse them with `keras-bert-d2l {self.command} --config`.\n"
         )
-        fields = dataclasses.asdict(self)
-        own_first = {name: fields[name] for name in type(self).__annotations__ if name in fields}
         plain = {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in {**own_first, **fields}.items()
+            for name, value in dataclasses.asdict(self).items()
         }
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-        if text != printable(text):
-            text = yaml.safe_dump(plain, sort_keys=False)  # with escapes
         write_text(path, header + text)
 
 

@@ -94,11 +94,6 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
         skipped = [f"… {how_many(first - second, 'token')} …"] if first > second else []
         return label, [*tokens[:second], *skipped, *tokens[first:]]
 
-    def sample(self, examples: QuestionExamples, size: int) -> QuestionExamples:
-        """Return one question with an answer and one without."""
-        kinds = {bool(answers): number for number, answers in enumerate(examples.answers or ())}
-        return examples.subset(kinds.values())
-
     def records(
         self, model: "QuestionAnswerer", examples: QuestionExamples, options: Options
     ) -> Iterator[dict[str, object]]:

@@ -27,8 +27,8 @@ def join() -> None:
     """Connect this process to the others of its run, if JAX_NUM_PROCESSES is 2 or more.
 
     JAX_COORDINATOR_ADDRESS and JAX_PROCESS_ID describe them further. What is not set, JAX finds out
-    from Slurm, Kubernetes, Open MPI or a Cloud TPU. It aborts the process after five minutes without
-    the others.
+    from Slurm, Kubernetes, Open MPI or a Cloud TPU. It aborts the process after five minutes
+    without the others.
 
     Raises:
         ValueError: The variables and the cluster do not describe the processes.

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, TypeAlias, cast
 
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_row_len
@@ -54,9 +53,6 @@ class Scores(NamedTuple):
     observe: Callable[[], dict[str, object]] = dict
 
 
-Score: TypeAlias = Callable[[TaskModel], Scores]
-
-
 @dataclasses.dataclass(frozen=True)
 class TaskData:
     """Training and development data of a fine-tuning run, with its metrics.
@@ -65,7 +61,6 @@ class TaskData:
         train: The training batches of each epoch.
         dev: The development batches.
         score: Computes named metrics of a model on the development data.
-        sample: Like `score`, but on a few examples, to find out which metrics are reported.
         monitors: Metrics that can select the best epoch, in order of preference.
         loss: The loss that suits the data. `None`: the default of the model.
         facts: Facts about the data to write to `metrics.json`.
@@ -74,24 +69,11 @@ class TaskData:
 
     train: Batches
     dev: tf.data.Dataset
-    score: Score
-    sample: Score
+    score: Callable[[TaskModel], Scores]
     monitors: tuple[str, ...]
     facts: dict[str, object]
     fingerprint: list[str]
     loss: Loss | None = None
-
-    def with_score(self, further: Callable[[TaskModel], Mapping[str, float]]) -> Self:
-        """Return the data with additional metrics."""
-
-        def extended(score: Score) -> Score:
-            def extended_score(model: TaskModel) -> Scores:
-                found = score(model)
-                return found._replace(metrics={**found.metrics, **further(model)})
-
-            return extended_score
-
-        return dataclasses.replace(self, score=extended(self.score), sample=extended(self.sample))
 
     def on_devices(self, replicas: int) -> Self:
         """Return the data for a model on several devices, over which batches can be divided.
@@ -104,19 +86,15 @@ class TaskData:
         def divided(batches: tf.data.Dataset) -> tf.data.Dataset:
             return part(divisible(batches, replicas), *process())
 
-        def on_one(score: Score) -> Score:
-            def score_of(model: TaskModel) -> Scores:
-                with undistributed():  # predictions have batches of any size
-                    return score(model)
-
-            return score_of
+        def score(model: TaskModel) -> Scores:
+            with undistributed():  # predictions have batches of any size
+                return self.score(model)
 
         return dataclasses.replace(
             self,
             train=lambda epoch: divided(batches_of(self.train, epoch)),
             dev=divided(self.dev),
-            score=on_one(self.score),
-            sample=on_one(self.sample),
+            score=score,
         )
 
 
@@ -195,10 +173,12 @@ def prepare(
     if not callable(train):
         train = counted(train)
 
-    def no_metrics(model: TaskModel) -> Scores:
-        return Scores({})
+    return TaskData(train, counted(dev), no_metrics, ("val_accuracy",), {}, [])
 
-    return TaskData(train, counted(dev), no_metrics, no_metrics, ("val_accuracy",), {}, [])
+
+def no_metrics(model: TaskModel) -> Scores:
+    """Return no metrics: those of batches are computed by `evaluate` alone."""
+    return Scores({})
 
 
 def batches_of(train: Batches, epoch: int) -> tf.data.Dataset:
@@ -283,22 +263,18 @@ def _of_examples(
 
     size = math.ceil(options.batch_size / options.micro_batches)  # without gradients
 
-    def score_of(some: TaskExamples) -> Score:
-        def score(model: TaskModel) -> Scores:
-            with warnings.catch_warnings():  # the run reports them once, at its start
-                warnings.simplefilter("ignore", TruncationWarning)
-                evaluation = evaluate(model, some, batch_size=size, max_len=max_len)
-            observe = functools.partial(record_of, evaluation, some)
-            return Scores(evaluation.metrics, evaluation.warning, observe)
-
-        return score
+    def score(model: TaskModel) -> Scores:
+        with warnings.catch_warnings():  # the run reports them once, at its start
+            warnings.simplefilter("ignore", TruncationWarning)
+            evaluation = evaluate(model, dev, batch_size=size, max_len=max_len)
+        observe = functools.partial(record_of, evaluation, dev)
+        return Scores(evaluation.metrics, evaluation.warning, observe)
 
     dev_rows = rows["dev"] if has_all else encoded(for_loss)
     return TaskData(
         train=of_epoch,
         dev=counted(dev_rows.batches(size)),
-        score=score_of(dev),
-        sample=score_of(task.sample(dev.subset(np.unique(rows["dev"].examples)), size)),
+        score=score,
         monitors=task.monitors,
         facts={"task": train.task, "max_len": max_len, "data": facts},
         fingerprint=[train.fingerprint(), dev.fingerprint()],

@@ -1,14 +1,12 @@
 """`finetune`: train a task model and keep the best epoch."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
@@ -55,7 +53,6 @@ def finetune(
     dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
     run_dir: PathLike,
     *,
-    score: Callable[[TaskModel], Mapping[str, float]] | None = None,
     resume: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: Verbose = "auto",
@@ -84,8 +81,6 @@ def finetune(
         dev: The development data, in any of the forms of `train` other than a function.
         run_dir: The run folder. It must be new or empty, unless
             `resume` is set.
-        score: Function that computes additional metrics after each epoch. Their names get the
-            prefix `val_`. It is also called before the first epoch if `monitor` may be one of them.
         resume: Continue the run in `run_dir`, or start it if there is none yet. The model must be
             created in the same way, and the options and the data must be the same.
         callbacks: Additional Keras callbacks. Each epoch is a separate call of `fit`. A callback
@@ -137,7 +132,7 @@ def finetune(
         is_resumed = resume and run.exists()
         if not is_resumed:
             run.check_new()
-        return train_run(run, model, train, dev, settings, say, is_resumed, callbacks, score)
+        return train_run(run, model, train, dev, settings, say, is_resumed, callbacks)
 
 
 def train_run(
@@ -149,14 +144,11 @@ def train_run(
     say: Printer,
     is_resumed: bool,
     callbacks: Sequence[keras.callbacks.Callback],
-    score: Callable[[TaskModel], Mapping[str, float]] | None = None,
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     check_tf_config()
     prepare_jax()
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
-    if score is not None:
-        data = data.with_score(score)
     trainer = Trainer(run, settings, model, data, say)
     if is_resumed:
         trainer.restore()
@@ -179,10 +171,5 @@ def tuned_null_threshold(run_dir: PathLike) -> float | None:
         return None
     verify_checksums(run)
     best = read_json_object(file).get("best") or {}
-    threshold = best.get(_NULL_THRESHOLD) if isinstance(best, dict) else best
-    if threshold is not None and not isinstance(threshold, int | float):
-        raise ValueError(
-            f"{os.fspath(file)!r} is damaged: {_NULL_THRESHOLD!r} must be a number. Received: "
-            f"{shown(threshold)}."
-        )
+    threshold: float | None = best.get(_NULL_THRESHOLD)
     return threshold

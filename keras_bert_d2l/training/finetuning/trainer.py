@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import keras
-import numpy as np
 
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import check_that, shown
-from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
@@ -30,9 +28,6 @@ from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
 from keras_bert_d2l.training.run.state import Progress
 
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
-# A tagger had an F1 of 0 after 57 steps with batches of 64, and of 0.375 with batches of 16.
-_FEW_STEPS = 100
-_MORE_STEPS = "train for more epochs or in smaller batches"
 
 
 @dataclasses.dataclass
@@ -126,7 +121,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         super().__init__(run, model, FinetuningProgress(), say)
         self.options, self.data = options, data
         self._num_batches = int(batches_of(data.train, 0).cardinality())  # of an epoch
-        self._steps = steps = options.epochs * self._num_batches
+        steps = options.epochs * self._num_batches
         compile_for_run(
             model,
             options,
@@ -169,11 +164,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             self.say(f"The run {self.run.name!r} is finished: {self._epochs_done()}.")
             self.recorder.write(self.progress.step)  # it may have been killed before this
         else:
-            if self._steps < _FEW_STEPS and not self.progress.step:
-                self._warn(
-                    f"The run has only {how_many(self._steps, 'step')}, and few models learn from "
-                    f"fewer than {_FEW_STEPS}: {_MORE_STEPS}."
-                )
             self.recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
             self.train_interruptibly(callbacks)
         if not self.is_over():
@@ -227,8 +217,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         is_best = progress.add_epoch(log.write(metrics))
         if is_best:
             progress.warning = found.warning
-            if not metrics[progress.monitor] and not progress.monitor.endswith(LOWER_IS_BETTER):
-                progress.warning = found.warning or f"{progress.monitor} is 0."
             self.keep_best()
         self._write_metrics()
         self.end_evaluation(lambda: {"sequences/s": speed, **found.observe()})
@@ -286,8 +274,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         dev = self.data.dev.take(1)
         metrics = self.model.evaluate(dev, verbose=0, return_dict=True)
         known = {f"val_{name}" for name in metrics}
-        if self.options.monitor not in known:  # only if needed, because scoring may be slow
-            known |= {f"val_{name}" for name in self.data.sample(self.model).metrics}
+        if self.options.monitor not in known:  # only if needed, because scoring is slow
+            known |= {f"val_{name}" for name in self.data.score(self.model).metrics}
         self._monitor(known)
 
     def _monitor(self, known: Iterable[str]) -> str:
@@ -303,7 +291,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             "monitor": self.progress.monitor,
             "best_epoch": self.progress.best_epoch,
             "best": self.progress.best,
-            "warning": self._warning(),
+            "warning": self.progress.warning,
             "history": self.progress.history,
             "options": self._own_options(),
             "version": importlib.metadata.version("keras-bert-d2l"),
@@ -316,17 +304,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         write_checksums(self.run.path, [*listed, self.run.summary_file.name])
         return metrics
 
-    def _warning(self) -> str | None:
-        """Return the warning about the best epoch, and what to do according to the curve."""
-        if self.progress.warning is None:
-            return None
-        losses = [loss for _, loss in self.progress.points]
-        num_labels = len(getattr(self.model, "labels", "")) or 2
-        return f"{self.progress.warning} {advice(losses, math.log(num_labels))}"
-
-    def _warn(self, warning: str) -> None:
-        self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
-
     def _say_result(self) -> None:
         monitor, run = self.progress.monitor, shlex.quote(self.run.name)
         value = cast(dict[str, float], self.progress.best)[monitor]
@@ -334,11 +311,11 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
             "on the development data."
         )
-        if (warning := self._warning()) is not None:
-            self._warn(warning)
+        if (warning := self.progress.warning) is not None:
+            self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
         self.say(
             f"The model is in {self.run.best}.\n"
-            f"{self.run.report_line('Curves, predictions and errors')}"
+            f"Curves, predictions and errors: {self.run.report}\n"
             "To evaluate or use the model:\n"
             f"  keras-bert-d2l evaluate --model {run} --data FILE\n"
             f"  keras-bert-d2l {self.model.command} --model {run}"
@@ -353,29 +330,6 @@ class _EpochEnd(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.is_requested = self.model.stop_training
         self.model.stop_training = True  # each epoch has its own batches
-
-
-def advice(losses: Sequence[float], chance: float) -> str:
-    """Return what to do if a model has not learned to tell labels apart.
-
-    Args:
-        losses: The training loss, at equal distances. The limits are those of the doctor.
-        chance: The loss of equal guesses.
-    """
-    if not np.isfinite(losses).all():
-        return "The training loss is not finite: lower the learning rate to a third or a tenth."
-    parts = np.array_split(losses, 3)
-    if not all(map(len, parts)):
-        return f"The training was too short to learn anything: {_MORE_STEPS}."
-    first, middle, last = map(float, map(np.mean, parts))
-    if last > 1.1 * min(first, middle):
-        return "The training loss rises: lower the learning rate to a third or a tenth."
-    if last < 0.98 * middle:
-        return f"The training loss still falls, to {last:.3f}: {_MORE_STEPS}."
-    return (
-        f"The training loss stays at {last:.3f}, and equal guesses have {chance:.3f}: try a "
-        "learning rate three times higher or lower, or class weights that balance the labels."
-    )
 
 
 def _describe_model(model: TaskModel) -> str:
@@ -401,8 +355,6 @@ def _describe_epoch(
     ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
     if progress.best_epoch is None:
         ending = "no finite metric to compare"
-    elif is_best and progress.warning is not None:
-        ending = "nothing learned yet"
     line = (
         f"Epoch {len(progress.history)}/{epochs}: {listed(['loss'])}; development data: "
         f"{listed([progress.monitor, *scores, 'val_loss'])}; {ending}"

@@ -198,12 +198,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
     """
 
     command: ClassVar[str] = "pretrain"
-    removed: ClassVar[Mapping[str, object]] = {
-        "ramp_steps": 0,
-        "z_loss": 0.0,
-        "ema_momentum": None,
-        "tpu": None,
-    }
+    removed: ClassVar[tuple[str, ...]] = ("ramp_steps", "z_loss", "ema_momentum", "tpu")
 
     corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
     layout: Layout = "auto"

@@ -22,16 +22,13 @@ _MAX_TRIES = 1000
 _MAX_COUNTED = 2**24  # tokens
 
 
-def describe(
-    model: BERTModel, store: TokenStore, options: PretrainingOptions, padding: float
-) -> dict[str, object]:
+def describe(model: BERTModel, store: TokenStore, options: PretrainingOptions) -> dict[str, object]:
     """Return records that describe the model and the text.
 
     Args:
         model: The model, with its tokenizer.
         store: The text.
         options: The options of the run.
-        padding: Share of padding in its rows.
     """
     config, vocab = model.bert_config, model.tokenizer.vocab
     counts = count_ids(store.tokens[:_MAX_COUNTED], len(vocab))
@@ -51,7 +48,6 @@ def describe(
             "tokens per sentence": store.num_tokens / store.num_sentences,
             "vocabulary": len(vocab),
             "unknown words": f"{unknown:.3%} of {counts.sum():,} tokens",
-            "padding of the rows": f"{padding:.1%}",
         },
     }
 

@@ -23,7 +23,7 @@ from keras_bert_d2l.data.pretraining.pairs import (
 )
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.devices.distribution import gathered, process
+from keras_bert_d2l.training.devices.distribution import process
 from keras_bert_d2l.training.pretraining.options import Phase, PretrainingOptions
 
 _MAX_EXAMPLES = 8  # in a packed row
@@ -132,15 +132,6 @@ class RunBatches:
         rows *= self.options.max_len // max_len
         held_out = Phase(0, 0, rows, max_len, Masking.rate)
         return self._dataset(held_out, "held_out").take(number)
-
-    def padding(self, phase: Phase) -> float:
-        """Return the share of padding in a held-out batch."""
-        [(features, _, weights)] = self.held_out(phase).take(1)
-        is_filler = tf.reduce_all(tf.equal(weights["mlm"], 0), axis=1)  # of the last batch
-        lengths = tf.boolean_mask(features["valid_lens"], tf.logical_not(is_filler))
-        num_places = tf.size(lengths) * features["tokens"].shape[1]
-        filled = gathered(float(tf.reduce_sum(lengths))).sum()
-        return 1 - float(filled / gathered(float(num_places)).sum())
 
     def _dataset(
         self, phase: Phase, split: Literal["train", "held_out"], first_step: int = 0

@@ -1,7 +1,6 @@
 """The training loop of pretraining: steps, evaluations and checkpoints."""
 
 import dataclasses
-import functools
 import math
 import pathlib
 import shlex
@@ -121,7 +120,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
                 "token store was built with different options, so the run cannot be resumed. "
                 f"Restore the text, or start a new run with init={str(self.run.last)!r}."
             )
-        sizes = self.progress.batch_sizes or [phase.batch_size for phase in self._phases]
+        sizes = self.progress.batch_sizes
         pairs = zip(self._phases, sizes, strict=True)
         self._phases = [phase._replace(batch_size=size) for phase, size in pairs]
         for size in sizes:
@@ -148,7 +147,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self._say_header()
         self.recorder.add_start(
             self.progress.step,
-            lambda: describe(self.model, self.store, self.options, self._padding),
+            lambda: describe(self.model, self.store, self.options),
         )
         if not self.run.metrics():
             self._evaluate_start(log)
@@ -320,8 +319,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
     def _say_header(self) -> None:
         number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
         fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
-        rows = f"Rows: {self.options.rows}{fewer}"
-        self.say(f"{rows}, {self._padding:.0%} of their tokens are padding")
+        self.say(f"Rows: {self.options.rows}{fewer}")
         if self._phase().causal:
             self.say(
                 "The first steps predict every token from those before it. They do not train "
@@ -330,10 +328,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")
-
-    @functools.cached_property
-    def _padding(self) -> float:
-        return self._batches.padding(self._phases[-1])
 
     def say_metrics(self) -> None:
         """Print a row of the table with the metrics of the last evaluation."""
@@ -351,7 +345,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         text = shlex.quote(f"a {self.model.tokenizer.vocab.special_tokens[-1]} in your text")
         self.say(
             f"The best checkpoint is in {best}.\n"
-            f"{self.run.report_line('Curves and predictions')}"
+            f"Curves and predictions: {self.run.report}\n"
             "To try the model, or to fine-tune it:\n"
             f"  keras-bert-d2l fill-mask {text} --model {run}\n"
             f"  keras-bert-d2l finetune --help"

@@ -2,15 +2,11 @@
 
 import datetime
 import math
-import os
-import shlex
 import statistics
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import duration
-from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.report.run import Run, spread
 
 Points: TypeAlias = list[tuple[float, float | None]]
@@ -209,35 +205,6 @@ def starts(run: Run) -> list[dict[str, Any]]:
         for start, before in zip(run.starts, [None, *machines], strict=False)
         if start["machine"] != before
     ]
-
-
-def commands(run: Run) -> Pairs:
-    """Return how to continue, to repeat and to use the run."""
-    address = url(run.folder.name)
-    name = shlex.quote(address or os.path.abspath(run.folder))
-    command = f"keras-bert-d2l {run.command}"
-    use, vocab = "predict FILE", run.folder.vocab_file
-    if run.command == "pretrain":
-        mask = Vocab.from_file(vocab).special_tokens[-1] if vocab.is_file() else "[MASK]"
-        use = f"fill-mask {shlex.quote(f'a {mask} in your text')}"
-    if run.folder.options_file.is_file():
-        again = [
-            ("Continue the run, if it was stopped:", f"{command} --resume {name}"),
-            (
-                "Repeat it, with the same or with other options:",
-                f"{command} --config {name}/run.yaml --run-dir NEW_FOLDER",
-            ),
-        ]
-    else:
-        again = [("Continue the run in Python, if it was stopped:", "finetune(..., resume=True)")]
-    found = [*again, ("Use its best checkpoint:", f"keras-bert-d2l {use} --model {name}")]
-    if address is None:
-        beside = shlex.quote(os.path.dirname(os.path.abspath(run.folder)))
-        command = f"tensorboard --logdir {beside}"
-        found.append(
-            ("Compare all runs in the same folder, with the extra `tensorboard`:", command)
-        )
-    return found
 
 
 def _of_total(run: Run) -> str:

@@ -12,7 +12,7 @@ STYLES, SCRIPTS = ["training/report/page/runs.css"], ["training/report/page/char
 
 
 def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
-    r"""Write a page about a run: curves, sample predictions, errors, data, machine and commands.
+    r"""Write a page about a run: curves, sample predictions, errors, data and machine.
 
     `pretrain` and `finetune` write this page to the run folder at each evaluation, as
     `report.html`. This function writes it again, also for a run of an earlier version. What such a
@@ -62,7 +62,6 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
         options=[(name, facts.as_text(value)) for name, value in run.options.items()],
         facts=facts.data_facts(run),
         starts=facts.starts(run),
-        commands=facts.commands(run),
     )
     if path is not None:
         write_text(path, page.html)

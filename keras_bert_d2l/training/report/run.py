@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import pathlib
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -15,7 +13,6 @@ from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
 T = TypeVar("T")
-_MAX_TITLE = 60  # characters of what it learned from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +70,8 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The text or the model from which it learned, and its folder."""
-        given = self.options.get("corpus") or self.options.get("model") or self.summary.get("task")
-        sources = [given] if isinstance(given, str) else given or []
-        subject = textwrap.shorten(", ".join(map(_short, sources)), _MAX_TITLE, placeholder=" ...")
-        folder = _short(self.folder.path.resolve())
-        return f"{subject} ({folder})" if subject else folder
+        """The end of the path of its folder."""
+        return "/".join(self.folder.path.resolve().parts[-2:])
 
     @property
     def unit(self) -> str:
@@ -105,12 +98,6 @@ class Run:
         times += [(one["time"], False) for one in self.evaluations.values()]
         pairs = itertools.pairwise(sorted(times))
         return sum(end - begin for (begin, _), (end, is_start) in pairs if not is_start) or None
-
-
-def _short(path: PathLike) -> str:
-    """Return the last part of a path or URL, with the part before it if it has no letter."""
-    *_, parent, name = ["", *pathlib.PurePath(path).parts]
-    return name if any(map(str.isalpha, name)) else pathlib.PurePath(parent, name).as_posix()
 
 
 def spread(values: Sequence[T], number: int) -> list[T]:

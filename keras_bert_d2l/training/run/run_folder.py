@@ -96,10 +96,6 @@ class RunFolder:
         run.name = url(path) or run.name
         return run
 
-    def report_line(self, contents: str) -> str:
-        """Return a line that names the report, or "" if it could not be written."""
-        return f"{contents}: {self.report}\n" if self.report.is_file() else ""
-
     def exists(self) -> bool:
         """Whether the folder contains a run that can be resumed."""
         recover(self.last)

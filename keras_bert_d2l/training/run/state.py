@@ -22,7 +22,6 @@ from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
 from keras_bert_d2l.reading import check_file, has_file
 from keras_bert_d2l.training.devices.distribution import is_first
-from keras_bert_d2l.training.optimization.run_optimizer import GRADIENT_NORMS
 from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
 
 _VARIABLES, _OPTIMIZER, _METRICS = (
@@ -121,7 +120,6 @@ def restore_progress(run: RunFolder, kind: type[P]) -> tuple[P, dict[str, Any]]:
             f"{keras.backend.backend()!r}. Set KERAS_BACKEND={backend}, or start a new run from "
             "its best checkpoint."
         )
-    stored.pop("phase_steps", None)  # of a run of an earlier version
     try:
         progress = kind(**stored)
     except TypeError as error:
@@ -163,8 +161,6 @@ def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) ->
 def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
     try:
         stored: dict[str, Any] = safetensors.numpy.load_file(check_file(file))
-        if len(stored) == len(variables) - 1 and variables[-1].name == GRADIENT_NORMS:
-            variables = variables[:-1]  # a run of a version that did not record them
         if len(stored) != len(variables):
             raise ValueError(f"it contains {len(stored)} variables instead of {len(variables)}")
         for index, variable in enumerate(variables):

@@ -182,22 +182,6 @@ def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     assert said[1] == f"  1 skipped: {reason}"
     assert data.score(model).metrics == evaluate(model, questions, max_len=8).metrics
     assert data.score(model).metrics["unread_questions"] == 1
-    assert set(data.sample(model).metrics) >= {"f1", "exact_match"}
-
-
-@pytest.mark.slow
-def test_a_sample_includes_the_metrics_of_unanswerable_questions(tokenizer):
-    questions = QuestionExamples(
-        questions=["a"] * 6, contexts=["b c"] * 6, answers=[[Answer("c", 2)]] * 5 + [[]]
-    )
-    model = make_model(QuestionAnswerer, tokenizer)
-    options = FinetuningOptions(batch_size=4)
-    data = prepare(model, questions, questions, options, lambda line: None)
-    assert (
-        data.sample(model).metrics.keys()
-        == data.score(model).metrics.keys()
-        >= {"no_answer_accuracy"}
-    )
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ def test_a_run_with_a_removed_option_resumes_only_if_the_option_was_unused(tmp_p
     file.write_text(plain + "ramp_steps: 0\nz_loss: 0.0\nema_momentum: null\ntpu: null\n")
     assert PretrainingOptions.of_run(file, {}) == written
     file.write_text(plain + "z_loss: 0.0001\n")
-    with pytest.raises(ValueError, match="`z_loss`, which was removed.*z_loss=0.0001.*`init`"):
+    with pytest.raises(ValueError, match="Unknown option 'z_loss'"):
         PretrainingOptions.of_run(file, {})
 
 

@@ -117,7 +117,7 @@ def test_pretraining_prints_the_text_and_a_table_of_evaluations(finished):
     out = finished.printed
     assert "Text: topics.txt" in out
     assert "36 documents, 10% of them held out" in out
-    assert re.search(r"Rows: padded, 1?\d% of their tokens are padding\n", out)
+    assert "Rows: padded\n" in out
     table = out[out.index("            training  held-out text") :].splitlines()
     assert table[1].split() == "step loss MLM loss accuracy NSP loss accuracy tokens/s".split()
     assert table[2].split()[:2] == ["0", "3.955"]  # about ln 53 without training

@@ -87,18 +87,6 @@ def test_each_phase_has_its_own_number_of_rows(store):
     assert whole.batch_size < 64
 
 
-def test_the_rows_that_fill_up_a_batch_do_not_count_as_padding(store, tokenizer):
-    shares = []
-    for batch_size in (2, 512):
-        options = PretrainingOptions(
-            corpus="a", steps=10, batch_size=batch_size, max_len=12, held_out=0.5
-        )
-        batches = RunBatches(options, "padded", store, tokenizer, "nsp", replicas=1)
-        shares.append(batches.padding(options.phases()[0]))
-    assert shares[1] == pytest.approx(shares[0], abs=0.1)
-    assert shares[1] < 0.2
-
-
 @pytest.mark.parametrize("share", [1.0, 0.6])
 @pytest.mark.parametrize("split", ["training", "held_out"])
 def test_mask_replace_prob_is_the_share_of_masked_predictions(store, tokenizer, share, split):
