@@ -65,10 +65,10 @@ from .tasks.classify.predictions import Classification as Classification, classi
 from .tasks.regress.predictions import Regression as Regression, regress as regress
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
 from .tasks.classify.zero_shot import zero_shot as zero_shot
-from .inspection.doctor.checks import Finding as Finding
-from .inspection.doctor.doctor import (
+from .inspection.doctor import (
     Diagnosis as Diagnosis,
     DoctorCallback as DoctorCallback,
+    Finding as Finding,
     doctor as doctor,
 )
 from .pages import Page as Page

@@ -206,7 +206,6 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("bake", '"bake"'),
         ("pretrain a --run-dir x --precision high", "--precision"),
         ("quickstart --run-dir text.txt", "error: 'text.txt' is a file. Choose a new or empty "),
-        ("doctor run --data text.txt", "Received: RUN and --data."),
         ("embed a -", "TEXT must not be -, which stands for standard input"),
         ("embed text.txt", "'text.txt' is a file. To read the texts in it, pass --file FILE."),
         ("predict a -m x -o -", "--out must not be -, which"),

@@ -1,18 +1,15 @@
-"""Commands that examine runs and data: `report` and `doctor`."""
+"""Commands that examine runs and token stores: `report` and `doctor`."""
 
 import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Flag, OptionalOut, help_text, refuse, takes_options
+from keras_bert_d2l.cli.arguments import Flag, OptionalOut, refuse, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_output
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 _FAULTS = 1  # exit code
@@ -69,41 +66,25 @@ def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
         show(cell(example), end="\n\n")
 
 
-def doctor(
-    run: Path | None = None,
-    /,
-    *,
-    data: Path | None = None,
-    model: Annotated[str | None, Parameter(alias="-m")] = None,
-    task: Annotated[str | None, Parameter(help=help_text(TaskRunOptions, "task"))] = None,
-    dev: Path | None = None,
-    json: Flag = False,
-) -> int:
-    """Find out why a run does not learn, or check data before a run.
+def doctor(run: Path, /, *, json: Flag = False) -> int:
+    """Find out from its losses why a run does not learn.
 
-    Each check compares a number with limits: losses, vocabulary, copied examples, masks, padding
-    and gradients. The exit code is 0 without faults and 1 with faults.
+    Each check compares a number with limits. The exit code is 0 without faults and 1 with faults.
+    `kb.doctor` in Python also examines a model and its training batches.
 
     For example:
 
     - `keras-bert-d2l doctor runs/mine`
-    - `keras-bert-d2l doctor --data my_text/ --model bert-base-uncased`
-    - `keras-bert-d2l doctor --data reviews.tsv --task classify --model minilm`
 
     Args:
-        run: Folder or URL of a run of `pretrain` or `finetune`.
-        data: Text, token store or, with --task, a file of examples to check instead of a run.
-        model: Checkpoint to start from. Optional for a text.
-        dev: Development data of the examples. [default: a held-out part]
+        run: Folder of a run of `pretrain` or `finetune`.
         json: Print JSON: one object per check, faults first.
     """
     with stage("Examining"), contextlib.redirect_stdout(sys.stderr):
-        found = kb.doctor(run, data=data, model=model, task=task, dev=dev)
+        found = kb.doctor(run)
     if json:
         for finding in found.findings:
             print(as_json_line({**vars(finding), "is_fault": finding.is_fault}))
-        for reason in found.skipped:
-            print(f"Skipped. {reason}", file=sys.stderr)
     else:
         print(found)
-    return 0 if found.is_healthy else _FAULTS
+    return _FAULTS if found.faults else 0

@@ -1,1 +1,0 @@
-"""The doctor: checks that find why a run does not learn, each with a number and a remedy."""
