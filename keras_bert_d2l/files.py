@@ -22,7 +22,7 @@ from keras_bert_d2l.reading import has_file, read_small_text, sha256_of, visible
 from keras_bert_d2l.types import PathLike
 
 CHECKSUMS, CARD_FILE = "SHA256SUMS", "README.md"
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 _URL = re.compile(r"([a-z][a-z0-9+]+):/+(?=[^/])")  # `pathlib` turns s3://a into s3:/a
 
 
@@ -241,9 +241,9 @@ def disk_errors(path: PathLike) -> Iterator[None]:
     except Exception as error:
         number, name = getattr(error, "errno", None), getattr(error, "filename", None)
         if not isinstance(error, OSError):
-            number = next((one for one in _DISK_ERRORS if os.strerror(one) in str(error)), None)
+            number = next((one for one in DISK_ERRORS if os.strerror(one) in str(error)), None)
         is_other = name is not None and f".{os.path.basename(path)}." not in str(name)
-        if number not in _DISK_ERRORS or is_other:
+        if number not in DISK_ERRORS or is_other:
             raise
         raise OSError(number, os.strerror(number), os.fspath(path)) from error
 

@@ -61,11 +61,8 @@ def check_file(path: PathLike) -> pathlib.Path:
     """
     path = pathlib.Path(path)
     if not path.exists():
-        if path.is_symlink():
-            raise FileNotFoundError(
-                f"{os.fspath(path)!r} is a link to a file that does not exist. Copy the file again."
-            )
-        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}.")
+        link = ": it is a link that leads nowhere" if path.is_symlink() else ""
+        raise FileNotFoundError(f"There is no file {os.fspath(path)!r}{link}.")
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a named pipe or a device; save its content first"
         raise ValueError(f"{os.fspath(path)!r} must be a file. Received: {kind}.")

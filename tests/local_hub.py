@@ -8,16 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-TOKEN = "hf_test"
-
 
 class LocalHub:
     """Serve folders as models until the end of a `with` block.
 
     Attributes:
         folders: Maps the id and the revision of a model to a local folder.
-        private: Ids of models that need `TOKEN`.
-        gated: Ids of models that nobody may read.
         broken: Names of files that cannot be downloaded.
         requests: The method and the path of each request.
         url: The address of the server.
@@ -25,8 +21,6 @@ class LocalHub:
 
     def __init__(self) -> None:
         self.folders: dict[tuple[str, str], Path] = {}
-        self.private: set[str] = set()
-        self.gated: set[str] = set()
         self.broken: set[str] = set()
         self.requests: list[str] = []
 
@@ -116,12 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(b"", 404, {"X-Error-Code": "EntryNotFound"})
 
     def _error(self, model: str, revision: str) -> tuple[int, dict[str, str]] | None:
-        is_known = any(known == model for known, _ in self.hub.folders)
-        is_readable = self.headers.get("Authorization") == f"Bearer {TOKEN}"
-        if not is_known or (model in self.hub.private and not is_readable):
+        if not any(known == model for known, _ in self.hub.folders):
             return 401, {"X-Error-Code": "RepoNotFound"}  # as for every anonymous reader
-        if model in self.hub.gated:
-            return 403, {"X-Error-Code": "GatedRepo"}
         if (model, revision) not in self.hub.folders:
             return 404, {"X-Error-Code": "RevisionNotFound"}
         return None

@@ -9,7 +9,7 @@ Source: github.com/huggingface/peft, `utils/save_and_load.py` and `tuners/lora`.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import keras
@@ -31,7 +31,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
 from keras_bert_d2l.checkpoints.peft_config import (
     CONFIG_FILE,
     REMEDY,
-    adapts_all_blocks,
     alpha_of,
     read_config,
 )
@@ -64,8 +63,6 @@ _TORCH_FILE = "adapter_model.bin"  # of PEFT before version 0.7
 Model: TypeAlias = BERTModel | TaskModel
 
 _PREFIX = "base_model.model."
-# Embeddings, but no layers of Keras.
-_NO_LAYERS = ("encoder/pos_embedding", "encoder/relative_bias/embeddings")
 # The matrices `(in, r)` and `(r, out)` of a layer, and its `lora_alpha`.
 _Update: TypeAlias = tuple[np.ndarray, np.ndarray, float]
 _METADATA = "keras_bert_d2l"  # entry of the safetensors file that describes the base model
@@ -216,7 +213,7 @@ def _values(
     """
     alien = [name for name in stored.shapes if not name.startswith(_PREFIX)]
     arrays, layers = _named(model, stored), _layers(model)
-    _check_targets(model, arrays)
+    _check_tied(model, arrays)
     adapted, plain = {}, {}
     expected: dict[str, tuple[int, ...]] = {}
     for row, weight in _rows(model):
@@ -235,8 +232,6 @@ def _values(
         if arrays.shapes.get(name) != expected.get(name)
     ]
     wrong += [f"{name} is unknown" for name in alien]
-    if adapts_all_blocks(fields):
-        wrong += [f"{row.theirs} has no LoRA weights" for row in _without_update(model, adapted)]
     if wrong or not adapted:
         raise ValueError(
             f"{stored.source!r} is an adapter for a different model: "
@@ -249,16 +244,6 @@ def _values(
         alpha = alpha_of(fields, _module(row.theirs), arrays.shapes[a][0])
         updates[row.ours] = read(a).T, layout.to_ours(read(b)), alpha
     return updates, {row.ours: row.layout.to_ours(read(name)) for row, name in plain.items()}
-
-
-def _without_update(model: Model, adapted: Iterable[Row]) -> list[Row]:
-    """Return the kernels that lack an update although the same kernel of another block has one."""
-
-    def kind(row: Row) -> str:
-        return re.sub(r"blk_\d+", "blk", row.ours)
-
-    names, kinds = {row.ours for row in adapted}, set(map(kind, adapted))
-    return [row for row, _ in _rows(model) if row.ours not in names and kind(row) in kinds]
 
 
 def _matrices(module: str, row: Row) -> tuple[str, str, Layout]:
@@ -290,15 +275,20 @@ def _named(model: Model, stored: NamedArrays) -> NamedArrays:
     return split_joined(arrays.select(names))
 
 
-def _check_targets(model: Model, arrays: NamedArrays) -> None:
-    """Raise `ValueError` if an adapter changes weights for which this package has no LoRA."""
-    kind, names = _type_of(model), [row.theirs for row, _ in _rows(model) if row.ours in _NO_LAYERS]
-    prefixes = [f"{_module(name)}.lora_" for name in names]
-    if isinstance(model, BERTModel) and model.bert_config.tie_embeddings:
-        # In PEFT, either the embedding or the MLM head changes. Here, they are one weight.
-        tied = kind.token_embedding, kind.decoder
-        prefixes += [*tied, *(f"{_module(name)}.lora_" for name in tied)]
-    if refused := [name for name in arrays.shapes if name.startswith(tuple(prefixes))]:
+def _check_tied(model: Model, arrays: NamedArrays) -> None:
+    """Raise `ValueError` if an adapter changes only one use of a tied embedding.
+
+    In PEFT, either the embedding or the MLM head changes. Here, they are one weight.
+    """
+    if not isinstance(model, BERTModel) or not model.bert_config.tie_embeddings:
+        return
+    kind = _type_of(model)
+    tied = tuple(
+        start
+        for name in (kind.token_embedding, kind.decoder)
+        for start in (name, f"{_module(name)}.lora_")
+    )
+    if refused := [name for name in arrays.shapes if name.startswith(tied)]:
         raise ValueError(
             f"{arrays.source!r} has weights from `target_modules` or `modules_to_save` that are "
             f"not supported: {first_few(refused)}. {REMEDY}"
@@ -341,8 +331,7 @@ def _origin(model: Model, kernels: Sequence[keras.Variable]) -> ConfigDict:
     for kernel in kernels:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(kernel), np.float32).data)
     task = {k: v for k, v in (task_fields(model) or {}).items() if k != "dropout"}
-    num_blks = model.bert_config.num_blks
-    return {"kernels_sha256": digest.hexdigest(), "num_blks": num_blks, "task": task}
+    return {"kernels_sha256": digest.hexdigest(), "task": task}
 
 
 def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Variable]) -> None:
@@ -356,14 +345,13 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
             )
         return
     try:
-        found = _flat(dict(json.loads(stored.metadata[_METADATA])))
+        found = _flat(json.loads(stored.metadata[_METADATA]))
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{stored.source!r} is damaged: it does not describe the model that it was trained on. "
             "Save the adapter again."
         ) from error
     expected = _flat(_origin(model, kernels))
-    found.setdefault("num_blks", expected["num_blks"])  # older versions did not record it
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise ValueError(
@@ -374,5 +362,4 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
 
 
 def _flat(origin: ConfigDict) -> ConfigDict:
-    """Return an origin with the fields of its task in place of the dictionary `task`."""
-    return {"kernels_sha256": origin.pop("kernels_sha256"), **dict(origin.pop("task")), **origin}
+    return {"kernels_sha256": origin["kernels_sha256"], **dict(origin["task"])}

@@ -5,7 +5,6 @@ The files that a format reads are unpacked to a temporary folder, which is remov
 """
 
 import contextlib
-import errno
 import functools
 import gzip
 import io
@@ -24,15 +23,14 @@ from typing import IO, BinaryIO, cast
 
 from keras_bert_d2l.checkpoints.array_files import check
 from keras_bert_d2l.checks import shown
+from keras_bert_d2l.files import DISK_ERRORS, disk_errors
 from keras_bert_d2l.reading import DAMAGE, check_file
 
 _TAR, _GZIP, _ZIP = (".tar.gz", ".tgz", ".tar"), b"\x1f\x8b", b"PK"
 _CHUNK = 2**20  # bytes
-_MOST_SINGLE = 10_000  # bytes that are read one by one, as gzip reads the zeros behind its data
 _MOST_FILES, _MOST_HEADER_BYTES = 500, 2**14  # a SavedModel has 10 files, each with up to 2 KB
 # Compression shrinks weights by a tenth, and the graph of a SavedModel to a tenth.
 _MOST_RATIO, _FEW_BYTES = 20, 2**26
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES)
 
 
 class Limited:
@@ -43,7 +41,7 @@ class Limited:
     """
 
     def __init__(self, file: BinaryIO | gzip.GzipFile, left: float = math.inf) -> None:
-        self._file, self._num_single, self.left = file, 0, left
+        self._file, self.left = file, left
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = _CHUNK) -> bytes:
@@ -51,8 +49,6 @@ class Limited:
         check(0 <= size <= _CHUNK, f"its list of entries has {size:,} bytes")
         check(size <= self.left, "its list of entries is too long")
         self.left -= size
-        self._num_single += size == 1
-        check(self._num_single <= _MOST_SINGLE, "many zeros follow its content")
         return self._file.read(size)
 
 
@@ -82,7 +78,7 @@ class Unpacked:
         check_file(path)
         self.folder = pathlib.Path(tempfile.mkdtemp())
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        with path.open("rb") as file, _refusing(path):
+        with disk_errors(self.folder), path.open("rb") as file, _refusing(path):
             members = _zip_members if file.peek(2).startswith(_ZIP) else _tar_members
             left = max(_MOST_RATIO * os.fstat(file.fileno()).st_size, _FEW_BYTES)
             for number, (name, size, open_member) in enumerate(members(file)):
@@ -150,12 +146,8 @@ def _refusing(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            raise OSError(
-                error.errno,
-                f"{os.fspath(path)!r} cannot be unpacked to {tempfile.gettempdir()!r}: "
-                f"{error.strerror}. Choose another folder with the environment variable TMPDIR.",
-            ) from error
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            raise
         raise ValueError(
             f"{os.fspath(path)!r} is not a complete archive of a model: {error!s:.200}. Copy it "
             "again, or unpack it with a program that you trust, and pass the folder."

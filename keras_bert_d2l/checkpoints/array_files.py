@@ -167,7 +167,7 @@ class ArrayFile:
         if self._file.read(100).startswith(b"version https://git-lfs"):
             raise ValueError(f"{os.fspath(path)!r} is a pointer of Git LFS. Run `git lfs pull`.")
         self._file.seek(0)
-        self._size, _ = self._version = self._size_and_time()
+        self._size = os.fstat(self._file.fileno()).st_size
 
     def read(self, name: str) -> np.ndarray:
         """Return an array in float32."""
@@ -179,11 +179,6 @@ class ArrayFile:
             )
         self._file.seek(start)
         stored = np.fromfile(self._file, FLOATS[dtype], num_values(shape, strides))
-        if self._size_and_time() != self._version:
-            raise ValueError(
-                f"{os.fspath(self.path)!r} was changed while it was being read. Load it again when "
-                "no program is writing to it."
-            )
         if dtype == "BF16":  # the upper half of a float32
             stored = (stored.astype(np.uint32) << 16).view(np.float32)
         if strides is None:
@@ -191,10 +186,6 @@ class ArrayFile:
         in_bytes = [stride * stored.itemsize for stride in strides]
         view = np.lib.stride_tricks.as_strided(stored, shape, in_bytes, writeable=False)
         return view.astype(np.float32, order="C", copy=False)
-
-    def _size_and_time(self) -> tuple[int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
 
 
 def num_values(shape: Sequence[int], strides: Sequence[int] | None = None) -> int:

@@ -5,10 +5,8 @@ from typing import cast
 import keras
 
 from keras_bert_d2l.checks import check_type, shown
-from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.models.batch_model import check_vocab_size
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.own_model import layers_of_kind
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -28,12 +26,9 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) 
     needed = " or a ".join(kind.__name__ for kind in kinds)
     received = f"a {type(model).__name__}" if isinstance(model, keras.Model) else shown(model)
     if not isinstance(model, BERTModel | TaskModel):
-        if not isinstance(model, keras.Model) or not layers_of_kind(model, BERTEncoder):
-            remedy = "load a checkpoint with `load_pretrained(path).model`"
-            if BERTModel in kinds:
-                remedy += ", or pass a `keras.Model` that contains a `BERTEncoder`"
-        elif BERTModel in kinds:
-            remedy = "pass `BERTModel.from_layers(encoder)` with the encoder that is meant"
+        remedy = "load a checkpoint with `load_pretrained(path).model`"
+        if BERTModel in kinds:
+            remedy += ", or pass `BERTModel.from_layers(encoder)` with the encoder of your model"
     raise ValueError(f"`model` must be a {needed}. Received: {received}; {remedy}.")
 
 
@@ -56,20 +51,14 @@ def check_head(model: BERTModel, head: str) -> None:
     """Raise a `ValueError` unless a model has the head `"mlm"` or `"nsp"` with trained weights."""
     if head in model.usable_heads:
         return
-    if model.is_assembled:
-        received = (
-            "a model without such a head that reads the output of its encoder directly. Call the "
-            f"model itself, or pass `BERTModel.from_layers(encoder, {head}={head})`."
-        )
-    elif head == "nsp" and model.nsp is None:
-        received = "a model with next_sentence=False. Use a model that has the head."
-    else:
-        received = (
-            f"a model whose checkpoint lacked {sorted(model.missing_heads)}, so these weights are "
-            "random. Train them with `pretrain`, or load a checkpoint that has them."
-        )
+    reason = ""
+    if model.missing_heads and not model.is_assembled:
+        reason = f", because its checkpoint lacked {sorted(model.missing_heads)}"
     raise ValueError(
-        f"This function needs a model with a {_HEADS[head]} head. Received: {received}"
+        f"This function needs a model with a trained {_HEADS[head]} head. Received: a model whose "
+        f"trained heads are {sorted(model.usable_heads)}{reason}. Load a checkpoint that has the "
+        "head, train it with `pretrain` or, for a head of your own, pass "
+        f"`BERTModel.from_layers(encoder, {head}={head})`."
     )
 
 

@@ -5,7 +5,6 @@ import math
 import os
 import pathlib
 import re
-import warnings
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -43,7 +42,6 @@ FORMATS = {
     "google": google,
     "book": state_dicts,
 }
-_MOST_PADDING = 127  # rows up to a multiple of 128
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]|<.+>NOTUSED")  # the last of CamemBERT
 # What Keras adds to the path of a weight in a file: the group of its layer, and marks.
 _OF_FILE = re.compile(r"^(?:model_weights/)?(?:layers/|([^/]+)/(?=(?:.*/)?\1/))|vars/(?=\d+$)|:0$")
@@ -225,13 +223,6 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     """
     config = checkpoint.config
     more = config.vocab_size - len(vocab)
-    if more > _MOST_PADDING:
-        warnings.warn(
-            f"{checkpoint.arrays.source!r}: the embedding has {more:,} more rows than the "
-            "vocabulary has tokens. If the vocabulary is incomplete or that of another "
-            "model, copy it again.",
-            stacklevel=4,
-        )
     if more > 0:
         return checkpoint._replace(config=dataclasses.replace(config, num_tokens=len(vocab)))
     extra = vocab.tokens[config.vocab_size :]
@@ -262,12 +253,8 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix == ".keras":
         message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
-    elif path.suffix == ".index":
-        message += f" Pass the checkpoint without this ending: {name.removesuffix('.index')!r}."
     elif has_file(path / CONFIG_FILE):
         message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
-    elif path.is_file():
-        message += " To load a Hugging Face model, pass its folder, not one of its files."
     inside = sorted(
         os.fspath(folder)
         for folder in path.glob("*/")

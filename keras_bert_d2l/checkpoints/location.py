@@ -87,7 +87,7 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
             f"There is no file or folder {name!r}. To download a model of this name from the "
             'Hugging Face Hub, run: pip install "keras-bert-d2l[hub]".'
         ) from error
-    expected: tuple[type[Exception], ...] = (
+    failures: tuple[type[Exception], ...] = (
         errors.HfHubHTTPError.__bases__[0],  # also the base of the errors of the connection
         errors.HFValidationError,
         errors.LocalEntryNotFoundError,
@@ -103,49 +103,17 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
             found = (local.glob(one + file) for file in weights[:2] for one in ("", _TRANSFORMER))
             if only_tokenizer or any(map(any, found)):
                 return local
-    except expected as error:
-        raise _explained(error, name, repo, revision) from error
+    except failures as error:
+        reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
+        raise FileNotFoundError(
+            f"There is no file or folder {name!r}, and downloading the model {repo!r} from the "
+            f"Hugging Face Hub failed: {reason}. Correct the path or the name, check your internet "
+            "connection and, for a private or gated model, run `hf auth login` or set HF_TOKEN."
+        ) from error
     names = " nor ".join(weights[0] for weights in _WEIGHTS)
     raise ValueError(
         f"The model {repo!r} on the Hugging Face Hub has neither {names}. Pass another model, or a "
         "revision that has one of these files, such as a pull request: @refs/pr/1."
-    )
-
-
-def _explained(error: Exception, name: str, repo: str, revision: str) -> OSError:
-    """Return the error to raise for an error of `huggingface_hub`."""
-    from huggingface_hub import constants, errors
-
-    if isinstance(error, errors.GatedRepoError):
-        return PermissionError(
-            f"The model {repo!r} is only for users who have accepted its conditions. Accept them "
-            "on its page on the Hugging Face Hub, and run `hf auth login` or set HF_TOKEN."
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return FileNotFoundError(
-            f"The model {repo!r} on the Hugging Face Hub has no revision {revision!r}. Pass a "
-            "branch, a tag or a full commit hash after the @."
-        )
-    missing = f"There is no file or folder {name!r}"
-    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
-        return FileNotFoundError(
-            f"{missing}, and no model {repo!r} on the Hugging Face Hub that you can read. Correct "
-            "the path or the name; for a private model, run `hf auth login` or set HF_TOKEN."
-        )
-    cause = error.__cause__ or error
-    is_refused = isinstance(cause, errors.HfHubHTTPError)  # the Hub has answered
-    if isinstance(error, errors.LocalEntryNotFoundError | ConnectionError) and not is_refused:
-        reason = "the Hugging Face Hub cannot be reached. Check your internet connection"
-        if constants.HF_HUB_OFFLINE:
-            reason = "HF_HUB_OFFLINE is set. Unset it to download the model"
-        return FileNotFoundError(
-            f"{missing}. The model {repo!r} is not completely in the cache, and {reason}, or pass "
-            "the path of a local folder."
-        )
-    reason = " ".join(str(cause).split()).rstrip(".")
-    return OSError(
-        f"Downloading {repo!r} from the Hugging Face Hub failed: {reason}. Try again later; "
-        "complete files are not downloaded again."
     )
 
 
@@ -164,10 +132,8 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
         only_tokenizer: Whether to download only the files of the tokenizer from the Hub.
 
     Raises:
-        FileNotFoundError: The run was stopped before its first checkpoint, or there is neither a
-            file nor a model of this name, or the Hub cannot be reached.
-        PermissionError: The model is only for users who have accepted its conditions.
-        OSError: The download failed.
+        FileNotFoundError: The run was stopped before its first checkpoint, or there is no file of
+            this name, and the download of a model failed.
         ValueError: The model of the Hub has weights neither in safetensors nor of PyTorch,
             TensorFlow or KerasHub.
     """

@@ -64,17 +64,6 @@ def read_config(file: pathlib.Path) -> ConfigDict:
     return fields
 
 
-def adapts_all_blocks(fields: ConfigDict) -> bool:
-    """Return whether each adapted layer is adapted in all blocks, as the configuration says.
-
-    `False` if it chooses blocks, or layers by a regular expression.
-    """
-    targets = fields.get("target_modules")
-    names_blocks = not isinstance(targets, list) or re.search(r"\.\d+\.", str(targets))
-    chosen = names_blocks or fields.get("exclude_modules")
-    return not chosen and fields.get("layers_to_transform") in (None, [])
-
-
 def alpha_of(fields: ConfigDict, layer: str, rank: int) -> float:
     """Return the `lora_alpha` of a layer: its update is scaled by this number divided by `rank`."""
     names = f".{layer}", f".{layer.partition('[')[0]}"

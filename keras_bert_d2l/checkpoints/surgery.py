@@ -353,20 +353,8 @@ def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def _warn_of_unreachable(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
-    """Warn about new tokens that the tokenizer never produces because it splits texts first.
-
-    Tokenizers other than WordPiece find all new tokens, but `##` means nothing to them.
-    """
-    inside = [token for token in tokens if token.startswith(_INSIDE_A_WORD)]
-    if inside and (kind := tokenizer.vocab.kind) != "wordpiece":
-        warnings.warn(
-            f"The new tokens {first_few(inside)} are found only where a text contains ##, because "
-            f"it has no meaning in a vocabulary of the kind {kind!r}. Remove the ##.",
-            stacklevel=3,
-        )
-    words = [token for token in tokens if token not in inside]
-    if not words:
-        return
+    """Warn about new tokens that the tokenizer never produces because it splits texts first."""
+    words = [token for token in tokens if not token.startswith(_INSIDE_A_WORD)]
     made = tokenizer.tokenize(words).to_list()
     never = [w for w, ids in zip(words, made, strict=True) if ids != [tokenizer.vocab[w]]]
     if never:

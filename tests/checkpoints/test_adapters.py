@@ -156,7 +156,6 @@ def test_unknown_layers_are_rejected_with_a_list_of_the_known_ones():
 WRONG_MODELS = {
     "width": ({"num_hiddens": 16}, r"shape \(2, 8\) instead of \(2, 16\)"),
     "fewer blocks": ({"num_blks": 1}, r"layer.1.* instead of None"),
-    "more blocks": ({"num_blks": 3}, "its num_blks is 2 instead of 3"),
 }
 
 
@@ -175,28 +174,6 @@ def edited(adapter, arrays, **fields):
     file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
     safetensors.numpy.save_file(arrays, adapter / "adapter_model.safetensors")
     (adapter / "SHA256SUMS").unlink(missing_ok=True)
-
-
-CHOICES = {  # fields, and whether an adapter of block 1 alone has all layers that they name
-    "all blocks": ({"target_modules": ["query", "self.value"]}, False),
-    "one block": ({"target_modules": ["query", "value"], "layers_to_transform": 1}, True),
-    "names": ({"target_modules": ["layer.1.attention.self.query"]}, True),
-    "expression": ({"target_modules": r".*\.1\..*(query|value)"}, True),
-}
-
-
-@pytest.mark.parametrize("name", CHOICES)
-def test_an_adapter_of_some_blocks_says_so(name, adapter):
-    fields, is_complete = CHOICES[name]
-    arrays = safetensors.numpy.load_file(adapter / "adapter_model.safetensors")
-    edited(adapter, {name: x for name, x in arrays.items() if "layer.1." in name}, **fields)
-    model = make()
-    if not is_complete:
-        with pytest.raises(ValueError, match=r"layer\.0\.attention\.self\.query.*no LoRA weights"):
-            load_adapter(model, adapter)
-        return
-    load_adapter(model, adapter)
-    assert {layer.path.split("/")[-3] for layer in model.lora_layers} == {"blk_1"}
 
 
 def test_patterns_set_the_rank_and_the_scale_of_each_layer(adapter, tmp_path):
@@ -241,9 +218,7 @@ DAMAGES = {
     ),
     "alien": (lambda _, arrays: arrays.update(x=np.zeros(2, "f4")), "x is unknown"),
     "half": (lambda _, arrays: arrays.pop(next(iter(arrays))), "instead of None"),
-    "empty": (lambda _, arrays: arrays.clear(), "it has no LoRA weights"),
     "NaN": (lambda _, arrays: [x.fill(np.nan) for x in arrays.values()], "not finite"),
-    "axes": (lambda _, arrays: arrays.update({A: np.zeros((), "f4")}), "has the shape ()"),
 }
 EMBEDDING = "base_model.model.bert.embeddings.word_embeddings.lora_embedding_A"
 A = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
@@ -286,8 +261,8 @@ def test_saving_needs_lora_and_replaces_nothing_but_adapters(adapter, base, tmp_
     model = with_update(make())
     with pytest.raises(FileExistsError, match="not part of an? adapter"):
         save_adapter(model, tmp_path / "other")
-    with pytest.raises(FileExistsError, match=r"thesis\.txt"):
-        save_adapter(model, f"file://{tmp_path}/other")
+    with pytest.raises(ValueError, match="`path` must be a local path. Received: 's3://a/b'"):
+        save_adapter(model, "s3://a/b")
     save_adapter(model, adapter)
     names = {file.name for file in adapter.iterdir()}
     assert names == {"adapter_config.json", "adapter_model.safetensors", "SHA256SUMS"}

@@ -110,7 +110,7 @@ def garden(folder, _):
 def adapter(folder, _):
     found = peft_config.read_config(folder / "adapter_config.json")
     alpha = peft_config.alpha_of(found, "attention.query", 2)
-    return found["r"], alpha, peft_config.adapts_all_blocks(found)
+    return found["r"], alpha
 
 
 LORA = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["query"]}

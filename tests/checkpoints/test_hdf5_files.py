@@ -104,13 +104,6 @@ def named_dtype(file):
     file.create_dataset("b", data=ONES, dtype=file["type"])
 
 
-def compact(file):
-    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    creation.set_layout(h5py.h5d.COMPACT)
-    space = h5py.h5s.create_simple((6,))
-    h5py.h5d.create(file.id, b"b", h5py.h5t.IEEE_F32LE, space, creation)
-
-
 def deep(file):
     for _ in range(250):
         file = file.create_group("deep")
@@ -124,7 +117,6 @@ def many(file):
 BY_H5PY = {
     "an external link": (assigned("b", h5py.ExternalLink(SECRET, "/a")), "'b' is a link to"),
     "a soft link": (assigned("b", h5py.SoftLink("/a")), "'b' is a link to another place"),
-    "a link that leads nowhere": (assigned("c/b", h5py.SoftLink("x")), "'c/b' is a link"),
     "a virtual dataset": (virtual(SECRET), "'virtual' is virtual"),
     "a virtual dataset of the file itself": (virtual("."), "'virtual' is virtual"),
     "external storage": (
@@ -136,21 +128,10 @@ BY_H5PY = {
     "a named dtype": (assigned("type", np.dtype("float32")), "neither a group nor a dataset"),
     "a dtype of others": (named_dtype, "'b' shares its dtype|neither a group"),
     "a bomb": (dataset(**BOMB), "'b' is compressed"),
-    "shuffled values": (dataset(data=ONES, shuffle=True), "'b' is compressed or in chunks"),
-    "an unknown filter": (
-        dataset(shape=6, dtype="f4", chunks=6, compression=32000, allow_unknown_filter=True),
-        "'b' is compressed or in chunks",
-    ),
     "a fill value": (dataset(shape=2**40, chunks=2**20, fillvalue=1, dtype="f4"), "in chunks"),
     "unwritten values": (dataset(shape=2**40, dtype="f4"), "values of 'b' are not in the file"),
-    "no values": (dataset(shape=(0, 2**60), dtype="f4"), "values of 'b' are not in the file"),
-    "a null space": (assigned("b", h5py.Empty("f4")), "'b'.*not in the file|NoneType"),
-    "compact values": (compact, "'b' is compressed or in chunks"),
     "object references": (dataset(shape=2, dtype=h5py.ref_dtype, data=None), "'b'"),
-    "region references": (dataset(shape=2, dtype=h5py.regionref_dtype), "'b'"),
-    "ragged arrays": (dataset(shape=2, dtype=h5py.vlen_dtype("f4")), "'b'"),
     "records": (dataset(data=np.zeros(2, "f4,f4")), "'b' has a dtype that weights do not have"),
-    "arrays of arrays": (dataset(shape=2, dtype=np.dtype("(2,)f4")), "'b' has a dtype that"),
     "deep groups": (deep, "is too long"),
     "many groups": (many, "more than 500 objects"),
 }
@@ -209,12 +190,9 @@ BY_HAND = {
     "a name that is not UTF-8": (changed((b"b_b", b"b\xff\xff")), "codec can't decode"),
     "an enormous shape": (changed((SHAPE, numbers(2**40, 3))), "invalid dataset size"),
     "a product beyond 64 bits": (changed((SHAPE, numbers(2**62, 2**62))), "file"),
-    "a place behind the end": (changed((PLACE, numbers(10**6, 24))), "invalid dataset size"),
     "the place of another dataset": (SHARED, "its datasets are larger than the file"),
     "an empty file": (content(b""), "does not begin as HDF5 does"),
-    "another program": (content(b"PK\3\4" * 500), "does not begin as HDF5 does"),
     "only the beginning": (content(b"\x89HDF\r\n\x1a\n"), "Unable to"),
-    "a sparse file": (lambda path: os.truncate(path.touch() or path, 2**40), "does not begin"),
     "a part of a family": (family, "Unable to"),
 }
 
@@ -243,12 +221,4 @@ def test_a_hostile_file_is_refused_and_leads_nowhere(kind, tmp_path, monkeypatch
 def test_a_pointer_of_git_lfs_is_named(tmp_path):
     (tmp_path / "a.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n")
     with pytest.raises(ValueError, match="a.h5' is a pointer of Git LFS. Run `git lfs pull`"):
-        open_hdf5([tmp_path / "a.h5"])
-
-
-@pytest.mark.parametrize("size", [1, 100, 1000, 2000, 2090])
-def test_a_file_that_was_cut_off_is_refused(size, tmp_path):
-    changed()(tmp_path / "a.h5")
-    os.truncate(tmp_path / "a.h5", size)
-    with pytest.raises(ValueError, match="not an HDF5 file of weights"):
         open_hdf5([tmp_path / "a.h5"])

@@ -100,13 +100,9 @@ SIZE = len(GRAPH) + 6  # with its length and a checksum
 ENTRY, SHAPE = b" 0(" + bytes([SIZE & 127 | 128, SIZE >> 7]), b"\x12\x02\x08\x02"
 HOSTILE = {
     "no graph": (holding(None), "no text '_CHECKPOINTABLE_OBJECT_GRAPH'"),
-    "an empty graph": (holding(b""), "does not list .layer/a"),
     "no proto": (holding(b"\xff" * 100), NO_GRAPH),
-    "no UTF-8": (holding(GRAPH.replace(b"dense", b"\xff" * 5)), NO_GRAPH),
-    "half a proto": (holding(GRAPH[:-9]), NO_GRAPH),
     "a variable that is missing": (holding(graph(KEYS | {"c" + END: ""})), "lists 'c/.* without"),
     "a control character": (holding(graph({"\x1b[2J" + END: ""})), r"'\\x1b\[2J/.* without"),
-    "a variable twice": (holding(GRAPH + GRAPH), "layer/a.* twice"),
     "a variable that is not listed": (holding(graph({FIRST: "a"})), "does not list .layer/b"),
     "a name that is the path of another": (
         holding(graph(SAME | {"c" + END: "layer/a"}), (*KEYS, "c" + END)),
@@ -114,21 +110,16 @@ HOSTILE = {
     ),
     "too many nodes": (holding(b"\n\0" * 50_001), "50,001 nodes"),
     "a graph of 4 MB": (holding(bytes(2**22)), "no text .* of at most"),
-    "a number as graph": (holding(np.float32(1)), "no text"),
-    "two graphs": (holding([GRAPH, GRAPH]), "no text"),
     "a changed name": (change(b"dense/a", b"dense/b", "data*"), "[Cc]hecksum"),
     "a text of a terabyte": (
         change(LENGTH, b"\x80" * 5 + b"\x20", "data*"),
         "not have 1,099,511,627,776",
     ),
     "a huge shape": (change(SHAPE, b"\x12\x02\x08\x7f"), r"\(127, 3\) of float32 in 24 bytes"),
-    "an entry that is no proto": (change(SHAPE, b"\x12\x02\x08\xff"), "Error parsing"),
     "an unknown rank": (change(b"\x12\x08" + SHAPE, b"\x12\x08\x18\x01\x12\x00"), "24 bytes"),
-    "an unknown dtype": (change(b"\x08\x01\x12\x08", b"\x08\x7f\x12\x08"), "of float8"),
     "a graph behind the end": (change(ENTRY, b" 0(\x80\x7f"), "has no 16,256 bytes at"),
     "another data file": (change(ENTRY, b"\x18\x02" + ENTRY[2:]), "no file .*00002-of-00001"),
     "names out of order": (change(b"layer/a", b"Layer/a"), "not in order"),
-    "an index cut off": (cut("index", 99), "does not end like a table"),
     "a sparse index": (cut("index", 2**40), "it has more than 4,194,304 bytes"),
     "a data file cut off": (cut("data*", 40), "has no .* bytes at"),
 }

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json
-from tests.checkpoints.small import SMALL, random_model
 from tests.nightly import nightly_except
 
 DAILY = {"chinese-u2028", "mpnet-base", "roberta-base-json"}
@@ -95,26 +94,6 @@ def test_the_tokens_of_a_published_tokenizer_are_those_of_its_library(name, data
         tf.RaggedTensor.from_tensor(rows["tokens"], rows["valid_lens"]).to_list()
         == (expected["pair"])
     )
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", EXPECTED)
-def test_an_export_splits_every_line_like_the_library(name, data_dir, tmp_path):
-    folder = tmp_path / "files"
-    folder.mkdir()
-    tokenizer = load(data_dir, name, folder)
-    lines, expected = lines_of(data_dir, name)
-    fields = {**SMALL, "vocab_size": len(tokenizer.vocab), "max_len": 512}
-    model = kb.TextEmbedder(random_model(kb.BERTConfig.preset("huggingface", **fields)))
-    model.tokenizer = tokenizer
-    path = kb.export_saved_model(model, tmp_path / "export")
-    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    cls, sep = (tokenizer.vocab[token] for token in tokenizer.vocab.special_tokens[2:4])
-    for text, ids in zip(lines["lines"], expected["raw"], strict=True):
-        tokens = np.array([[cls, *ids[:510], sep]], "int32")
-        batch = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.array([tokens.size])}
-        vector = serve(text=tf.constant([text]))["embedding"]
-        np.testing.assert_allclose(vector, model(batch), atol=1e-5, err_msg=text)
 
 
 @pytest.mark.slow

@@ -23,15 +23,6 @@ def file(tmp_path):
     return file
 
 
-def test_names_and_shapes_are_read_back_as_written(file):
-    tensors = open_safetensors([file])
-    assert tensors.source == str(file)
-    assert tensors.shapes == {"a": (2, 3), "scalar": ()}
-    assert tensors.dtypes == {"a": "F32", "scalar": "F32"}
-    np.testing.assert_array_equal(tensors.read("a"), ARRAY)
-    assert tensors.read("scalar") == 2
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
 def test_every_float_is_read_as_float32_without_loss(dtype, file):
     stored = ARRAY.astype(dtype)
@@ -62,42 +53,17 @@ def test_a_truncated_file_is_rejected(kept, file):
     ("header", "num_bytes"),
     [
         ({"a": EIGHT, "b": {**EIGHT, "data_offsets": [4, 12]}}, 12),
-        ({"a": EIGHT}, 4),
         ({"a": {**EIGHT, "data_offsets": [2**40, 2**40 + 8]}}, 8),
-        ({"a": {**EIGHT, "data_offsets": [8, 0]}}, 8),
-        ({"a": EIGHT}, 12),
-        ({"a": {**EIGHT, "shape": [3]}}, 8),
-        ({"a": {**EIGHT, "shape": [-2]}}, 8),
         ({"a": {**EIGHT, "shape": [2**62, 4], "data_offsets": [0, 0]}}, 0),
         ({"a": {**EIGHT, "dtype": "F31"}}, 8),
-        (b'{"a": {"dtype"', 0),
         (b"[1]", 0),
     ],
-    ids=[
-        "overlapping",
-        "outside",
-        "far outside",
-        "backwards",
-        "left over",
-        "another shape",
-        "negative shape",
-        "overflowing shape",
-        "unknown dtype",
-        "no JSON",
-        "no object",
-    ],
+    ids=["overlapping", "outside", "overflowing shape", "unknown dtype", "no object"],
 )
 def test_an_inconsistent_header_is_rejected(header, num_bytes, file):
     write_raw(file, header, bytes(num_bytes))
     with pytest.raises(ValueError, match="model.safetensors' is not a complete safetensors file"):
         open_safetensors([file])
-
-
-def test_a_file_that_changes_while_it_is_being_read_is_rejected(file):
-    tensors = open_safetensors([file])
-    file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(ValueError, match="was changed while it was being read"):
-        [tensors.read(name) for name in tensors.shapes]
 
 
 def test_arrays_come_from_the_file_that_was_opened_even_if_it_is_replaced(file):

@@ -15,12 +15,10 @@ from keras_bert_d2l.checkpoints.surgery import (
 )
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from tests.checkpoints import small
-from tests.family import bert_of
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = Vocab(["play", *SPECIALS, "##ing", "##s", "the", "cat", "-", "##er"])
@@ -99,15 +97,6 @@ def test_new_tokens_that_are_never_produced_cause_a_warning():
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-def test_the_mark_of_wordpiece_in_a_token_of_another_tokenizer_causes_a_warning():
-    with pytest.warns(UserWarning, match="tokens ##ing are found only where a text contains ##"):
-        larger = add_tokens(bert_of("roberta"), ["##ing", "dog"])
-    ids = larger.tokenizer.vocab[["##ing", "dog"]]
-    assert larger.tokenizer.tokenize(["##ingdog"]).to_list() == [ids]
-
-
 def test_tokens_that_cannot_be_added_or_dropped_are_rejected():
     with pytest.raises(ValueError, match="must be distinct. Received: 'cat'"):
         add_tokens(random_model(UNTIED), ["cat"])
@@ -173,19 +162,6 @@ def test_other_numbers_of_positions_do_not_change_the_outputs_for_texts_that_fit
 def test_an_impossible_number_of_positions_is_rejected(max_len):
     with pytest.raises(ValueError, match=f"`max_len` must be .* Received: max_len={max_len}"):
         resize_positions(random_model(UNTIED), max_len)
-
-
-def test_sinusoidal_positions_are_computed_for_the_new_length():
-    model = random_model(dataclasses.replace(UNTIED, positions="sinusoidal"))
-    longer = resize_positions(model, 2 * MAX_LEN)
-    assert longer.bert_config.max_len == 2 * MAX_LEN
-    for old, new in zip(answers(model), answers(longer), strict=True):
-        np.testing.assert_array_equal(new, old)
-
-
-def test_the_dtype_policy_is_kept():
-    model = BERTModel.from_bert_config(UNTIED, dtype="mixed_bfloat16")
-    assert resize_positions(model, 9).dtype_policy.name == "mixed_bfloat16"
 
 
 # Other numbers of blocks

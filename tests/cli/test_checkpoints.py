@@ -62,7 +62,7 @@ def test_commands_accept_names_of_the_hub(run, error, checkpoint, local_hub, tmp
     assert load_pretrained(tmp_path / "same").config == CONFIG
     stderr = run("fill-mask", "a [MASK]", "--model", "someone/tiny", exit_code=2).stderr
     assert "Strings need a tokenizer" in stderr
-    assert "no file or folder 'runs/x', and no model" in error("embed", "a", "-m", "runs/x")
+    assert "no file or folder 'runs/x', and downloading" in error("embed", "a", "-m", "runs/x")
 
 
 def test_a_model_of_sentence_transformers_is_exported_with_its_pooling(checkpoint, tmp_path):

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import random
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,31 +54,6 @@ def _truncate(file: Path, files: list[Path], rng: random.Random) -> bool:
     return True
 
 
-def _zero_block(file: Path, files: list[Path], rng: random.Random) -> bool:
-    data = bytearray(file.read_bytes())
-    start, length = rng.randrange(len(data) + 1), rng.choice([1, 16, 512, 4096])
-    block = data[start : start + length]
-    if not any(block):
-        return False
-    data[start : start + length] = bytes(len(block))
-    file.write_bytes(data)
-    return True
-
-
-def _repeat_block(file: Path, files: list[Path], rng: random.Random) -> bool:
-    data = file.read_bytes()
-    start = rng.randrange(len(data) + 1)
-    block = data[start : start + rng.choice([1, 16, 512])]
-    file.write_bytes(data[:start] + block + data[start:])
-    return bool(block)
-
-
-def _append(file: Path, files: list[Path], rng: random.Random) -> bool:
-    with open(file, "ab") as stream:
-        stream.write(rng.choice([b"\n", b"\x00", b"x\n", b"{}", b"\xff" * 64, rng.randbytes(300)]))
-    return True
-
-
 def _extend(file: Path, files: list[Path], rng: random.Random) -> bool:
     os.truncate(file, SPARSE_BYTES)
     return True
@@ -109,26 +83,6 @@ def _swap(file: Path, files: list[Path], rng: random.Random) -> bool:
     file.rename(aside)
     other.rename(file)
     aside.rename(other)
-    return True
-
-
-def _copy_over(file: Path, files: list[Path], rng: random.Random) -> bool:
-    other = rng.choice(files)
-    if other.read_bytes() == file.read_bytes():
-        return False
-    shutil.copyfile(other, file)
-    return True
-
-
-def _swap_lines(file: Path, files: list[Path], rng: random.Random) -> bool:
-    lines = file.read_bytes().splitlines(keepends=True)
-    if len(lines) < 2 or file.suffix not in (".txt", ".json", ".jsonl", ".yaml", ""):
-        return False
-    one, other = rng.sample(range(len(lines)), 2)
-    if lines[one] == lines[other]:
-        return False
-    lines[one], lines[other] = lines[other], lines[one]
-    file.write_bytes(b"".join(lines))
     return True
 
 
@@ -197,16 +151,11 @@ def _places(content: object) -> Iterator[tuple]:
 MUTATIONS: dict[str, Callable[[Path, list[Path], random.Random], bool]] = {
     "bit flip": _flip_bit,
     "truncation": _truncate,
-    "zeroed block": _zero_block,
-    "repeated block": _repeat_block,
-    "appended bytes": _append,
     "sparse 128 MB": _extend,
     "deleted file": _delete,
     "folder instead of file": _replace_by_folder,
     "noise instead of file": _replace_by_noise,
     "swapped files": _swap,
-    "copied file": _copy_over,
-    "swapped lines": _swap_lines,
     "edited field": _edit_field,
     "edited header": _edit_header,
 }
