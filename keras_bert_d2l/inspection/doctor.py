@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -244,7 +244,7 @@ def doctor(
             "Pass either the folder of a `run`, or the training batches `data` with their `model`. "
             f"Received: {run=}, {data=}, {model=}."
         )
-    numbers = _of_run(run) if run is not None else _of_batches(model, data)
+    numbers = _of_run(run) if run is not None else _of_batches(cast(BERTModel, model), data)
     found = sorted(findings(numbers), key=lambda finding: not finding.is_fault)
     return Diagnosis(tuple(found))
 
