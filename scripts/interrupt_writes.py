@@ -56,7 +56,6 @@ COMMANDS = {  # each writes below `trial`, the small disk
     "distill-static": "distill --static --model bert --file lines.txt --out trial/small",
     "report": "report run --out trial/report.html",
     "embed": "embed --model bert --file lines.txt --out trial/vectors.npy",
-    "similar": "similar topic --model bert --file lines.txt --vectors trial/new/vectors.npy",
     "features": "embed --layers -1 --model bert --file lines.txt --out trial/new/vectors.npz",
     "features-jsonl": "embed --layers -1 --model bert --file lines.txt --out trial/vectors.jsonl",
     "playground": "playground --model bert --out trial/page.html",

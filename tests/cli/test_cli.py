@@ -274,7 +274,6 @@ def in_a_process(*arguments, folder, **kwargs):
     [
         (60_000, "run", "pretrain text.txt --config small.yaml --run-dir"),
         (1000, "a.npy", "embed a b c --model trained --out"),
-        (1000, "a.npy", "similar d a b c --model trained --vectors"),
         (100_000, "a", "export --format onnx --model trained --out"),
         pytest.param(100_000, "a", "export --model trained --out", marks=pytest.mark.long),
     ],

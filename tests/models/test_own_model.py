@@ -113,9 +113,7 @@ def test_layers_of_a_subclassed_model_are_passed_one_by_one():
     np.testing.assert_allclose(bert(BATCH)["mlm"], expected, atol=1e-6)
     two_encoders = Subclassed(V)
     two_encoders.second = kb.BERTEncoder(V, *SIZES)
-    with pytest.raises(
-        ValueError, match=r"a Subclassed; .*`BERTModel.from_layers\(encoder\)`"
-    ):
+    with pytest.raises(ValueError, match=r"a Subclassed; .*`BERTModel.from_layers\(encoder\)`"):
         kb.fill_mask(two_encoders, "[MASK]")
 
 

@@ -216,15 +216,14 @@ def similar(
     For example:
 
     - `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
-    - `keras-bert-d2l similar "log in" --file faq.txt --model minilm --vectors faq.npy`
+    - `keras-bert-d2l embed --file faq.txt --model minilm --out faq.npy`, then
+      `keras-bert-d2l similar "log in" --file faq.txt --model minilm --vectors faq.npy`
 
     Args:
         query: Text to search for.
-        vectors: File, .npy, for the vectors of the texts. Later calls with the same model and texts
-            read it instead of encoding the texts. An interrupted call continues.
+        vectors: File, .npy, with the vectors of the texts, which `embed --out` writes. They are
+            read instead of encoding the texts.
     """
-    if vectors is not None and not vectors.exists():  # a file that exists may be read-only
-        check_output("vectors", vectors, suffixes=[".npy"])
     found = read_texts(texts, file)
     if not query.strip():
         raise ValueError("QUERY must not be empty. Received: an empty text.")
@@ -233,7 +232,11 @@ def similar(
         print(note, file=sys.stderr)
     embedder = load(model, as_embedder=True).model
     width = len(str(len(found)))
-    options: dict[str, Any] = {"top_k": top_k, "vectors": vectors, "truncate": truncate}
+    options: dict[str, Any] = {"top_k": top_k, "truncate": truncate}
+    if vectors is not None:
+        import numpy as np
+
+        options["vectors"] = np.load(vectors)
     for match in kb.similar(embedder, query, found, **options):
         if json:
             print(as_json_line(match))

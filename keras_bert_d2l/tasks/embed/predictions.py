@@ -14,7 +14,6 @@ from keras_bert_d2l.inference.batching import TextRows, predict_texts
 from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text, with_graph
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.embed.vector_file import stored_vectors
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
@@ -99,7 +98,7 @@ def similar(
     texts: str | Texts,
     *,
     top_k: int = 5,
-    vectors: PathLike | None = None,
+    vectors: np.ndarray | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = True,
@@ -111,9 +110,8 @@ def similar(
         query: The text to search for, or a list of such texts.
         texts: The texts to compare with it.
         top_k: Maximum number of matches, k.
-        vectors: A `.npy` file for the vectors of `texts`, for many texts. If it does not exist, it
-            is written, with a JSON file next to it. Later calls with the same model, texts and
-            `truncate` read it instead of encoding the texts, and continue an interrupted one.
+        vectors: The vectors of `texts`, float `(N, D)`, as `embed` returned them before; `None`:
+            the texts are encoded.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
         truncate: As for `embed`.
@@ -122,9 +120,8 @@ def similar(
         queries, a list of such lists.
 
     Raises:
-        BlockingIOError: Another process is writing the file `vectors`.
-        ValueError: As for `embed`, `top_k` is below 1, the file `vectors` is damaged or belongs to
-            a different model or to different texts, or a vector contains NaN.
+        ValueError: As for `embed`, `top_k` is below 1, `vectors` has another shape, or a vector
+            contains NaN.
 
     Example:
 
@@ -146,34 +143,37 @@ def similar(
     def encode(some: Sequence[str]) -> np.ndarray:
         return unit(_vectors(embedder, tokenizer, some, batch_size, truncate))
 
-    # Equal texts need equal scores, so each different text is encoded and compared once.
-    number = {text: n for n, text in enumerate(dict.fromkeys(rows))}
-    different = list(number)
-    if vectors is None:
-        encoded = encode(different)
-    else:
-        encoded = stored_vectors(vectors, different, embedder, tokenizer, encode, truncate)
-    others = {text: n for n, text in enumerate(dict.fromkeys(queries)) if text not in number}
-    of_others = dict(zip(others, encode(list(others)), strict=True))
-    asked = [of_others[text] if text in others else encoded[number[text]] for text in queries]
-    places = None if len(number) == len(rows) else np.array([number[text] for text in rows])
+    # Equal texts need equal scores, so each different text is encoded once.
+    known = (
+        {} if vectors is None else dict(zip(rows, _checked(vectors, rows, embedder), strict=True))
+    )
+    missing = [text for text in dict.fromkeys([*rows, *queries]) if text not in known]
+    known |= dict(zip(missing, encode(missing), strict=True))
+    asked, encoded = (np.array([known[text] for text in some]) for some in (queries, rows))
     found = [
         [Match(rows[index], float(score), int(index)) for index, score in best]
-        for best in nearest(np.array(asked), encoded, top_k, places)
+        for best in nearest(asked, encoded, top_k)
     ]
     return found[0] if isinstance(query, str) else found
 
 
+def _checked(vectors: object, rows: Sequence[str], embedder: TextEmbedder) -> np.ndarray:
+    shape = (len(rows), embedder.bert_config.num_hiddens)
+    array = np.asarray(vectors)
+    expected = f"an array of the shape {shape}, one vector per text"
+    check_that(array.shape == shape and array.dtype.kind == "f", "vectors", expected, array.shape)
+    return unit(array.astype("float32"))
+
+
 def nearest(
-    queries: np.ndarray, vectors: np.ndarray, top_k: int, places: np.ndarray | None = None
+    queries: np.ndarray, vectors: np.ndarray, top_k: int
 ) -> Iterator[list[tuple[int, float]]]:
     """Yield the rows nearest to each query, by an exact search in blocks.
 
     Args:
         queries: Unit vectors `(Q, D)`.
-        vectors: Unit vectors `(N, D)`, which may be mapped into memory.
+        vectors: Unit vectors `(N, D)`.
         top_k: Number of rows per query.
-        places: The row of each text, if several texts have the same row. `None`: its own.
 
     Yields: indices and cosines, best first; ties keep the order of the rows.
     """
@@ -185,10 +185,10 @@ def nearest(
             cosines[:, row : row + _ROWS_AT_ONCE] = (block @ some.T).T
         if not np.isfinite(cosines).all():
             raise ValueError(
-                "The cosines of the texts must be finite numbers. The model's weights or the file "
-                "`vectors` contain NaN or infinity: load another checkpoint, or delete the file."
+                "The cosines of the texts must be finite numbers. The model's weights or `vectors` "
+                "contain NaN or infinity: load another checkpoint, or encode the texts again."
             )
-        for scores in cosines if places is None else cosines[:, places]:
+        for scores in cosines:
             least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
             likely = np.flatnonzero(scores >= least)
             best = likely[np.argsort(-scores[likely], kind="stable")[:top_k]]

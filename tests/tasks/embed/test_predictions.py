@@ -12,7 +12,7 @@ from keras_bert_d2l import (
     load_pretrained,
     mine_negatives,
 )
-from keras_bert_d2l.tasks.embed import predictions, vector_file
+from keras_bert_d2l.tasks.embed import predictions
 from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
 from keras_bert_d2l.text_arguments import TruncationWarning
 
@@ -26,110 +26,20 @@ def embedder(words_bert, words_tokenizer):
     return model
 
 
-def test_vectors_in_a_file_are_written_once(embedder, tmp_path, monkeypatch):
-    file, texts = tmp_path / "made" / "texts.npy", [*TEXTS, TEXTS[0]]
-    expected = similar(embedder, ["good", "a dog"], texts)
-    assert similar(embedder, ["good", "a dog"], texts, vectors=file) == expected
-    rows = np.load(file)  # one per different text, of length 1
-    vectors = embed(embedder, TEXTS)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    np.testing.assert_allclose(rows, vectors / lengths, rtol=0, atol=1e-6)
-    monkeypatch.setattr(predictions, "_vectors", lambda *arguments: rows[:0])
-    [match] = similar(embedder, "good", texts, vectors=file, top_k=1)  # encodes nothing
+def test_given_vectors_are_used_instead_of_encoding_the_texts(embedder, monkeypatch):
+    texts = [*TEXTS, TEXTS[0]]
+    vectors, expected = embed(embedder, texts), similar(embedder, ["good", "a dog"], texts)
+    found = similar(embedder, ["good", "a dog"], texts, vectors=vectors)
+    for one, other in zip(found, expected, strict=True):
+        assert [x.index for x in one] == [x.index for x in other]
+        assert [x.score for x in one] == pytest.approx([x.score for x in other], abs=1e-6)
+    monkeypatch.setattr(predictions, "_vectors", lambda *arguments: vectors[:0])
+    [match] = similar(embedder, "good", texts, vectors=vectors, top_k=1)  # encodes nothing
     assert (match.index, match.score) == (3, pytest.approx(1))
-
-
-def test_an_interrupted_file_of_vectors_is_continued(embedder, tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_file, "_AT_ONCE", 2)
-    file, encode, calls = tmp_path / "texts.npy", predictions._vectors, []
-
-    def interrupted(model, tokenizer, texts, *options):
-        calls.append(list(texts))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return encode(model, tokenizer, texts, *options)
-
-    monkeypatch.setattr(predictions, "_vectors", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        similar(embedder, "good", TEXTS, vectors=file)
-    with pytest.raises(ValueError, match="not fully written"):  # nobody takes it for whole
-        np.load(file)
-    found = similar(embedder, "good", TEXTS, vectors=file)
-    assert calls == [TEXTS[:2], TEXTS[2:4], TEXTS[2:4], TEXTS[4:], []]
-    assert [one.index for one in found] == [one.index for one in similar(embedder, "good", TEXTS)]
-
-
-def test_only_one_process_writes_a_file_of_vectors(embedder, tmp_path, monkeypatch):
-    file, encode = tmp_path / "texts.npy", predictions._vectors
-
-    def asked_meanwhile(*arguments):
-        monkeypatch.setattr(predictions, "_vectors", encode)
-        with pytest.raises(BlockingIOError, match=r"Another process is writing '.*texts.npy'"):
-            similar(embedder, "good", TEXTS, vectors=file)
-        return encode(*arguments)
-
-    monkeypatch.setattr(predictions, "_vectors", asked_meanwhile)
-    assert similar(embedder, "good", TEXTS, vectors=file) == similar(embedder, "good", TEXTS)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"texts.npy", "texts.json"}
-
-
-def test_a_file_of_vectors_is_only_for_its_model_and_texts(embedder, words_bert, tmp_path):
-    file = tmp_path / "texts.npy"
-    similar(embedder, "good", TEXTS, vectors=file)
-    other = TextEmbedder(words_bert, "mean", normalize=False, tokenizer=embedder.tokenizer)
-    with pytest.raises(ValueError, match="for a different model"):
-        similar(other, "good", TEXTS, vectors=file)
-    weight = embedder.weights[0]
-    before = weight.numpy()
-    weight.assign(before + 1)
-    with pytest.raises(ValueError, match="for a different model"):
-        similar(embedder, "good", TEXTS, vectors=file)
-    weight.assign(before)
-    with pytest.raises(ValueError, match="for a different list of texts"):
-        similar(embedder, "good", [*TEXTS[:-1], "cat"], vectors=file)
-    with pytest.raises(ValueError, match="for a different `truncate`"):
-        similar(embedder, "good", TEXTS, vectors=file, truncate=False)
-    file.unlink()  # as the message says
-    assert len(similar(embedder, "good", TEXTS[:2], vectors=file)) == len(np.load(file)) == 2
-    (tmp_path / "other.json").write_text('{"a": 1}')
-    with pytest.raises(ValueError, match=r"other.json' is not a record of vectors"):
-        similar(embedder, "good", TEXTS, vectors=tmp_path / "other.npy")
-    with pytest.raises(ValueError, match=r"`vectors` must be a path. Received: vectors=5"):
-        similar(embedder, "good", TEXTS, vectors=5)
-    (tmp_path / "link.npy").symlink_to("nothing.npy")
-    with pytest.raises(FileNotFoundError, match="is a link to a file that does not exist"):
-        similar(embedder, "good", TEXTS, vectors=tmp_path / "link.npy")
-    (tmp_path / "texts.json").unlink()
-    with pytest.raises(ValueError, match="without 'texts.json' next to it"):
-        similar(embedder, "good", TEXTS, vectors=file)
-    with pytest.raises(ValueError, match=r"`vectors` must end in \.npy"):
-        similar(embedder, "good", TEXTS, vectors=tmp_path / "texts.npz")
-
-
-def test_damaged_files_of_vectors_are_rejected_and_stay_as_they_are(embedder, tmp_path):
-    file, about = tmp_path / "texts.npy", tmp_path / "texts.json"
-    similar(embedder, "good", TEXTS, vectors=file)
-    facts, rows = json.loads(about.read_text()), np.load(file)
-    for written in (None, "5", -1, 6, True):
-        about.write_text(json.dumps({**facts, "written": written}))
-        with pytest.raises(ValueError, match=r"texts.json' is damaged. Delete it and 'texts.npy'"):
-            similar(embedder, "good", TEXTS, vectors=file)
-    complete = file.read_bytes()
-    for values in (rows.astype("float64"), rows[1:], 2 * rows, np.array([{}]), None):
-        np.save(file, values, allow_pickle=True)
-        content = complete[:150] if values is None else file.read_bytes()
-        file.write_bytes(content)
-        for written in (2, 5):  # interrupted and complete
-            about.write_text(json.dumps({**facts, "written": written}))
-            with pytest.raises(
-                ValueError, match=r"texts.npy' is damaged: .*[^.]\. Delete it and 'texts.json'"
-            ):
-                similar(embedder, "good", TEXTS, vectors=file)
-        assert file.read_bytes() == content
-    rows[1, 0] = np.nan
-    np.save(file, rows)
+    with pytest.raises(ValueError, match=r"`vectors` must be an array of the shape \(6, 8\)"):
+        similar(embedder, "good", texts, vectors=vectors[1:])
     with pytest.raises(ValueError, match="`vectors` contain NaN or infinity"):
-        similar(embedder, "good", TEXTS, vectors=file)
+        similar(embedder, "good", texts, vectors=vectors * np.nan)
 
 
 def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monkeypatch):
