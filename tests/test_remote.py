@@ -3,14 +3,12 @@
 import gzip
 import os
 import pathlib
-import re
 import sys
 
 import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli import main
 from keras_bert_d2l.files import url, write_checksums
 from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.text import text_files
@@ -175,41 +173,6 @@ def test_every_error_of_an_object_store_names_the_url_and_a_fix(error, kind, mon
 def test_an_unknown_kind_of_url_is_rejected():
     with pytest.raises(OSError, match="Could not access 'tape://bucket/text': Protocol not kn"):
         kb.Corpus.open("tape://bucket/text")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("credentials", r"Unable to locate credentials \(NoCredentialsError\)"),
-        ("network", r"Could not connect to the endpoint URL.* \(EndpointConnectionError\)"),
-        ("bucket", r"The specified bucket does not exist \(FileNotFoundError\)"),
-    ],
-)
-def test_a_command_reports_what_is_wrong_with_s3_in_one_line(
-    fault, reason, s3_server, tmp_path, monkeypatch, capsys
-):
-    s3fs = pytest.importorskip("s3fs")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-        monkeypatch.setenv(name, "us-east-1")
-        if fault == "credentials":
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    address = "http://127.0.0.1:1" if fault == "network" else s3_server
-    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
-    s3fs.S3FileSystem.clear_instance_cache()
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB))
-    text, vocab, out = "s3://missing-bucket/text", f"{tmp_path}/vocab.txt", f"{tmp_path}/store"
-    with pytest.raises(SystemExit) as ended:
-        main(["prepare", text, "--vocab", vocab, "--out", out])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert text in line
-    assert re.search(reason, line)
 
 
 def test_a_name_outside_the_folder_is_rejected(bucket, monkeypatch):

@@ -170,16 +170,14 @@ def convert_checkpoint(
     check_choice("format", format, get_args(Format))
     check_target(target)
     checkpoint = open_checkpoint(source, num_heads)
-    model, embedding = load_model(checkpoint), checkpoint.embedding
-    print(summary(checkpoint))
+    embedding = checkpoint.embedding
     if embedding and (format not in _FOR_TASKS or embedding["pooling"] not in POOLINGS):
-        lost = f"The format {format!r} cannot store how texts are embedded: {embedding}."
-        if format == "kerashub":  # a preset is for one task
-            raise ValueError(
-                f"{lost} To write the BERT alone, save the model of `load_pretrained`."
-            )
-        print(lost)
-        embedding = None
+        raise ValueError(
+            f"The format {format!r} cannot store how texts are embedded: {embedding}. To write the "
+            "BERT alone, save the model of `load_pretrained`."
+        )
+    model = load_model(checkpoint)
+    print(summary(checkpoint))
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
     options = checkpoint.tokenizer_options
     _save(model, target, checkpoint.vocab, options, format, embedding=embedding)

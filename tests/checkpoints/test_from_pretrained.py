@@ -147,21 +147,16 @@ def test_a_folder_written_before_a_field_existed_loads_with_its_default(editable
     np.testing.assert_array_equal(outputs(loaded), outputs(make("vectors")))
 
 
-def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(
-    saved_tasks, tmp_path, capsys
-):
+def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(saved_tasks, tmp_path):
     model, source = make("vectors"), saved_tasks("vectors", "huggingface")
-    capsys.readouterr()
     convert_checkpoint(source, tmp_path / "native")
     convert_checkpoint(tmp_path / "native", tmp_path / "again", "huggingface")
-    assert "cannot store" not in capsys.readouterr().out
     for folder in ("native", "again"):  # max, not normalized, long texts
         found = TextEmbedder.from_pretrained(tmp_path / folder)
         assert found.task_config() == model.task_config()
         np.testing.assert_array_equal(outputs(found), outputs(model))
-    with pytest.raises(ValueError, match="cannot express this model"):
+    with pytest.raises(ValueError, match="'google' cannot store how texts are embedded"):
         convert_checkpoint(source, tmp_path / "google", "google")
-    assert "'google' cannot store how texts are embedded" in capsys.readouterr().out
 
 
 def test_lora_is_merged_into_the_kernels_when_saved(tmp_path):

@@ -7,19 +7,15 @@ import shutil
 import sys
 import zipfile
 
-import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_hub_name, is_remote
 from tests.checkpoints.sbert_folders import LOWER, write
 from tests.checkpoints.small import (
-    BATCH,
     OF_FORMAT,
     VOCAB,
     assert_same_weights,
-    edit_config,
-    edit_weights,
     random_model,
     shard,
 )
@@ -137,19 +133,6 @@ def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
     ):
         fields = json.loads((find_checkpoint(model + revision) / "config.json").read_text())
         assert fields["architectures"] == [architecture]
-
-
-def test_the_class_of_the_model_follows_its_head(local_hub, tagger, tmp_path):
-    """dslim/bert-base-NER has an unused pooler and the old field `_num_labels`."""
-    trained, folder = tagger[0], shutil.copytree(tagger[1], tmp_path / "ner")
-    pooler = {"bert.pooler.dense.weight": np.zeros((4, 4)), "bert.pooler.dense.bias": np.zeros(4)}
-    edit_weights(folder, lambda old: old | {name: x.astype("f4") for name, x in pooler.items()})
-    edit_config(folder, _num_labels=len(LABELS))
-    local_hub.add("someone/ner", folder)
-    model = kb.TokenClassifier.from_pretrained("someone/ner")
-    assert model.labels == tuple(LABELS)
-    np.testing.assert_array_equal(model(BATCH), trained(BATCH))
-    assert len(kb.tag(model, "a b a")) == 3
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,8 @@ from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import verify_checksums, write_checksums
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.server.served_model import ServedModel
-from keras_bert_d2l.text.definition import from_json
-from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from keras_bert_d2l.training.finetuning.trainer import Trainer as Finetuning
 from keras_bert_d2l.training.pretraining.trainer import Trainer as Pretraining
-from tests.text.tokenizer.byte_level import roberta_fields
 
 WORDS = "the a dog cat owl sees hears finds hare bird mouse . good bad ##s ##ing".split()
 VOCAB = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
@@ -224,22 +221,6 @@ def _load_onnx(path: Path) -> str:
     return digest(*(np.frombuffer(file.read_bytes(), np.uint8) for file in files))
 
 
-def _tokenizer_folder(fields: dict) -> Kind:
-    def write(path: Path) -> None:
-        kb.save_tokenizer(kb.Tokenizer(kb.Vocab(*from_json(fields))), path)
-        write_checksums(path)
-
-    return Kind(write, _load_tokenizer)
-
-
-def _load_tokenizer(path: Path) -> str:
-    verify_checksums(path)
-    vocab = (tokenizer := kb.load_tokenizer(path)).vocab
-    # Byte-level BPE takes seconds to trace.
-    ids = [] if vocab.kind == "bpe" else tokenizer.tokenize(TEXTS).to_list()
-    return digest(vocab.tokens, vocab.definition, tokenizer.options, ids)
-
-
 SPIECE = (Path(__file__).parents[1] / "text/tokenizer/unigram/spiece.model").read_bytes()
 
 KINDS: dict[str, Kind] = {
@@ -265,6 +246,4 @@ KINDS: dict[str, Kind] = {
     # TensorFlow reads all of `saved_model.pb`, and with it the 128 MB of a sparse mutant.
     "export": Kind(_write_export, _load_export, megabytes=192),
     "ONNX": Kind(_write_onnx, _load_onnx),
-    "BPE tokenizer": _tokenizer_folder(roberta_fields()),
-    "Unigram tokenizer": _tokenizer_folder(sentencepiece_fields(SPIECE, "albert", {})),
 }

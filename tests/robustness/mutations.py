@@ -5,7 +5,6 @@ import json
 import math
 import os
 import random
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,29 +95,6 @@ def _edit_field(file: Path, files: list[Path], rng: random.Random) -> bool:
     return True
 
 
-def _edit_header(file: Path, files: list[Path], rng: random.Random) -> bool:
-    """Let the header of a safetensors file lie about a tensor, or about its own length."""
-    if file.suffix != ".safetensors":
-        return False
-    data = file.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    if rng.random() < 0.2:
-        length = rng.choice([0, length - 1, length + 1, 10**9, 2**63])
-        file.write_bytes(struct.pack("<Q", length) + data[8:])
-        return True
-    if rng.random() < 0.1:
-        many = {f"x{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(999)}
-        header = {**many, **header}
-    names = [name for name in header if name != "__metadata__"]
-    if not names:
-        return False
-    header[rng.choice(names)] = _edited(header[rng.choice(names)], rng)
-    text = json.dumps(header).encode()
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-    return True
-
-
 def _edited(content: object, rng: random.Random) -> object:
     """Return a JSON value in which one field has changed, is missing or is new."""
     places = list(_places(content))
@@ -157,7 +133,6 @@ MUTATIONS: dict[str, Callable[[Path, list[Path], random.Random], bool]] = {
     "noise instead of file": _replace_by_noise,
     "swapped files": _swap,
     "edited field": _edit_field,
-    "edited header": _edit_header,
 }
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.files import CHECKSUMS, write_checksums
-from tests.robustness.folders import KINDS, VOCAB
+from keras_bert_d2l.files import CHECKSUMS
+from tests.robustness.folders import KINDS
 from tests.robustness.trial import ERROR, OTHER, judge, measured
 
 DEEP = "[" * 100_000
@@ -41,10 +41,6 @@ def with_config(**fields):
         edited(folder / config, **fields)
 
     return change
-
-
-def with_manifest(**fields):
-    return lambda folder: edited(folder / "manifest.json", **fields)
 
 
 def with_text(name, text):
@@ -180,24 +176,6 @@ def test_a_named_pipe_in_place_of_any_file_is_rejected_or_not_opened(name, tmp_p
         file.write_bytes(content)
 
 
-STORES = {
-    "deep JSON": with_text("manifest.json", DEEP),
-    "a trillion documents": with_manifest(num_documents=10**12),
-    "a text as number": with_manifest(num_duplicates="x" * 10_000),
-    "a list as options": with_manifest(tokenizer=[1]),
-    "one token too many": with_manifest(vocab_size=len(VOCAB) + 1),
-    "a FIFO as tokens": fifo("tokens.bin"),
-}
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_a_hostile_store_is_rejected(name, originals, copied):
-    folder = copied(originals / "token store")
-    STORES[name](folder)
-    write_checksums(folder)
-    assert_rejected(lambda: KINDS["token store"].load(folder), folder)
-
-
 OPTIONS = {
     "a billion laughs": LAUGHS,
     "deep YAML": "[" * 2000,
@@ -215,20 +193,6 @@ def test_hostile_options_of_a_run_are_rejected(resume, name, originals, copied):
     (folder / "run.yaml").write_text(OPTIONS[name])
     corpus = {"corpus": None} if resume is kb.pretrain else {}
     assert_rejected(lambda: resume(**corpus, run_dir=folder, resume=True), folder)
-
-
-def fifo_as_text(folder):
-    os.mkfifo(folder / "text.txt")
-
-
-def loop(folder):
-    (folder / "inner").symlink_to(folder)
-
-
-@pytest.mark.parametrize("change", [fifo_as_text, loop, with_bytes("a.txt", b"\x00\xff" * 500)])
-def test_a_hostile_folder_of_text_is_rejected(change, tmp_path):
-    change(tmp_path)
-    assert_rejected(lambda: list(kb.Corpus.open(tmp_path)), tmp_path)
 
 
 @pytest.fixture
