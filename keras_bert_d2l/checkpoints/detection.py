@@ -23,7 +23,6 @@ from keras_bert_d2l.checkpoints.formats import (
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
-from keras_bert_d2l.checkpoints.peft_config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
 from keras_bert_d2l.files import read_checksums, verify_checksums
 from keras_bert_d2l.printing import one_line
@@ -253,7 +252,7 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix == ".keras":
         message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
-    elif has_file(path / CONFIG_FILE):
+    elif has_file(path / "adapter_config.json"):
         message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
     inside = sorted(
         os.fspath(folder)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints import peft_config
+from keras_bert_d2l.checkpoints import adapters
 from keras_bert_d2l.checkpoints.formats import foreign_config, huggingface, kerashub, model_garden
 from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task_of
@@ -108,8 +108,8 @@ def garden(folder, _):
 
 
 def adapter(folder, _):
-    found = peft_config.read_config(folder / "adapter_config.json")
-    alpha = peft_config.alpha_of(found, "attention.query", 2)
+    found = adapters.read_config(folder / "adapter_config.json")
+    alpha = adapters.alpha_of(found, "attention.query", 2)
     return found["r"], alpha
 
 

@@ -30,8 +30,12 @@ from keras_bert_d2l.checkpoints.formats import foreign_config, garden_names, ten
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of, unnamed_labels
 from keras_bert_d2l.checkpoints.formats.garden_names import PRETRAINING, SENTENCE, TOKENS
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import find_config, find_prefix
-from keras_bert_d2l.checkpoints.object_graphs import variables_of
-from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, has_object_graph, open_tf
+from keras_bert_d2l.checkpoints.tensorflow_files import (
+    OBJECT_GRAPH,
+    has_object_graph,
+    open_tf,
+    variables_of,
+)
 from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import check_bool, check_choice, check_that, shown_names
 from keras_bert_d2l.config import BERTConfig

@@ -27,8 +27,7 @@ from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
-from keras_bert_d2l.checkpoints.object_graphs import variables_of
-from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf, variables_of
 from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import shown_names
 from keras_bert_d2l.config import BERTConfig

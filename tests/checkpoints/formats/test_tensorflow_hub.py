@@ -19,8 +19,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats.garden_names import bert_names
 from keras_bert_d2l.checkpoints.formats.tensorflow_hub import describe
-from keras_bert_d2l.checkpoints.object_graphs import variables_of
-from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
+from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, variables_of, write_tf1
 
 FILES = Path(__file__).parent / "originals/tensorflow_hub"
 GRAPH, VARIABLES, BLOCK = "saved_model.pb", "variables/variables", "transformer/layer_0/"

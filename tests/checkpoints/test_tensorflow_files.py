@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from keras_bert_d2l.checkpoints.object_graphs import variables_of
-from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf
+from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf, variables_of
 from tests.checkpoints.small import save_tensors
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
