@@ -45,7 +45,6 @@ from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
 from .tasks.embed.examples import PairExamples as PairExamples
 from .data.tasks.texts import TextExamples as TextExamples
 from .tasks.tag.examples import WordExamples as WordExamples
-from .data.tasks.peek import peek as peek
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
 from .data.tasks.examples import split_examples as split_examples

@@ -9,7 +9,10 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 # Control characters except tabs and line breaks, those for the direction of writing, other line
 # ends, and halves of surrogate pairs, which stand for bytes of file names that are not UTF-8.
@@ -32,6 +35,13 @@ def one_line(text: str) -> str:
 
 def _escape(character: re.Match[str]) -> str:
     return f"\\u{ord(character[0]):04x}"
+
+
+def cell(text: str, style: str = "") -> "Text":
+    """Return a line of text for Rich, which would read brackets in a string as styles."""
+    from rich.text import Text
+
+    return Text(one_line(text), style)
 
 
 class _Output:

@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.examples import TaskExamples
     from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
     from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel
     from keras_bert_d2l.signatures.texts import TextSignatures
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-    from keras_bert_d2l.text.vocab import Vocab
 
 Examples = TypeVar("Examples", bound="TaskExamples")
 Model = TypeVar("Model", bound="TaskModel")
@@ -238,25 +236,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         self, examples: Examples, tokenizer: "Tokenizer", options: EncodingOptions
     ) -> "Fields":
         """Return token ids and label ids, as the fields of `TaskRows`; arguments as there."""
-
-    def label_lines(self, examples: Examples) -> Sequence[tuple[str, str]] | None:
-        """Return what `peek` says about the labels; `None`: their counts."""
-        return None
-
-    def shown(
-        self, examples: Examples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        """Return the label of an example, and its tokens, as `peek` shows them.
-
-        Args:
-            examples: The examples.
-            rows: Their rows, of which `peek` shows the first of the example, and those that stay
-                together with it.
-            number: The place of the example.
-            vocab: The vocabulary.
-        """
-        first = rows.of_example(number)[0]
-        return "", rows.shown(first, first + rows.rows_together, vocab)
 
     # The model, and what it learns from.
 

@@ -18,11 +18,11 @@ from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.contract.task import EvaluationOptions
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
-from keras_bert_d2l.data.tasks.peek import cell
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.inference.prediction import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.printing import cell
 from keras_bert_d2l.types import PathLike
 
 NUM_MISTAKES = 20

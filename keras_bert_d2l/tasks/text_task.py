@@ -18,9 +18,7 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.inference.evaluation import Evaluation
-    from keras_bert_d2l.text.vocab import Vocab
 
 
 class TextTask(Task[TextExamples, Model, Found]):
@@ -117,13 +115,6 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> TextExamples:
         return TextExamples(task=self.name, texts=texts)
-
-    def shown(
-        self, examples: TextExamples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        _, tokens = super().shown(examples, rows, number, vocab)
-        cut = " (truncated)" if len(tokens) < rows.full_lengths[number] else ""
-        return f"{examples.shown_label(number)}{cut}".lstrip(), tokens
 
     def records(
         self, model: Model, examples: TextExamples, options: Options

@@ -212,7 +212,6 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("vocab a --vocab-size 3.5", '"3.5" is not an integer.'),
         ("pretrain a", "--run-dir FOLDER is missing, or --resume FOLDER"),
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
-        ("finetune --resume b --peek", "--peek does not train, so it has no run to resume. "),
         (
             "pretrain a --run-dir b --short-len 9",
             "set both or neither. Received: --short-len 9, --short-steps 0",

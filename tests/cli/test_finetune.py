@@ -161,18 +161,10 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
     assert (files / "runs/stopped/adapter/adapter_model.safetensors").exists()
 
 
-def test_peek_shows_the_data_without_training(run, files):
-    reviews = ("--train", "reviews.tsv", "--model", "bert", "--held-out", 0.2)
-    out = run("finetune", "classify", *reviews, "--peek").stdout
-    assert "good" in out
-    assert "[CLS]" in out
-    assert "total 48" in " ".join(out.replace("│", " ").split())  # nothing is held out
-
-
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("classify", "--peek --max-len 25", "--max-len must be at most 24"),
+        ("classify", "--max-len 25", "--max-len must be at most 24"),
         ("classify", "--class-weights good", "LABEL=WEIGHT"),
         ("classify", "--lora 2 --freeze-encoder", "exclude each other"),
         ("classify", "--run-dir runs/reviews", "already contains a run"),

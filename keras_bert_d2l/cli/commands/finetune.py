@@ -1,8 +1,6 @@
-"""The command `finetune`, with `--peek`."""
+"""The command `finetune`."""
 
 import contextlib
-import dataclasses
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,16 +9,13 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import (
     Config,
-    Flag,
     Resume,
     RunDir,
     panel,
     run_folder,
     takes_options,
 )
-from keras_bert_d2l.cli.input_output import load
 from keras_bert_d2l.contract.registry import task_named, tasks
-from keras_bert_d2l.printing import printable_output
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option
 
@@ -55,7 +50,6 @@ def finetune(
     run_dir: RunDir = None,
     resume: Resume = None,
     config: Config = None,
-    peek: Flag = False,
     class_weight: Annotated[
         tuple[str, ...],
         Parameter(name="--class-weights", negative="", show_default=False, group=panel("Training")),
@@ -78,11 +72,9 @@ def finetune(
     - `keras-bert-d2l finetune choose --train swag.csv --model minilm --run-dir runs/swag`
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
-    - `keras-bert-d2l finetune classify --train reviews.csv --model minilm --peek`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:
-        peek: Preview the data as the model sees it and exit.
         class_weight: Weight of a label in the loss, as LABEL=WEIGHT. Repeat the option for several
             labels. [default: 1 for each label]
     """
@@ -91,18 +83,10 @@ def finetune(
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
     given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
-    if not peek:
-        from keras_bert_d2l.training.devices.distribution import join
+    from keras_bert_d2l.training.devices.distribution import join
 
-        join()
-        kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)
-        return
-    if resume is not None:
-        raise ValueError(
-            "--peek does not train, so it has no run to resume. Received: --resume "
-            f"{resume}; remove one of them."
-        )
-    _peek(TaskRunOptions.from_dict(given))
+    join()
+    kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)
 
 
 def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
@@ -114,28 +98,3 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
         if not label or label not in weights:
             raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {shown(pair)}.")
     return weights
-
-
-def _peek(options: TaskRunOptions) -> None:
-    from keras_bert_d2l.checkpoints.checks import tokenizer_of
-    from keras_bert_d2l.models.tasks.windows import longest_row
-    from keras_bert_d2l.training.finetuning.data import row_len
-    from keras_bert_d2l.training.finetuning.finetune_files import read_data
-
-    # Training data replaces missing development data, so that no example is held out.
-    named = dataclasses.replace(
-        options, dev=options.dev or options.train, held_out=TaskRunOptions.held_out
-    )
-    train, dev = read_data(named, lambda line: print(line, file=sys.stderr))
-    loaded = load(options.model, heads=False)
-    longest = longest_row(loaded.config.max_len, options.long_texts or "cut")
-    max_len = row_len(longest, options.task, options.max_len)
-    with printable_output(False):  # in color
-        print(kb.peek(train, tokenizer_of(loaded.model), max_len))
-    unseen = sorted(set(dev.label_names) - set(train.label_names))
-    if unseen:
-        print(
-            "The development data contains labels that are missing from the training data: "
-            f"{', '.join(unseen):.200}.",
-            file=sys.stderr,
-        )

@@ -50,13 +50,19 @@ def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
 def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
     """Print the data report of a token store."""
     from rich.console import Console
+    from rich.table import Table
 
-    from keras_bert_d2l.data.tasks.peek import cell, grouped_table
+    from keras_bert_d2l.printing import cell
 
     with stage("Reading the token store"):
         found = kb.data_report(store, store.tokenizer(), **options)
     show = Console().print
-    show(grouped_table(str(store.directory), found.groups().items()))
+    table = Table(title=cell(f"{store.directory} as the model sees it"), show_header=False)
+    for title, lines in found.groups().items():
+        for number, (name, value) in enumerate(lines):
+            table.add_row("" if number else title, cell(name), cell(value))
+        table.add_section()
+    show(table)
     if found.repeated_lines:
         show("\nMost repeated sentences:", style="bold")
     for sentence, times in found.repeated_lines[:_NUM_SHOWN]:

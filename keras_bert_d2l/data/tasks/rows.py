@@ -19,7 +19,6 @@ from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import Vocab
 
 _JAX_STEP = 32  # tokens; larger steps give fewer lengths to compile, and more padding
 
@@ -144,11 +143,6 @@ class TaskRows:
         """Return the places of the rows of an example."""
         places: list[int] = np.flatnonzero(self.examples == number).tolist()
         return places
-
-    def shown(self, first: int, stop: int, vocab: Vocab) -> list[str]:
-        """Return the tokens of some rows."""
-        ids = self.tokens[self.splits[first] : self.splits[stop]]
-        return [vocab.tokens[token] for token in ids.tolist()]
 
     def lost_in_words(self) -> list[str]:
         """Return one line per reason for examples that are not learned."""

@@ -135,16 +135,6 @@ def _is_finite(item: object) -> bool:
     return is_number(item) and math.isfinite(item)
 
 
-def score_lines(examples: TextExamples) -> list[tuple[str, str]]:
-    """Return what `peek` says about scores."""
-    import numpy as np
-
-    scores = np.array(examples.labels, np.float64)
-    lines = {"minimum": scores.min(), "mean": scores.mean(), "maximum": scores.max()}
-    lines["standard deviation"] = scores.std()
-    return [(name, f"{value:,.3f}") for name, value in lines.items()]
-
-
 _Texts = TypeVar("_Texts", bound=TextExamples)
 
 

@@ -2,21 +2,19 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
-from keras_bert_d2l.data.tasks.examples import how_many, share
+from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.answer import WINDOW_LEN
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples, question_examples
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
     from keras_bert_d2l.tasks.answer.predictions import FoundAnswer
-    from keras_bert_d2l.text.vocab import Vocab
 
 _BEFORE_ANSWER = 40  # tokens of the context that are shown before an answer
 
@@ -65,34 +63,6 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
                 f"the file of the text with --context. Received: {how_many(len(texts), 'text')}."
             )
         return QuestionExamples(questions=texts[::2], contexts=texts[1::2])
-
-    def label_lines(self, examples: QuestionExamples) -> Sequence[tuple[str, str]]:
-        counts, total = [len(answers) for answers in examples.answers or ()], len(examples)
-        return [
-            ("with an answer", share(sum(count > 0 for count in counts), total)),
-            ("with several answers", share(sum(count > 1 for count in counts), total)),
-            ("without an answer", share(counts.count(0), total)),
-        ]
-
-    def shown(
-        self, examples: QuestionExamples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        """Return the question, and the context from some tokens before the answer on."""
-        own = rows.of_example(number)
-        label, row = "", own[0]
-        if examples.answers is not None and rows.labels is not None:
-            answers = examples.answers[number]
-            label = f"answer: {answers[0].text}" if answers else "no answer"
-            row = own[(rows.labels[own, 0] > 0).argmax()]  # the first row with the answer
-        tokens, second = rows.shown(row, row + 1, vocab), int(rows.seconds[row])
-        start, end = (0, 0) if rows.labels is None else rows.labels[row].tolist()
-        if start <= 0:
-            return label, tokens
-        tokens[start] = f"»{tokens[start]}"
-        tokens[end] += "«"
-        first = max(second, start - _BEFORE_ANSWER)
-        skipped = [f"… {how_many(first - second, 'token')} …"] if first > second else []
-        return label, [*tokens[:second], *skipped, *tokens[first:]]
 
     def records(
         self, model: "QuestionAnswerer", examples: QuestionExamples, options: Options

@@ -1,21 +1,17 @@
 """The record of the task `choose`; see `contract/task.py`."""
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
-from keras_bert_d2l.data.tasks.examples import share
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples, choice_examples
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.tasks.choose.model import MultipleChoice
     from keras_bert_d2l.tasks.choose.predictions import Choice
-    from keras_bert_d2l.text.vocab import Vocab
 
 
 class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
@@ -48,17 +44,6 @@ class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
                 f"A text must be followed by at least two choices. Received: {len(texts) - 1}."
             )
         return ChoiceExamples(texts=texts[:1], choices=(texts[1:],))
-
-    def label_lines(self, examples: ChoiceExamples) -> Sequence[tuple[str, str]]:
-        positions = sorted(Counter(examples.labels or ()).items())
-        return [(f"position {n}", share(count, len(examples))) for n, count in positions]
-
-    def shown(
-        self, examples: ChoiceExamples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        _, tokens = super().shown(examples, rows, number, vocab)
-        labels = examples.labels
-        return "" if labels is None else examples.choices[number][labels[number]], tokens
 
     def records(
         self, model: "MultipleChoice", examples: ChoiceExamples, options: Options

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.data.tasks.texts import score_lines, text_examples
+from keras_bert_d2l.data.tasks.texts import text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
-    from keras_bert_d2l.text.vocab import Vocab
 
 _SCORE = re.compile(r"\s*[-+]?[\d.,]*\d[\d.,]*(?:%|e-?\d+)?\s*")  # also "3,8"
 
@@ -68,18 +66,6 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         # A row whose score is missing or no number, such as "3,8", is dropped with the reason.
         is_score = 2 * scores > len(filled)
         return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
-
-    def label_lines(self, examples: PairExamples) -> Sequence[tuple[str, str]]:
-        if examples.labels is not None:
-            return score_lines(examples)
-        kind = "pairs" if examples.negatives is None else "triplets"
-        return [(f"none, {kind} of similar texts", "")]
-
-    def shown(
-        self, examples: PairExamples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        _, tokens = super().shown(examples, rows, number, vocab)
-        return examples.shown_label(number), tokens
 
     def with_negatives(
         self,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
 from keras_bert_d2l.data.tasks.readers.columns import NUMBER, USUAL_TEXTS
-from keras_bert_d2l.data.tasks.texts import TextExamples, score_lines
+from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
 
     def are_labels(self, cells: Sequence[str]) -> bool:
         return all(map(NUMBER.fullmatch, cells))
-
-    def label_lines(self, examples: TextExamples) -> Sequence[tuple[str, str]]:
-        return score_lines(examples)
 
     def model_fields(
         self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]

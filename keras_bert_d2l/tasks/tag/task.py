@@ -13,10 +13,8 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.rows import TaskRows
     from keras_bert_d2l.tasks.tag.model import TokenClassifier
     from keras_bert_d2l.tasks.tag.predictions import Entity, Tag
-    from keras_bert_d2l.text.vocab import Vocab
 
 _MOST_CHARACTERS = 300  # of the labels of a text in a report
 _OUTSIDE = "O"  # the label of words that belong to no entity
@@ -69,18 +67,6 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
 
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> Lines:
         return Lines(texts=texts)
-
-    def shown(
-        self, examples: WordExamples, rows: "TaskRows", number: int, vocab: "Vocab"
-    ) -> tuple[str, Sequence[str]]:
-        """Return the tokens, and behind the first token of a word its label."""
-        _, tokens = super().shown(examples, rows, number, vocab)
-        if examples.labels is None or rows.word_ids is None:
-            return "", tokens
-        labels, first = examples.labels[number], rows.splits[rows.of_example(number)[0]]
-        words = rows.word_ids[first : first + len(tokens)].tolist()
-        pairs = zip(tokens, words, strict=True)
-        return "", [token if word < 0 else f"{token}/{labels[word]}" for token, word in pairs]
 
     def model_fields(
         self, train: WordExamples, dev: WordExamples, multi_label: bool, say: Callable[[str], None]
