@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from keras_bert_d2l.cli import input_output, main
-from keras_bert_d2l.cli.commands import ask, checkpoints, finetune
+from keras_bert_d2l.cli.commands import ask, checkpoints
 from tests.eager import running_eagerly
 
 TEXT = "\n\n".join(
@@ -65,7 +65,7 @@ load = functools.cache(input_output.load)
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(monkeypatch, eager_models):
     """Load each model once, because loading and tracing take far longer than predicting."""
-    for module in (input_output, ask, checkpoints, finetune):
+    for module in (input_output, ask, checkpoints):
         monkeypatch.setattr(module, "load", load)
 
 

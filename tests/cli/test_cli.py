@@ -165,7 +165,7 @@ def test_the_command_line_takes_precedence_over_the_config_file(run, folder, giv
 
 def test_report_writes_the_page_of_the_run_folder(run, error, trained, folder):
     out = run("report", trained, "--out", "made/page.html").stdout
-    assert out == f"Report of text.txt ({trained.name}): made/page.html\n"
+    assert out == f"Report of {folder.name}/{trained.name}: made/page.html\n"
     assert (folder / "made/page.html").read_text() == (trained / "report.html").read_text()
     assert "--out PAGE.html is missing" in error("report", trained)
 
