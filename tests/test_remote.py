@@ -170,11 +170,6 @@ def test_every_error_of_an_object_store_names_the_url_and_a_fix(error, kind, mon
         kb.TokenStore.open("memory://bucket/store")
 
 
-def test_an_unknown_kind_of_url_is_rejected():
-    with pytest.raises(OSError, match="Could not access 'tape://bucket/text': Protocol not kn"):
-        kb.Corpus.open("tape://bucket/text")
-
-
 def test_a_name_outside_the_folder_is_rejected(bucket, monkeypatch):
     def find(self, path, **options):
         return {f"{path}/../../a": {"size": 1}}

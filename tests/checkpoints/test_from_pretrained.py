@@ -44,15 +44,6 @@ MAKERS = {
 }
 
 
-PROBLEMS = {
-    "one label": "single_label_classification",
-    "several labels": "multi_label_classification",
-    "scores": "regression",
-    "scores to 1": "regression",
-    "long texts": "single_label_classification",
-}
-
-
 @functools.cache
 def make(name):
     model = randomize(MAKERS[name](BERTModel.from_bert_config(CONFIG)))
@@ -110,11 +101,6 @@ def test_a_task_is_loaded_with_its_head_and_its_labels(name, saved_tasks, tmp_pa
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
         printed = capsys.readouterr().out
         assert type(model).__name__ in printed or "text embedding: max" in printed
-    fields = json.loads((folder / "config.json").read_text())
-    assert fields.get("problem_type") == PROBLEMS.get(name)
-    labels = enumerate(getattr(model, "labels", ()))
-    assert fields.get("id2label", {}) == {str(number): label for number, label in labels}
-    assert fields.get("label2id", {}) == {x: int(n) for n, x in fields.get("id2label", {}).items()}
 
 
 def test_the_pooler_is_saved_only_if_used_and_pretraining_heads_are_never_saved(saved_tasks):

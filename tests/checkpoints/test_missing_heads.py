@@ -4,7 +4,6 @@ import json
 
 import keras
 import numpy as np
-import onnx
 import pytest
 
 import keras_bert_d2l as kb
@@ -110,13 +109,3 @@ def test_predictions_of_a_missing_head_are_refused(model, tmp_path):
         kb.next_sentence_score(model, "a b", "a")
     with pytest.raises(ValueError, match=r"lacked \['mlm', 'nsp'\].*export_saved_model"):
         model.export(tmp_path / "export")
-
-
-def test_an_onnx_file_has_no_outputs_of_missing_heads(model, tmp_path):
-    graph = onnx.load(kb.export_onnx(model, tmp_path / "onnx")).graph
-    assert [tensor.name for tensor in graph.output] == [
-        "last_hidden_state",
-        "sentence_embedding",
-        "pooler_output",
-    ]
-    assert "pred_positions" not in [tensor.name for tensor in graph.input]

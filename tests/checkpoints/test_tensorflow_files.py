@@ -99,15 +99,12 @@ SIZE = len(GRAPH) + 6  # with its length and a checksum
 ENTRY, SHAPE = b" 0(" + bytes([SIZE & 127 | 128, SIZE >> 7]), b"\x12\x02\x08\x02"
 HOSTILE = {
     "no graph": (holding(None), "no text '_CHECKPOINTABLE_OBJECT_GRAPH'"),
-    "no proto": (holding(b"\xff" * 100), NO_GRAPH),
     "a variable that is missing": (holding(graph(KEYS | {"c" + END: ""})), "lists 'c/.* without"),
-    "a control character": (holding(graph({"\x1b[2J" + END: ""})), r"'\\x1b\[2J/.* without"),
     "a variable that is not listed": (holding(graph({FIRST: "a"})), "does not list .layer/b"),
     "a name that is the path of another": (
         holding(graph(SAME | {"c" + END: "layer/a"}), (*KEYS, "c" + END)),
         "path of another",
     ),
-    "too many nodes": (holding(b"\n\0" * 50_001), "50,001 nodes"),
     "a graph of 4 MB": (holding(bytes(2**22)), "no text .* of at most"),
     "a changed name": (change(b"dense/a", b"dense/b", "data*"), "[Cc]hecksum"),
     "a text of a terabyte": (
@@ -118,7 +115,6 @@ HOSTILE = {
     "an unknown rank": (change(b"\x12\x08" + SHAPE, b"\x12\x08\x18\x01\x12\x00"), "24 bytes"),
     "a graph behind the end": (change(ENTRY, b" 0(\x80\x7f"), "has no 16,256 bytes at"),
     "another data file": (change(ENTRY, b"\x18\x02" + ENTRY[2:]), "no file .*00002-of-00001"),
-    "names out of order": (change(b"layer/a", b"Layer/a"), "not in order"),
     "a sparse index": (cut("index", 2**40), "it has more than 4,194,304 bytes"),
     "a data file cut off": (cut("data*", 40), "has no .* bytes at"),
 }

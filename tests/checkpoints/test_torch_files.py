@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import struct
 import sys
 import tracemalloc
 import warnings
@@ -73,7 +72,6 @@ def test_a_shard_that_is_missing_or_of_another_model_is_named(tmp_path):
 # Hostile files: each would create the file "hacked" if it were unpickled
 
 RUN = value(("import pathlib; pathlib.Path('hacked').touch()",))
-DEEP = b")" + b"\x85" * 5_000
 
 
 def code(*names):
@@ -100,11 +98,8 @@ PICKLES = {
     "a negative offset": (entry(tensor(offset=-1)), "unexpected arguments"),
     "repeated values": (entry(tensor(shape=(9**6, 9**6), strides=(0, 0))), "outside of"),
     "an enormous empty shape": (entry(tensor(shape=(2**60, 0), strides=(0, 0))), "outside of"),
-    "a huge text": (entry(b"X" + struct.pack("<I", 2**32 - 1)), "only .* remain"),
     "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
     "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
-    "a deep key": (b"\x80\x02}" + DEEP + b"Ns.", "key '<tuple>' occurs"),
-    "a dictionary in itself": (b"\x80\x02}q\x00" + value("a") + b"h\x00s.", "are neither tensors"),
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
     "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "occurs twice"),
     "no end": (GOOD[:-1], "exhausted|unknown|no newline|decode"),
@@ -166,7 +161,6 @@ ARCHIVES = {
     "a name twice": (archive("archive/data.pkl"), "'archive/data.pkl' occurs twice"),
     "a path upward": (archive("archive/../../hacked"), "is outside of its folder"),
     "a path of Windows": (archive("archive/..\\hacked"), "has a name that is not valid"),
-    "a hidden end": (change(b"archive/data/0", b"archive/data\0\x30", 9), "not valid"),
     "the same place twice": (overlapping, "overlaps another one"),
     "sizes that lie": (change(b"\x10\0\0\0" * 2, b"\xff\xff\0\0" * 2, 9), "is incomplete"),
     "a changed value": (change(bytes(16), b"\1" * 16), "checksum"),
@@ -174,9 +168,7 @@ ARCHIVES = {
     "shared storages": (archive(pickle=state(**SHARED), storages={"0": bytes(10**4)}), "far more"),
     "an old pickle of code": (written(old(entry(code("builtins", "exec")))), "'builtins exec'"),
     "old big-endian values": (written(old(GOOD, little_endian=False)), "not little-endian"),
-    "a larger old storage": (written(old(GOOD, "0", [(2**62, b"")])), "does not have"),
     "an old storage cut off": (written(old(GOOD)[:-1]), "does not end with"),
-    "an old file with an appendix": (written(old(GOOD) + b"."), "does not end with"),
 }
 HOSTILE = ARCHIVES | {
     f"pickle: {x}": (archive(pickle=pickle), match) for x, (pickle, match) in PICKLES.items()

@@ -15,7 +15,6 @@ from keras_bert_d2l.checkpoints.weights import (
     stored_weights,
 )
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.variants import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 
 CONFIG = BERTConfig(8, 4, 8, 2, 1, 0.1, 16)
@@ -111,25 +110,6 @@ def test_arrays_that_do_not_match_are_rejected(changes, message, model, table, a
     with pytest.raises(ValueError, match=message):
         load(model, table, changed)
     np.testing.assert_array_equal(named_weights(model)[TOKENS], before)
-
-
-@pytest.mark.parametrize("initializer", ["book", "truncated_normal"])
-def test_missing_heads_start_as_in_a_new_model(initializer, table, arrays):
-    config = BERTConfig(8, 4, 8, 2, 1, 0.1, 16, initializer=initializer)
-    kept = {name: array for name, array in arrays.items() if name.startswith("ENCODER")}
-    with without_initialization():
-        model = BERTModel.from_bert_config(config)
-    assert load(model, table, kept) == ["mlm", "nsp", "pooler"]
-    weights = {name: np.asarray(weight) for name, weight in named_weights(model).items()}
-    bounds = {  # Glorot's bound, and two standard deviations of 0.02
-        "hidden/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
-        "mlm/mlp/dense/kernel": np.sqrt(6 / 8) if initializer == "book" else 0.04,
-        "mlm/mlp/logits/kernel": 0.04,
-        "nsp/dense/kernel": 0.04,
-    }
-    for name, bound in bounds.items():
-        assert bound / 5 < np.abs(weights[name]).max() <= bound * 1.0001
-        assert len(np.unique(weights[name])) == weights[name].size
 
 
 def test_a_format_that_lacks_a_weight_cannot_express_the_model(model, table, arrays):
