@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from keras_bert_d2l.files import replacing_folder, url, user_cache, verify_checksums, write_text
-from keras_bert_d2l.locks import lock_file
+from keras_bert_d2l.files import (
+    lock_file,
+    replacing_folder,
+    url,
+    user_cache,
+    verify_checksums,
+    write_text,
+)
 from keras_bert_d2l.reading import check_file, sha256_of
 from keras_bert_d2l.types import PathLike
 

@@ -21,8 +21,14 @@ from keras_bert_d2l.data.store.token_store import (
     TokenStore,
     to_json,
 )
-from keras_bert_d2l.files import check_local, recover, replacing_folder, user_cache, write_text
-from keras_bert_d2l.locks import lock_file
+from keras_bert_d2l.files import (
+    check_local,
+    lock_file,
+    recover,
+    replacing_folder,
+    user_cache,
+    write_text,
+)
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.corpus import Corpus, as_corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

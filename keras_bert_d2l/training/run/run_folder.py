@@ -27,12 +27,12 @@ from keras_bert_d2l.files import (
     changed_files,
     check_local,
     disk_errors,
+    lock_file,
     make_folder,
     recover,
     url,
     verify_checksums,
 )
-from keras_bert_d2l.locks import lock_file
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
