@@ -4,7 +4,7 @@ B: rows in a request, D: hidden width, k: predictions per mask.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -130,10 +130,6 @@ class ServingClient:
         answers = list(self._batches(inputs, signature_name))
         return {name: _concatenate([one[name] for one in answers]) for name in answers[0]}
 
-    @overload
-    def fill_mask(self, texts: str) -> list[list[Prediction]]: ...
-    @overload
-    def fill_mask(self, texts: list[str]) -> list[list[list[Prediction]]]: ...
     def fill_mask(
         self, texts: str | list[str]
     ) -> list[list[Prediction]] | list[list[list[Prediction]]]:
@@ -158,10 +154,6 @@ class ServingClient:
         """
         return np.array(self._objects(VECTORS, {"text": texts}, "embed"))
 
-    @overload
-    def next_sentence_score(self, texts: str, texts_b: str) -> float: ...
-    @overload
-    def next_sentence_score(self, texts: list[str], texts_b: list[str]) -> list[float]: ...
     def next_sentence_score(
         self, texts: str | list[str], texts_b: str | list[str]
     ) -> float | list[float]:
@@ -175,12 +167,6 @@ class ServingClient:
         """
         return self._objects(NEXT_SENTENCE_SCORES, {"text": texts, "text_b": texts_b}, "nsp")
 
-    @overload
-    def classify(self, texts: str, texts_b: str | None = None) -> Classification: ...
-    @overload
-    def classify(
-        self, texts: list[str], texts_b: list[str] | None = None
-    ) -> list[Classification]: ...
     def classify(
         self, texts: str | list[str], texts_b: str | list[str] | None = None
     ) -> Classification | list[Classification]:
@@ -194,10 +180,6 @@ class ServingClient:
         """
         return self._objects(CLASSIFICATIONS, _pairs(texts, texts_b))
 
-    @overload
-    def regress(self, texts: str, texts_b: str | None = None) -> Regression: ...
-    @overload
-    def regress(self, texts: list[str], texts_b: list[str] | None = None) -> list[Regression]: ...
     def regress(
         self, texts: str | list[str], texts_b: str | list[str] | None = None
     ) -> Regression | list[Regression]:
@@ -211,14 +193,6 @@ class ServingClient:
         """
         return self._objects(REGRESSIONS, _pairs(texts, texts_b))
 
-    @overload
-    def tag(self, texts: str, *, aggregate: Literal["none"] = "none") -> list[Tag]: ...
-    @overload
-    def tag(self, texts: list[str], *, aggregate: Literal["none"] = "none") -> list[list[Tag]]: ...
-    @overload
-    def tag(self, texts: str, *, aggregate: Literal["first"]) -> list[Entity]: ...
-    @overload
-    def tag(self, texts: list[str], *, aggregate: Literal["first"]) -> list[list[Entity]]: ...
     def tag(
         self, texts: str | list[str], *, aggregate: Literal["none", "first"] = "none"
     ) -> list[Tag] | list[Entity] | list[list[Tag]] | list[list[Entity]]:
@@ -242,10 +216,6 @@ class ServingClient:
             return entities(found, texts, labels)
         return [entities(tags, text, labels) for tags, text in zip(found, texts, strict=True)]
 
-    @overload
-    def answer(self, questions: str, contexts: str) -> ServedAnswer: ...
-    @overload
-    def answer(self, questions: list[str], contexts: list[str]) -> list[ServedAnswer]: ...
     def answer(
         self, questions: str | list[str], contexts: str | list[str]
     ) -> ServedAnswer | list[ServedAnswer]:
@@ -259,10 +229,6 @@ class ServingClient:
         """
         return self._objects(ANSWERS, {"question": questions, "context": contexts})
 
-    @overload
-    def choose(self, texts: str, choices: Sequence[str]) -> Choice: ...
-    @overload
-    def choose(self, texts: list[str], choices: Sequence[Sequence[str]]) -> list[Choice]: ...
     def choose(
         self, texts: str | list[str], choices: Sequence[str] | Sequence[Sequence[str]]
     ) -> Choice | list[Choice]:
