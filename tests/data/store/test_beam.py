@@ -163,7 +163,7 @@ def test_a_worker_on_another_file_system_is_detected(corpus, words, tmp_path, mo
 
 def test_a_worker_without_the_folder_creates_nothing(corpus, words, tmp_path):
     tokenizer = words(20)
-    worker = beam._Worker(tokenizer.vocab, tokenizer.options, None)
+    worker = beam._Worker(tokenizer.vocab, tokenizer.options)
     with pytest.raises(FileNotFoundError, match=r"no folder .*beam\.building.*same path"):
         worker((next(corpus.pieces()), tmp_path / "beam.building" / "000000"))
     assert not (tmp_path / "beam.building").exists()
