@@ -101,7 +101,6 @@ PICKLES = {
     "a pickle of 2 MB": (state(a=["a" * 1000] * 2000), "only .* remain|exhausted"),
     "a name of 2 MB": (entry(b"c" + b"a" * 2**21), "no newline found"),
     "a memo that is missing": (entry(b"h\x07"), r"lacks a part \(7\)"),
-    "a key twice": (b"\x80\x02}" + (value("a") + tensor() + b"s") * 2 + b".", "occurs twice"),
     "no end": (GOOD[:-1], "exhausted|unknown|no newline|decode"),
     "a second pickle": (GOOD + code("builtins", "exec") + b".", "another size"),
     "a number among tensors": (state(a=tensor(), b=3), "entries .'b'. are neither tensors"),
