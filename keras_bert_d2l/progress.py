@@ -1,15 +1,14 @@
-"""Progress of long stages, on stderr: a bar in a terminal, otherwise a line every 30 seconds.
+"""Progress bars of long stages, on stderr.
 
-Any function may open a `stage`. It is displayed if it takes longer than two seconds, and only
-within `showing_stages`: commands and runs that print enter it, other functions are silent.
+Any function may open a `stage`. Its bar is displayed in a terminal if it takes longer than two
+seconds, and only within `showing_stages`: commands and runs that print enter it, other functions
+are silent. A stage within another has a line of its own.
 """
 
 import contextlib
 import contextvars
 import os
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
@@ -18,71 +17,31 @@ from keras_bert_d2l.printing import one_line
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_DELAY_SECONDS, _UPDATE_SECONDS, _LINE_SECONDS = 2.0, 0.1, 30.0
+_DELAY_SECONDS = 2.0
 
 _is_shown = contextvars.ContextVar("is_shown", default=False)
-_innermost: contextvars.ContextVar["Stage | None"] = contextvars.ContextVar(
-    "innermost", default=None
-)
+_bars: contextvars.ContextVar["Progress | None"] = contextvars.ContextVar("bars", default=None)
 
 
 class Stage:
-    """Work whose progress is displayed.
+    """Work whose progress is displayed. The display reads its numbers, so the work only counts.
 
     Args:
         title: What is done, such as "Loading the model".
-        total: Amount of the work, in any unit. `None`: it is not known. The display then shows how
-            far the stage within this one is, if there is one, and otherwise the time.
+        total: Amount of the work, in any unit. `None`: it is not known.
 
     Attributes:
-        remark: Text that the display adds. With a remark and without a total, the display does not
-            show how far the stage within this one is.
-        inner: The stage within this one, if there is one.
+        completed: The completed amount.
+        remark: Text that the display adds.
     """
 
     def __init__(self, title: str, total: float | None = None) -> None:
-        self.title, self.total, self.remark = one_line(title), total, ""
-        self.inner: Stage | None = None
-        self.display: _Display | None = None  # of the outermost stage
-        self.completed, self._part = 0.0, 0.0
-        self._start = time.monotonic()
+        self.title, self.total = one_line(title), total
+        self.completed, self.remark = 0.0, ""
 
     def advance(self, amount: float = 1) -> None:
         """Report that a further amount of the work is completed."""
         self.completed += amount
-
-    @contextlib.contextmanager
-    def part(self, amount: float) -> Iterator[None]:
-        """Complete a further amount, and display how far the stages within it are."""
-        self._part = amount
-        yield
-        self._part = 0.0
-        self.advance(amount)
-
-    def state(self) -> tuple[float | None, str]:
-        """Return the completed share, if it is known, and a description."""
-        (share, start), remark = self._share(), self._remark()
-        seconds = time.monotonic() - start
-        texts = [duration(seconds)]
-        if share is not None:
-            texts = [f"{share:.0%}"]
-            if share:
-                texts.append(f"{duration(seconds * (1 - share) / share)} left")
-        return share, ", ".join([remark, *texts] if remark else texts)
-
-    def _remark(self) -> str:
-        """Return the remark, or that of the stage within this one."""
-        inner = self.inner
-        return self.remark if self.remark or inner is None else inner._remark()
-
-    def _share(self) -> tuple[float | None, float]:
-        """Return the completed share, if it is known, and since when it has been growing."""
-        inner = self.inner  # another thread may end it
-        share, start = (None, 0.0) if inner is None else inner._share()
-        if self.total is not None:
-            completed = self.completed + self._part * (share or 0.0)
-            return min(completed / max(self.total, 1), 1.0), self._start
-        return (None, self._start) if share is None or self.remark else (share, start)
 
 
 @contextlib.contextmanager
@@ -98,30 +57,22 @@ def showing_stages(is_shown: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stage(title: str, total: float | None = None) -> Iterator[Stage]:
-    """Display the progress of some work. Within another stage, the title of that stage stays.
+    """Display the progress of some work.
 
     Args:
         title: As for `Stage`.
         total: As for `Stage`.
     """
-    this, outer = Stage(title, total), _innermost.get()
-    if not _is_shown.get():
-        yield this
-        return
-    _innermost.set(this)
-    if outer is None:
-        this.display = _Display(this)
-        this.display.start()
-    else:
-        outer.inner, this.display = this, outer.display
-    try:
-        yield this
-    finally:
-        _innermost.set(outer)  # not `reset`, which fails if a generator ends in another context
-        if outer is not None:
-            outer.inner = None
-        elif this.display is not None:
-            this.display.end()
+    work, outer = Stage(title, total), _bars.get()
+    with contextlib.ExitStack() as stack:
+        if _is_shown.get():
+            bars = outer or stack.enter_context(_display())
+            if bars is not None:
+                row = bars.add_task(work.title, total=total, stage=work)
+                stack.callback(bars.remove_task, row)
+            _bars.set(bars)
+            stack.callback(_bars.set, outer)  # `reset` fails if a generator ends elsewhere
+        yield work
 
 
 def parts(title: str, total: int, size: int) -> Iterator[slice]:
@@ -129,16 +80,20 @@ def parts(title: str, total: int, size: int) -> Iterator[slice]:
     with stage(title, total) as work:
         for start in range(0, total, size):
             stop = min(start + size, total)
-            with work.part(stop - start):
-                yield slice(start, stop)
+            yield slice(start, stop)
+            work.advance(stop - start)
 
 
 @contextlib.contextmanager
 def without_bar() -> Iterator[None]:
-    """Remove the bar, if there is one, while this context prints lines."""
-    now = _innermost.get()
-    with now.display.erased() if now and now.display else contextlib.nullcontext():
+    """Remove the bars, if there are some, while this context prints lines."""
+    bars = _bars.get()
+    if bars is None:
         yield
+        return
+    bars.stop()
+    yield
+    bars.start()
 
 
 def duration(seconds: float) -> str:
@@ -150,66 +105,45 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
 
 
-class _Display(threading.Thread):
-    """Thread that displays a stage, so that the work itself only has to count."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(name="progress", daemon=True)
-        self._stage = stage
-        self._stream = _own_stderr()
-        self._bar: Progress | None = None
-        self._lock, self._has_ended = threading.Lock(), threading.Event()
-
-    def end(self) -> None:
-        """Remove the bar and end the thread."""
-        self._has_ended.set()
-        self.join()
-
-    @contextlib.contextmanager
-    def erased(self) -> Iterator[None]:
-        """Remove the bar within this context."""
-        with self._lock:
-            if self._bar is not None:
-                self._bar.stop()
-            yield
-
-    def run(self) -> None:
-        with contextlib.suppress(OSError), self._stream as stream:  # the terminal may be closed
-            if stream.isatty() and os.environ.get("TERM") != "dumb":
-                self._show_bar(stream)
-                return
-            while not self._has_ended.wait(_LINE_SECONDS):
-                print(f"{self._stage.title}: {self._stage.state()[1]}", file=stream, flush=True)
-
-    def _show_bar(self, stream: IO[str]) -> None:
-        if self._has_ended.wait(_DELAY_SECONDS):
+@contextlib.contextmanager
+def _display() -> Iterator["Progress | None"]:
+    """Display bars in this context, if stderr is a terminal."""
+    with _own_stderr() as stream:
+        if not stream.isatty() or os.environ.get("TERM") == "dumb":
+            yield None
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich import progress
+        from rich.console import Console, RenderableType
 
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[state]}", markup=False),
+        class Bars(progress.Progress):
+            def get_renderables(self) -> Iterator[RenderableType]:
+                for row in self.tasks:
+                    work = row.fields["stage"]
+                    self.update(row.id, total=work.total, completed=work.completed)
+                long = [row for row in self.tasks if (row.elapsed or 0.0) >= _DELAY_SECONDS]
+                yield self.make_tasks_table(long)
+
+        bars = Bars(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(bar_width=20),
+            progress.TaskProgressColumn(show_speed=False),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[stage].remark}", markup=False),
             console=Console(file=stream),
             transient=True,
-            auto_refresh=False,
+            speed_estimate_period=600,
             # The main thread may replace these streams as well.
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._bar.add_task(self._stage.title)
-        [task] = self._bar.tasks
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            bars.start()
         try:
-            while not self._has_ended.wait(_UPDATE_SECONDS):
-                with self._lock:
-                    share, task.fields["state"] = self._stage.state()
-                    task.total = None if share is None else 1.0
-                    task.completed = share or 0.0
-                    self._bar.start()
-                    self._bar.refresh()
+            yield bars
         finally:
-            self._bar.stop()
+            with contextlib.suppress(OSError):
+                bars.stop()
 
 
 def _own_stderr() -> contextlib.AbstractContextManager[IO[str]]:

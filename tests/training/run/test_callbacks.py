@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.progress import showing_stages, stage
+from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.training.run.callbacks import (
     Printer,
     RunLog,
@@ -134,15 +134,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(layer, message):
 
 def test_the_stage_of_a_training_shows_position_loss_and_accuracy():
     logs = {"loss": 7.25, "mlm_accuracy": 0.125, "nsp_accuracy": 0.5}
-    with showing_stages(), stage("Training", 100) as work:
-        shown = TrainingStage(work, lambda: ("step 4/20", 16))
-        for batch in range(4):
-            shown.on_train_batch_end(batch, logs)
-        share, text = work.state()
-        assert share == 0.2  # the remaining steps count, also if their number has changed
-        assert text.startswith("step 4/20, loss 7.250, accuracy 0.125, 20%")
-        shown.on_test_begin()
-        assert work.state()[1].startswith("step 4/20, evaluating, 20%")
+    work = Stage("Training", 100)
+    shown = TrainingStage(work, lambda: ("step 4/20", 16))
+    for batch in range(4):
+        shown.on_train_batch_end(batch, logs)
+    assert (work.completed, work.total) == (4, 20)
+    assert work.remark == "step 4/20, loss 7.250, accuracy 0.125"
+    shown.on_test_begin()
+    assert work.remark == "step 4/20, evaluating"
 
 
 def test_a_printer_without_verbose_is_silent(capsys):
