@@ -139,11 +139,6 @@ class TaskRows:
         """Number of tokens in each row, int64 `(R,)`."""
         return np.diff(self.splits)
 
-    def of_example(self, number: int) -> list[int]:
-        """Return the places of the rows of an example."""
-        places: list[int] = np.flatnonzero(self.examples == number).tolist()
-        return places
-
     def lost_in_words(self) -> list[str]:
         """Return one line per reason for examples that are not learned."""
         return [f"{count:,} skipped: {reason}" for reason, count in self.dropped.items()]

@@ -103,13 +103,6 @@ class TextExamples(TaskExamples):
             return self.texts
         return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
 
-    def shown_label(self, number: int) -> str:
-        """Return the label of an example as text; empty if it is unknown."""
-        if self.labels is None:
-            return ""
-        label = self.labels[number]
-        return str(label) if self.are_scored else ", ".join(names_of(label)) or "no label"
-
     def remarks(self, columns: Mapping[str, object]) -> list[str]:
         first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
         notes = super().remarks(columns)
