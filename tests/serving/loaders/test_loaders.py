@@ -12,15 +12,12 @@ import functools
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from keras_bert_d2l.serving.audit import read_saved_model
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.tasks.embed.predictions import embed
 from tests import family
@@ -28,9 +25,6 @@ from tests.serving.conftest import NAMES, example
 
 HERE = pathlib.Path(__file__).parent
 TF212_VARIABLE = "KERAS_BERT_D2L_TF212"
-DTYPES = {tf.float32.as_datatype_enum: np.float32, tf.int32.as_datatype_enum: np.int32}
-OPS = ("_fast_wordpiece_tokenizer.so", "_normalize_ops.so")  # op libraries of tensorflow-text
-BOOL, STRING = tf.bool.as_datatype_enum, tf.string.as_datatype_enum
 TOLERANCE = 1e-5
 LOADERS = ("eager", "graph")
 EVERY = dict.fromkeys(NAMES, LOADERS)
@@ -150,48 +144,6 @@ def test_tensorflow_2_12_answers_strings_of_relatives(name, tensorflow_2_12, tmp
     np.testing.assert_allclose(answer, embed(model, texts), atol=1e-5)
 
 
-@pytest.mark.long
-def test_a_c_program_gives_the_same_outputs(export, asked, client):
-    arguments, expected = [], []
-    for name in NAMES:
-        arguments += ["model", export(name)]
-        definitions = read_saved_model(export(name)).meta_graphs[0].signature_def
-        for signature, inputs, outputs in asked(name):
-            infos = definitions[signature]
-            arguments.append("ask")
-            for key, array in inputs.items():
-                arguments += ["in", infos.inputs[key].name, *as_arguments(array)]
-            for key in outputs:
-                arguments += ["out", infos.outputs[key].name]
-            expected.append(outputs)
-    lines = client(*arguments).splitlines()
-    printed = iter(zip(lines[::2], lines[1::2], strict=True))
-    for number, outputs in enumerate(expected):
-        given = {key: as_array(*next(printed)) for key in outputs}
-        assert_equal(given, outputs, f"request {number}")
-
-
-@pytest.fixture
-def client(tmp_path):
-    """A function that runs the C program and returns its output."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    libraries = pathlib.Path(tf.sysconfig.get_lib())
-    if compiler is None:
-        pytest.skip("needs a C compiler: cc, gcc or clang")
-    if not (libraries / "libtensorflow_cc.so.2").exists():
-        pytest.skip("needs libtensorflow_cc.so.2, which is included in TensorFlow's Linux wheels")
-    text = pytest.importorskip("tensorflow_text")
-    ops = [pathlib.Path(text.__file__).parent / "python" / "ops" / name for name in OPS]
-    program = tmp_path / "client"
-    compile_ = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", HERE / "client.c", "-o", program]
-    compile_ += [f"-I{tf.sysconfig.get_include()}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
-    compile_ += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
-    if shutil.which("ld.gold"):
-        compile_.append("-fuse-ld=gold")  # links four times faster
-    run(compile_)
-    return lambda *words: run([program, *(word for op in ops for word in ("lib", op)), *words])
-
-
 def run(command, cwd=None):
     # Another release of TensorFlow must not import this package or its dependencies.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -216,20 +168,3 @@ def as_json(array):
     if array.dtype != object:
         return [array.dtype.name, array.shape, values]
     return ["string", array.shape, [value.decode("latin-1") for value in values]]
-
-
-def as_arguments(array):
-    dims = "x".join(map(str, array.shape))
-    if array.dtype == object:
-        return ["string", dims, *(f".{value.hex()}" for value in array)]
-    return [array.dtype.name, dims, *map(str, array.ravel())]
-
-
-def as_array(header, values):
-    _, dtype, *shape = header.split()
-    shape, values = tuple(map(int, shape)), values.split()
-    if int(dtype) == STRING:
-        return np.array([bytes.fromhex(value[1:]) for value in values], "S").reshape(shape)
-    if int(dtype) == BOOL:
-        return np.array(values, int).astype(bool).reshape(shape)
-    return np.array(values, DTYPES[int(dtype)]).reshape(shape)
