@@ -41,21 +41,6 @@ def test_every_public_name_exists_and_is_listed_once():
         assert getattr(keras_bert_d2l, name) is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("from_pretrained", "load_pretrained"),
-        ("from_preset", "load_pretrained"),
-        ("BERT", "BERTModel"),
-        ("pipeline", "classify"),
-        ("AutoTokenizer", "load_tokenizer"),
-    ],
-)
-def test_names_of_other_libraries_suggest_those_of_this_one(name, right):
-    with pytest.raises(AttributeError, match=f"{name!r}. Did you mean {right!r}"):
-        getattr(keras_bert_d2l, name)
-
-
 def test_the_package_is_marked_as_typed():
     assert (PACKAGE / "py.typed").is_file()
 
@@ -93,15 +78,6 @@ def test_every_dependency_has_a_lower_and_an_upper_bound(requirements):
     for requirement in requirements.values():
         operators = {specifier.operator for specifier in requirement.specifier}
         assert operators == {">=", "<"}, requirement
-
-
-def test_importing_the_package_does_not_import_tensorflow_text(fresh_process):
-    printed = fresh_process("""
-        import sys
-        import keras_bert_d2l
-        print("tensorflow_text" in sys.modules)
-        """)
-    assert printed == "False\n"
 
 
 def test_no_file_of_the_package_contains_an_absolute_path():

@@ -100,7 +100,6 @@ def _run(
         run, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
         if command is not None:
             _check_stdin(bound)
-            gc.enable()  # `__main__` disables it
         with _readable_warnings(command):
             result: int | None = run(*bound.args, **bound.kwargs)
     except BrokenPipeError:

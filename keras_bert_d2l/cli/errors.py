@@ -3,14 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from cyclopts import (
-    App,
-    CycloptsError,
-    MissingArgumentError,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from cyclopts import App, CycloptsError, UnknownOptionError
 
 _MOST_CHARACTERS = 400  # of a message about the usage, which may quote a long argument
 
@@ -30,10 +23,6 @@ _RENAMED = {
 }
 # "--text 2 (text=2 in Python)" and "(see --multi-label; `multi_label` in Python)".
 _PYTHON = re.compile(r" \([^();]* in Python\)|; [^();]* in Python(?=\))")
-_ALTERNATIVE = re.compile(r", or choose [^.]*?(--[a-z-]+)[^.]*")
-
-
-_COMMANDS = {"pseudo_perplexity": "`keras-bert-d2l perplexity`"}  # by their Python functions
 
 
 def message_of(error: Exception, command: App | None) -> str:
@@ -48,33 +37,16 @@ def message_of(error: Exception, command: App | None) -> str:
         file = "" if error.filename is None else f": {str(error.filename)!r}"
         return f"{error.strerror}{file}."
     if isinstance(error, CycloptsError):
-        message = _usage(error).strip()
+        message = str(error).strip()
         if len(message) > _MOST_CHARACTERS:
             message = f"{message[:_MOST_CHARACTERS]}..."
+        if isinstance(error, UnknownOptionError) and not message.startswith("Unknown option: --"):
+            message += " Write -- before texts if one of them begins with -."
         page = f"{command.name[0]} --help" if command else "--help"
-        end = "" if message.endswith(("?", "...")) else "."
-        return f"{message.removesuffix('.') if end else message}{end} See `keras-bert-d2l {page}`."
+        return f"{message} See `keras-bert-d2l {page}`."
     if command is not None:
         message = _with_options(message, _options(command))
     return " ".join(message.split())
-
-
-def _usage(error: CycloptsError) -> str:
-    unused = error.unused_tokens or [""]
-    if isinstance(error, UnknownCommandError) and unused[0].startswith("-"):
-        return f"Unknown option: {unused[0]}."
-    if isinstance(error, UnusedCliTokensError):
-        return f"Unexpected argument: {unused[0]!r}."
-    if isinstance(error, UnknownOptionError):
-        option = error.token.keyword or error.token.value
-        takes_texts = any(argument.name == "TEXT" for argument in error.argument_collection)
-        if takes_texts and (" " in option or not option.startswith("--")):
-            return f"Unknown option: {option}. Write -- before texts if one of them begins with -."
-    if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name = error.keyword or error.argument.name
-        is_given = error.keyword is not None or bool(error.argument.tokens)
-        return f"{name} needs a value." if is_given else f"{name} is missing."
-    return str(error)
 
 
 def _options(command: App) -> dict[str, str]:
@@ -88,14 +60,13 @@ def _options(command: App) -> dict[str, str]:
         for name in reversed(names)
         if name in options
     }
-    return _COMMANDS | renamed | options
+    return renamed | options
 
 
 def _with_options(message: str, options: Mapping[str, str]) -> str:
     """Write "--batch-size 0" for "`batch_size`" and "batch_size=0".
 
-    The names in Python of a message that has both are removed, and so is the advice to choose an
-    option that the command lacks.
+    The names in Python of a message that has both are removed.
     """
 
     def name(found: re.Match[str]) -> str:
@@ -108,9 +79,6 @@ def _with_options(message: str, options: Mapping[str, str]) -> str:
         flags = {"True": option, "False": options.get(f"{found[1]}=False", option)}
         return flags.get(found[2], f"{option} {found[2]}")
 
-    def alternative(found: re.Match[str]) -> str:
-        return found[0] if found[1] in options.values() else ""
-
-    message = _ALTERNATIVE.sub(alternative, _PYTHON.sub("", message))
+    message = _PYTHON.sub("", message)
     message = re.sub(r"`(\w+)`", name, message)
     return re.sub(r"`?\b(\w+)=(True\b|False\b|[^\s])`?", setting, message)

@@ -140,17 +140,6 @@ def test_the_model_of_the_package_predicts_the_same_top_five_as_keras(page, tmp_
     assert page.problems == []
 
 
-@pytest.mark.long
-def test_a_mini_with_a_large_vocabulary_fits_into_12_megabytes():
-    vocab = kb.Vocab([*GOOGLE_SPECIALS, *(f"word{number}" for number in range(30517))])
-    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("mini"))
-    generator = np.random.default_rng(0)
-    for weight in model.weights:  # like trained weights, and unlike initial ones
-        if weight.ndim == 2:
-            weight.assign(generator.normal(0, 0.02, weight.shape).astype("float32"))
-    assert kb.playground(model, tokenizer=kb.Tokenizer(vocab)).num_bytes < 12e6
-
-
 @pytest.fixture(scope="module")
 def live_page(page, tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "page.html"
@@ -275,16 +264,6 @@ def test_an_embedder_has_no_candidates(page, tmp_path):
     )
     assert found == 16
     assert page.problems == []
-
-
-@pytest.mark.long
-def test_the_folder_of_an_embedder_gives_the_page_of_its_pooling(tmp_path):
-    bert = tiny_model("huggingface")
-    embedder = kb.TextEmbedder(bert, pooling="cls")
-    kb.save_pretrained(embedder, tmp_path / "embedder", format="huggingface")
-    page = kb.playground(tmp_path / "embedder", texts=TEXTS)
-    assert page == kb.playground(embedder, texts=TEXTS)
-    assert page != kb.playground(kb.TextEmbedder(bert, pooling="mean"), texts=TEXTS)
 
 
 def test_a_notebook_shows_the_page_and_nothing_is_loaded_from_elsewhere():
