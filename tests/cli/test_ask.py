@@ -119,9 +119,7 @@ def test_evaluate_prints_the_accuracy_of_each_phenomenon(run, error, folder, tra
     for option in (("--label", "label"), ("--max-len", 9), ("--null-threshold", 0)):
         assert f"{option[0]} is for a fine-tuned model" in error(*command, *option)
     (folder / "three.tsv").write_text("text\tlabel\na\tb\n")
-    told = error(*command[:3], "--data", "three.tsv")
-    assert "sentence_good" in told
-    assert "is a BERT without a task, which is evaluated on minimal pairs" in told
+    assert "sentence_good" in error(*command[:3], "--data", "three.tsv")
 
 
 PREDICTED = {  # model -> arguments, the function, its arguments, and the line of its first answer
@@ -200,14 +198,14 @@ def test_predict_chooses_from_given_labels_with_a_model_for_inference(run, error
     assert "needs single texts" in error("predict", "a", "b", "c", *labels, tasks / "choose")
 
 
-def test_words_and_entities_are_shown_in_columns():
+def test_words_and_entities_are_shown_in_lines():
     ada = {"label": "PER", "score": 0.9, "start": 0, "end": 3}
     lived = {"word": "lived", "label": "O", "score": 0.8}
     tags = {"id": "1", "text": "Ada lived", "tags": [{"word": "Ada", **ada}, lived]}
-    shown = "Ada lived\n    Ada    PER  0.900\n    lived  O    0.800"
+    shown = "Ada lived\n    Ada  PER 0.900\n    lived  O 0.800"
     assert predict._readable(tags, ranked=False) == shown
     entities = {"id": "1", "text": "Ada", "entities": [{"text": "Ada", **ada}]}
-    assert predict._readable(entities, ranked=False) == "Ada\n    Ada  PER  0.900"
+    assert predict._readable(entities, ranked=False) == "Ada\n    Ada  PER 0.900"
 
 
 def test_predict_takes_one_file_or_texts(error, folder):
@@ -321,9 +319,7 @@ def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, f
     [
         (["--out", "vectors.csv", *LINES], "must end in .npz or .jsonl"),
         (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
-        (["--out", "vectors.npz", "--layers", "9", *LINES], "numbers from -3 to 2"),
         (["a fox"], "--layers needs --out FILE"),
-        (["--out", "vectors.npz", "a fox", " "], "number 2 is empty"),
     ],
 )
 def test_features_refuses_wrong_arguments(error, trained, arguments, message):

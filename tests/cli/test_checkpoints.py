@@ -45,16 +45,6 @@ def test_inspect_prints_a_summary_and_a_table(run, checkpoint):
     assert any(line.startswith("encoder/pos_embedding ") and "1 x 16 x 4" in line for line in out)
 
 
-def test_a_run_folder_resolves_to_its_best_checkpoint(run, trained, tmp_path):
-    assert "trained/best: keras_bert_d2l" in run("inspect", trained).stdout
-    run("convert", trained, tmp_path / "same")
-    weights = [
-        (folder / "model.safetensors").read_bytes()
-        for folder in (trained / "best", tmp_path / "same")
-    ]
-    assert weights[0] == weights[1]
-
-
 def test_commands_accept_names_of_the_hub(run, error, checkpoint, local_hub, tmp_path):
     local_hub.add("someone/tiny", checkpoint)
     assert run("inspect", "someone/tiny@main").stdout.startswith("someone/tiny@main: keras_bert")

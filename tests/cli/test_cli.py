@@ -14,7 +14,6 @@ import pytest
 
 import keras_bert_d2l
 from keras_bert_d2l import __main__, cli, quickstart
-from keras_bert_d2l.checkpoints.saving import Format
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.cli.input_output import as_json_line
 
@@ -108,15 +107,6 @@ def test_shells_complete_every_command_and_its_options():
 def test_the_last_occurrence_of_a_repeated_option_wins(error):
     message = error("vocab", "text.txt", "--vocab-size", 60, "--vocab-size", 1)
     assert message.endswith("Received: --vocab-size 1.\n")
-
-
-def test_convert_offers_every_checkpoint_format():
-    [choices] = [
-        argument.get_choices()
-        for argument in cli.app["convert"].assemble_argument_collection()
-        if argument.name == "--format"
-    ]
-    assert set(choices) == set(typing.get_args(Format))
 
 
 def test_ctrl_c_during_the_imports_prints_no_traceback(monkeypatch, capsys):

@@ -44,13 +44,6 @@ def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, er
     )
 
 
-def test_serve_refuses_a_model_that_can_write_files(error, tmp_path):
-    write_model(tmp_path / "1", "WriteFile")
-    message = error("serve", tmp_path, "--port", 0)
-    assert "A SavedModel is a program" in message
-    assert "--allow-files" in message
-
-
 @pytest.mark.parametrize(("signal_number", "code"), [(None, 130), (15, 143)])
 def test_serve_does_not_wait_for_threads_after_a_signal(
     run, tmp_path, monkeypatch, signal_number, code

@@ -71,13 +71,7 @@ def evaluate(
     refuse("a BERT without a task", word_wise=word_wise)
     check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
-    try:
-        examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
-    except ValueError as error:
-        raise ValueError(
-            f"{error} {model!r} is a {type(trained).__name__}, so the data must have labels for "
-            f"{task.name!r}."
-        ) from error
+    examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
     for line in (*examples.notes, *examples.dropped_in_words()):
         print(line, file=sys.stderr)
     options: dict[str, Any] = {"max_len": max_len, "null_threshold": null_threshold}
@@ -104,16 +98,9 @@ def _evaluate_pairs(
     bert: "kb.BERTModel", data: Path, batch_size: int, settings: dict[str, Any], *, json: bool
 ) -> None:
     """Print how often a BERT prefers the grammatical sentence of a minimal pair."""
-    try:
-        with stage("Scoring sentences"):
-            found = kb.minimal_pairs(
-                bert, data, word_wise=settings["word_wise"], batch_size=batch_size
-            )
-    except ValueError as error:
-        raise ValueError(
-            f"{error} {settings['model']!r} is a BERT without a task, which is evaluated on "
-            "minimal pairs. For other data, fine-tune it with `keras-bert-d2l finetune` first."
-        ) from error
+    word_wise = settings["word_wise"]
+    with stage("Scoring sentences"):
+        found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size)
     if json:
         results = dataclasses.asdict(found)
         del results["scores"]

@@ -208,9 +208,8 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     texts = " | ".join(record[name] for name in ("text", "text_b", "question") if name in record)
     found = record.get("tags", record.get("entities"))
     if found is not None:
-        rows = [(one.get("word", one.get("text")), one["label"], one["score"]) for one in found]
-        widths = [max((len(row[place]) for row in rows), default=0) for place in (0, 1)]
-        lines = (f"{a:{widths[0]}}  {b:{widths[1]}}  {score:.3f}" for a, b, score in rows)
+        rows = ((one.get("word", one.get("text")), one["label"], one["score"]) for one in found)
+        lines = (f"{word}  {label} {score:.3f}" for word, label, score in rows)
         return "\n    ".join([texts, *lines])
     if "answers" in record:
         several = ((one["text"] or "(no answer)", one["score"]) for one in record["answers"])
