@@ -82,21 +82,11 @@ def examples_of_source(
     """
     ending = functools.partial(_ending, is_table=bool(columns))
     with regular_file(None if source == STDIN else Path(source), ending) as path:
-        return _read_examples(task, path, columns, context, labels)
-
-
-def _read_examples(
-    task: AnyTask,
-    path: Path,
-    columns: Mapping[str, Any],
-    context: str | None,
-    labels: Sequence[str],
-) -> TaskExamples:
-    is_lines = context is not None or bare_suffix(path) in _LINES
-    file = read_file(path) if is_lines else None
-    if file is None or (context is None and (columns or task.is_table(file, labels))):
-        return read_examples(task.name, path, **columns, labeled=False)
-    return _line_examples(task, file, context)
+        is_lines = context is not None or bare_suffix(path) in _LINES
+        file = read_file(path) if is_lines else None
+        if file is None or (context is None and (columns or task.is_table(file, labels))):
+            return read_examples(task.name, path, **columns, labeled=False)
+        return _line_examples(task, file, context)
 
 
 def _line_examples(task: AnyTask, file: TextFile, context: str | None) -> TaskExamples:

@@ -97,8 +97,7 @@ def predict(
             [default: This example is {}.]
         multi_label: With --label, judge each label alone: a text can have any number of them.
         context: File with the text that all questions are about. INPUT then contains the questions.
-        top_k: Number of answers to a question, or of labels of a text, with their scores. [default:
-            the best answer, or the best label and the scores of all]
+        top_k: Number of answers to a question, with their scores. [default: the best answer]
     """
     if not inputs:
         raise ValueError("INPUT is missing: texts, a file, or - for standard input.")
@@ -126,6 +125,7 @@ def predict(
         context=context,
         null_threshold=null_threshold,
         pairs=pairs or None,
+        top_k=top_k,
     )
     from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
 
@@ -136,7 +136,7 @@ def predict(
     given_to_tasks = {"aggregate": aggregate, "truncate": truncate}
     options |= {name: value for name, value in given_to_tasks.items() if name in task.options}
     about = None if context is None else read_file(context).text
-    if top_k is not None and "top_k" in task.options:
+    if top_k is not None:
         options["top_k"] = top_k
     if source is None:
         examples = examples_of_texts(task, texts, about, pairs=pairs)
@@ -152,10 +152,7 @@ def predict(
         for part in parts("Predicting", num_examples, _AT_ONCE):
             some = examples.subset(range(part.start, part.stop))
             records = _records(trained, task, some, options, asked if labels else {})
-            if top_k is not None and "top_k" not in task.options:
-                records = [_best(record, top_k) for record in records]
-            ranked = bool(labels) or top_k is not None
-            line = as_json_line if in_json else functools.partial(_readable, ranked=ranked)
+            line = as_json_line if in_json else functools.partial(_readable, ranked=bool(labels))
             lines = [f"{line(record)}\n" for record in records]
             with without_bar():
                 print(*lines, sep="", end="", file=file)
@@ -187,15 +184,6 @@ def _records(
         {"id": one, **dict(zip(sides, texts, strict=True)), **fields}
         for one, *texts, fields in zip(examples.ids, *sides.values(), said, strict=True)
     ]
-
-
-def _best(record: Mapping[str, Any], top_k: int) -> Mapping[str, Any]:
-    """Return a record with only the highest of its scores."""
-    scores = record.get("scores")
-    if not isinstance(scores, Mapping):
-        raise ValueError("`top_k` needs a model that answers questions or chooses among labels.")
-    best = sorted(scores.items(), key=lambda item: -item[1])[:top_k]
-    return {**record, "scores": dict(best)}
 
 
 def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
