@@ -187,13 +187,6 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", [("--context", "plain.txt"), ("--null-threshold", 2)])
-def test_options_of_questions_are_refused_for_other_tasks(error, models, option):
-    told = error("predict", "plain.txt", "--model", "reviews", *option)
-    assert f"{option[0]} requires a QuestionAnswerer" in told
-
-
-@pytest.mark.slow
 def test_pairs_from_a_table_without_column_names_are_reported(run, models):
     (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
     told = run("predict", "kinds.tsv", "--model", "reviews").stderr
