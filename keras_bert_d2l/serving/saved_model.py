@@ -64,8 +64,6 @@ def export_saved_model(
       `keras_bert_d2l.embed`;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
-    - `tf_example`, except for `MultipleChoice` and models of your own: serialized
-      `tf.train.Example`s with the strings of `serving_default` -> the same outputs;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits; of a model of your own, all its inputs -> its outputs.
 

@@ -242,8 +242,6 @@ class TextSignatures:
         """Return the signatures by name."""
         answer = traced_once(self.answer, self.specs)
         found = {"serving_default": self.of_strings(answer, *self.specs)}
-        if all(spec.dtype == tf.string and spec.shape.rank == 1 for spec in self.specs):
-            found["tf_example"] = self._of_examples(answer)
         if self.run.embeds:
             found["embed"] = self.of_strings(self.embed, TEXT)
         return found
@@ -251,24 +249,6 @@ class TextSignatures:
     def of_strings(self, function: Callable[..., Answer], *specs: tf.TensorSpec) -> Signature:
         """Return the signature of a function of texts, and perhaps other inputs."""
         return Signature(function, specs, tuple(filled(spec, self._example) for spec in specs))
-
-    def _of_examples(self, answer: Callable[..., Answer]) -> Signature:
-        """Return a signature that reads its strings from serialized `tf.train.Example`s."""
-        features = {spec.name: tf.io.FixedLenFeature((), tf.string) for spec in self.specs}
-
-        def answer_examples(examples: tf.Tensor) -> Answer:
-            parsed = tf.io.parse_example(examples, features)
-            return answer(*(parsed[spec.name] for spec in self.specs))
-
-        value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[self._example]))
-        example = tf.train.Example(
-            features=tf.train.Features(feature=dict.fromkeys(features, value))
-        )
-        return Signature(
-            answer_examples,
-            (tf.TensorSpec((None,), tf.string, name="examples"),),
-            (np.array([example.SerializeToString()], object),),
-        )
 
     @property
     def _example(self) -> bytes:

@@ -182,12 +182,3 @@ def task_models(make_model, tokenizer):
         if model.has_head:
             model.head.kernel.assign(2 * keras.random.normal(model.head.kernel.shape, seed=3))
     return models
-
-
-def example(**strings):
-    """Return a serialized `tf.train.Example` with strings of bytes."""
-    feature = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        for name, value in strings.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()

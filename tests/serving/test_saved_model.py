@@ -17,7 +17,7 @@ from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from tests.serving.conftest import MAX_LEN, TOP_K, example
+from tests.serving.conftest import MAX_LEN, TOP_K
 
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
 
@@ -44,10 +44,9 @@ def test_every_signature_matches_the_model(served, model, tokenizer):
         "pooled": model.hidden(encoded[:, 0]),
         "nsp": softmax(nsp_logits.numpy()),
     }
-    examples = [example(text=text.encode()) for text in TEXTS]
-    for answer in (served("serving_default", text=TEXTS), served("tf_example", examples=examples)):
-        assert not answer.pop("truncated").any()
-        assert_equal(answer, expected)
+    answer = served("serving_default", text=TEXTS)
+    assert not answer.pop("truncated").any()
+    assert_equal(answer, expected)
     given = served("embed", text=TEXTS)["embedding"]
     np.testing.assert_allclose(given, expected["embedding"], atol=1e-6)
     del expected["nsp"]
@@ -146,7 +145,7 @@ def test_without_a_tokenizer_the_export_only_accepts_token_ids(model, tmp_path):
 def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer):
     model = make_model(pooler=False, next_sentence=False)
     signatures = model_signatures(model, tokenizer, TextOptions(False, TOP_K, None))
-    assert set(signatures) == {"serving_default", "embed", "fill_mask", "tf_example", "tokens"}
+    assert set(signatures) == {"serving_default", "embed", "fill_mask", "tokens"}
     outputs = {
         name: set(one.function(*map(tf.constant, one.example))) for name, one in signatures.items()
     }
@@ -188,12 +187,6 @@ def test_a_pair_needs_both_texts(served):
         tf.errors.InvalidArgumentError, match="same number of texts, one pair per row"
     ):
         served("nsp", text=["red", "green"], text_b=["blue"])
-
-
-def test_a_serialized_example_needs_a_text(served):
-    empty = tf.train.Example().SerializeToString()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: text .* is required"):
-        served("tf_example", examples=[empty])
 
 
 def test_a_graph_the_server_cannot_load_is_not_written(model, tmp_path, monkeypatch):

@@ -57,6 +57,7 @@ _TOKENS = {
 _QUESTION = {name: Spec((None,), np.dtype(object), name) for name in ("question", "context")}
 _CHOICES = {**_TEXT, "choices": Spec((None, None), np.dtype(object), "choices")}
 _EMPTY = np.array([b""], object)
+_OF_ANSWERS = ("answers", "scores", "starts", "ends")  # the first of each is the best
 _ROWS_PER_STEP = 32  # of long texts, to limit memory use
 _TOP_K = 5  # answers per question, as in the signatures of SavedModels
 
@@ -241,38 +242,46 @@ class ServedONNX:
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best answers of contexts, `(B, k)`, from windows of each context."""
-        max_len, overlap = self._task["window_sizes"]
-        num_added, encoded = self._rows.num_added(2), map(self._rows.encode, (questions, contexts))
-        most, found = max_len - num_added - 1 - overlap, []
-        for question, context, text in zip(*encoded, contexts, strict=True):
-            string, ids = text.decode("utf-8", "replace"), self._rows.kept(question.ids, most)
-            room, head = max_len - num_added - len(ids), num_added - 1 + len(ids)
-            more = -(-max(len(context) - room, 0) // (room - overlap))
-            begins = [number * (room - overlap) for number in range(more + 1)]
-            rows = [[ids, context.ids[begin : begin + room]] for begin in begins]
-            starts, ends = self._of_rows("spans", rows)
-            windows = [
-                (begin, *(logits[head : head + len(row[1])] for logits in of_row))
-                for begin, row, *of_row in zip(begins, rows, starts, ends, strict=True)
-            ]
-            null = min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
-            spans = self._rows.best_spans(context, string, windows, NUM_BEST)
-            logits = np.array([logit for _, logit in spans], "float32")
-            margin = null - logits[0] if spans else 0
-            powers = np.exp(logits - logits[:1])
-            scores = (powers / powers.sum())[:_TOP_K] if spans else powers
-            best = [(string[a:b].encode(), a, b) for (a, b), _ in spans[:_TOP_K]]
-            best += [(b"", 0, 0)] * (_TOP_K - len(best))
-            padded = np.append(scores, np.zeros(_TOP_K - len(scores), "float32"))
-            found.append((*zip(*best, strict=True), padded, margin, len(question) > most))
-        names = ("answers", "starts", "ends", "scores", "null_score", "truncated")
-        types = (np.dtype(x) for x in ("O", "int32", "int32", "float32", "float32", "bool"))
-        columns = {
-            name: np.array(column, dtype)
-            for name, dtype, column in zip(names, types, zip(*found, strict=True), strict=True)
-        }
-        first = {name.removesuffix("s"): columns[name][:, 0] for name in names[:4]}
+        encoded = map(self._rows.encode, (questions, contexts))
+        found = [self._answer_of(*texts) for texts in zip(*encoded, contexts, strict=True)]
+        columns = {name: np.array([one[name] for one in found]) for name in found[0]}
+        columns["answers"] = columns["answers"].astype(object)
+        first = {name.removesuffix("s"): columns[name][:, 0] for name in _OF_ANSWERS}
         return {**columns, **first}
+
+    def _answer_of(
+        self, question: tokenizers.Encoding, context: tokenizers.Encoding, text: bytes
+    ) -> dict[str, object]:
+        """Return what is answered about one context, with k best answers."""
+        max_len, overlap = self._task["window_sizes"]
+        num_added, string = self._rows.num_added(2), text.decode("utf-8", "replace")
+        most = max_len - num_added - 1 - overlap  # tokens of a question
+        ids = self._rows.kept(question.ids, most)
+        room, head = max_len - num_added - len(ids), num_added - 1 + len(ids)
+        last = max(len(context) - room, 0)
+        begins = range(0, last + room - overlap, room - overlap)
+        rows = [[ids, context.ids[begin : begin + room]] for begin in begins]
+        starts, ends = self._of_rows("spans", rows)
+        windows = [
+            (begin, *(logits[head : head + len(tokens)] for logits in of_row))
+            for begin, (_, tokens), *of_row in zip(begins, rows, starts, ends, strict=True)
+        ]
+        null = min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
+        spans = self._rows.best_spans(context, string, windows, NUM_BEST)
+        logits = np.array([logit for _, logit in spans] or [null], "float32")
+        powers = np.exp(logits - logits[0]) if spans else np.zeros(1, "float32")
+        scores = powers / max(powers.sum(), 1)
+        places = np.zeros((_TOP_K, 2), "int32")
+        for row, (place, _) in enumerate(spans[:_TOP_K]):
+            places[row] = place
+        return {
+            "answers": [string[start:end].encode() for start, end in places],
+            "scores": np.append(scores, np.zeros(_TOP_K, "float32"))[:_TOP_K],
+            "starts": places[:, 0],
+            "ends": places[:, 1],
+            "null_score": np.float32(null - logits[0]),
+            "truncated": len(question) > most,
+        }
 
     def _of_rows(self, name: str, rows: Sequence[Sequence[Sequence[int]]]) -> list[list]:
         """Return the outputs of `_ANSWERS[name]` for each row, a few rows at a time."""

@@ -17,7 +17,7 @@ from keras_bert_d2l.tasks.classify.predictions import classify
 from keras_bert_d2l.tasks.regress.predictions import regress
 from keras_bert_d2l.tasks.tag.predictions import tag
 from tests.nightly import nightly_except
-from tests.serving.conftest import PAIRS, TOP_K, example
+from tests.serving.conftest import PAIRS, TOP_K
 
 TOLERANCE = 1e-5
 SECONDS = 60
@@ -27,7 +27,6 @@ REQUESTS = {
     "fill_mask": {"text": TEXTS},
     "nsp": {"text": TEXTS, "text_b": TEXTS[::-1]},
     "serving_default": {"text": TEXTS},
-    "tf_example": {"examples": [example(text=text.encode()) for text in TEXTS]},
     "tokens": {
         "tokens": [[1, 4, 2], [1, 2, 0], [1, 5, 2]],
         "segments": [[0, 0, 0], [0, 1, 0], [0, 0, 1]],
@@ -173,17 +172,7 @@ def test_every_task_matches_the_functions_in_inference(name, task_models, monkey
 def test_every_exported_task_matches_the_functions_in_inference(
     name, task_models, load, monkeypatch
 ):
-    model = load(name)
-    assert_predicts_as(task_models, name, Exported(model), monkeypatch)
-    names = model.interfaces["serving_default"].inputs
-    texts = dict(zip(names, (TEXTS, TEXTS[::-1]), strict=False))
-    rows = zip(*texts.values(), strict=True)
-    fields = [{k: x.encode() for k, x in zip(names, row, strict=True)} for row in rows]
-    given = model.ask("tf_example", {"examples": [example(**row) for row in fields]})
-    right = model.ask("serving_default", texts)
-    assert given.keys() == right.keys()
-    for output, array in right.items():
-        np.testing.assert_array_equal(given[output], array, output)
+    assert_predicts_as(task_models, name, Exported(load(name)), monkeypatch)
 
 
 def assert_predicts_as(task_models, name, transport, monkeypatch):
@@ -194,7 +183,7 @@ def assert_predicts_as(task_models, name, transport, monkeypatch):
         for other in TASKS.keys() - {name}:
             message = "Received: a model whose signature returns"
             if other == "embedder":
-                message = "must be one of serving_default, tf_example, tokens. Received: 'em"
+                message = "must be one of serving_default, tokens. Received: 'em"
             if {name, other} != {"classifier", PAIRS}:
                 with pytest.raises(ValueError, match=message):
                     TASKS[other](client, task_models[other])

@@ -21,7 +21,7 @@ import pytest
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.tasks.embed.predictions import embed
 from tests import family
-from tests.serving.conftest import NAMES, example
+from tests.serving.conftest import NAMES
 
 HERE = pathlib.Path(__file__).parent
 TF212_VARIABLE = "KERAS_BERT_D2L_TF212"
@@ -64,13 +64,9 @@ def requests(interfaces):
     for size in (len(TEXTS), 1, 0):
         text = np.array([text.encode() for text in TEXTS[:size]], object)
         for signature, (specs, _) in interfaces.items():
-            names = interfaces["serving_default"].inputs if signature == "tf_example" else specs
-            strings = dict(zip(names, (text, text[::-1]), strict=False))
+            strings = dict(zip(specs, (text, text[::-1]), strict=False))
             if signature == "tokens":
                 yield signature, {name: ROWS[name][:size] for name in specs}
-            elif signature == "tf_example":
-                rows = [example(**dict(zip(names, row))) for row in zip(*strings.values())]  # noqa: B905
-                yield signature, dict.fromkeys(specs, np.array(rows, object))
             else:
                 yield signature, strings
 

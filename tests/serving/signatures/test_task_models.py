@@ -20,9 +20,8 @@ from tests.serving.conftest import INPUTS, PAIRS
 def test_a_task_has_the_documented_signatures(name, task_models, tokenizer):
     signatures = model_signatures(task_models[name], tokenizer, TextOptions(name == PAIRS, 3, None))
     embed = {"embed"} if name == "embedder" else set()
-    assert set(signatures) == {"serving_default", "tf_example", "tokens", *embed}
+    assert set(signatures) == {"serving_default", "tokens", *embed}
     assert tuple(spec.name for spec in signatures["serving_default"].specs) == INPUTS[name]
-    assert [spec.name for spec in signatures["tf_example"].specs] == ["examples"]
 
 
 @pytest.mark.usefixtures("quick_export")
