@@ -97,7 +97,7 @@ def main() -> None:
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(options.vocab))
     config = kb.BERTConfig.preset(options.preset, vocab_size=len(tokenizer.vocab))
     num_tokens = options.batch_size * options.max_len
-    options.precision = options.precision or choose_precision(config, num_tokens, say=no_output)
+    options.precision = options.precision or choose_precision(config, num_tokens)
     model = kb.BERTModel.from_bert_config(config, dtype=options.precision)
     with tempfile.TemporaryDirectory() as folder:
         if options.labeled:

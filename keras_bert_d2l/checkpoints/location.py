@@ -149,6 +149,7 @@ def find_checkpoint(checkpoint: PathLike, *, only_tokenizer: bool = False) -> pa
     recover(best)
     if best.is_dir():
         return best
+    recover(last)
     if not (last / CONFIG_FILE).is_file():  # that of fine-tuning is only a training state
         raise FileNotFoundError(
             f"The run {os.fspath(checkpoint)!r} has no checkpoint yet, because its first epoch is "

@@ -17,7 +17,11 @@ from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.training.devices.distribution import gathered, is_first
-from keras_bert_d2l.training.optimization.run_optimizer import make_optimizer
+from keras_bert_d2l.training.optimization.run_optimizer import (
+    add_gradient_norms,
+    make_optimizer,
+)
+from keras_bert_d2l.training.optimization.schedules import WarmupSchedule
 from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.training.report.recorder import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
@@ -81,10 +85,6 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         """Return the position as text and the number of remaining steps."""
 
     @abc.abstractmethod
-    def place(self) -> str:
-        """Return after which step or epoch the run is, for messages."""
-
-    @abc.abstractmethod
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         """Train the remaining steps by calls of `fitting`."""
 
@@ -129,12 +129,16 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         )
 
     def train_interruptibly(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-        """Train the remaining steps, and save the run on a signal to stop.
+        """Train the remaining steps, if there are any, and save the run on a signal to stop.
 
         Raises:
             FloatingPointError: The loss is not finite; the last checkpoints are unchanged.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
+        if self.is_over():
+            self.say(f"The run {self.run.name!r} is finished.")
+            self.recorder.write(self.progress.step)  # it may have been killed before this
+            return
         with (
             contextlib.closing(RunLog(self.run, self.progress)) as log,
             interruptible() as self.interrupt,
@@ -184,33 +188,22 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
 
     def check_interrupt(self) -> None:
         """Raise `TrainingInterrupted` if there was a signal. The state must be saved."""
-        self.interrupt.check(
-            f"Stopped {self.place()}; the state is saved. {self.run.how_to_resume(self.command)}"
-        )
+        position, resume = self.position()[0], self.run.how_to_resume(self.command)
+        self.interrupt.check(f"Stopped at {position}; the state is saved. {resume}")
 
 
 def compile_for_run(
     model: BatchModel,
     options: StepOptions,
-    warmup_steps: int,
-    total_steps: int,
+    schedule: WarmupSchedule,
     loss: Loss | None = None,
     *,
     layer_decay: float = 1.0,
-    decay_steps: int | None = None,
     **arguments: Option,
 ) -> None:
     """Compile a model as the options of a run say. The optimizer is built."""
-    optimizer = make_optimizer(
-        options,
-        warmup_steps,
-        total_steps,
-        compute_dtype=model.compute_dtype,
-        layer_decay=layer_decay,
-        decay_steps=decay_steps,
-    )
     model.compile(
-        optimizer,
+        make_optimizer(options, schedule, model.compute_dtype, layer_decay),
         loss,
         micro_batches=options.micro_batches,
         remat=options.remat,
@@ -219,6 +212,7 @@ def compile_for_run(
         **arguments,
     )
     model.optimizer.build(model.trainable_variables)
+    add_gradient_norms(model.optimizer)
 
 
 class Saving(keras.callbacks.Callback):

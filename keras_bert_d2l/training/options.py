@@ -169,14 +169,11 @@ class OptionRecord:
             ValueError: The file is damaged, or an option differs.
         """
         name, options = os.fspath(path), cls.read_yaml(path)
-        moved = {one: cls.normal_form(one, given.get(one)) for one in _OF_MACHINE}
-        moved = {one: value for one, value in moved.items() if value is not None}
+        moved = {one: value for one in _OF_MACHINE if (value := given.get(one)) is not None}
         with errors_naming(path):
             record = cls.from_dict({**options, **moved})
         for option, value in given.items():
-            if value is None or (option in _CHOSEN and value == "auto"):  # the run has its own
-                continue
-            if option in moved:
+            if value is None or option in moved or (option in _CHOSEN and value == "auto"):
                 continue
             if record.normal_form(option, value) != getattr(record, option):
                 raise ValueError(

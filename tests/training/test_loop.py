@@ -33,8 +33,8 @@ class Saves:
     def say_metrics(self):
         pass
 
-    def place(self):
-        return "after a step"
+    def position(self):
+        return "step 1/3", 2
 
     def save(self, *, metrics=False):
         self.calls.append("last with metrics" if metrics else "last")
@@ -60,7 +60,7 @@ def test_an_interrupt_saves_and_stops_after_the_step():
     saves.callback.on_train_batch_end(0)
     assert saves.calls == ["step"]
     saves.interrupt.signal_number = signal.SIGTERM
-    with pytest.raises(TrainingInterrupted, match="Stopped after a step; .* pretrain") as error:
+    with pytest.raises(TrainingInterrupted, match="Stopped at step 1/3; .* pretrain") as error:
         saves.callback.on_train_batch_end(1)
     assert error.value.signal_number == signal.SIGTERM
     assert saves.calls == ["step", "step", "last with metrics"]

@@ -5,7 +5,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -21,9 +21,7 @@ _MAX_TOKENS, _MAX_PRODUCTS = 1024, 2**30  # limits of a timed matrix product
 _SECONDS = 0.12
 
 
-def choose_precision(
-    config: BERTConfig, num_tokens: int, *, jit: bool = False, say: Callable[[str], None] = print
-) -> Precision:
+def choose_precision(config: BERTConfig, num_tokens: int, *, jit: bool = False) -> Precision:
     """Return the faster of float32 and mixed_bfloat16 for training on this machine.
 
     On a CPU, this times the largest matrix product of a block, with its gradients, in
@@ -35,7 +33,6 @@ def choose_precision(
         config: The architecture.
         num_tokens: Tokens per batch.
         jit: Whether XLA compiles the training step.
-        say: Called with a line that states the choice and its reason.
 
     Example:
 
@@ -47,29 +44,13 @@ def choose_precision(
     model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("mini"), dtype=dtype)
     ```
     """
-    is_faster, reason = _bfloat16(config, num_tokens, jit)
-    precision: Precision = "mixed_bfloat16" if is_faster else "float32"
-    say(f"Precision: {precision}, because {reason}")
-    return precision
-
-
-def _bfloat16(config: BERTConfig, num_tokens: int, jit: bool) -> tuple[bool, str]:
-    """Return whether bfloat16 is worth it, and why."""
-    backend = keras.backend.backend()
     platform, capability = device()
-    if platform == "unknown":
-        return False, f"bfloat16 is not measured on the {backend} backend"
-    if platform == "tpu":
-        return True, "TPUs multiply bfloat16"
-    if platform == "gpu":
-        version = ".".join(map(str, capability)) or "unknown"
-        return capability >= AMPERE, f"the GPU has compute capability {version}"
-    if jit or backend == "jax":
-        return False, "XLA gains nothing from bfloat16 on a CPU"
-    if config.num_hiddens < _MIN_HIDDENS:
-        return False, "the model is too small to gain from bfloat16"
-    speedup = bfloat16_speedup(config.num_hiddens, config.ffn_num_hiddens, num_tokens)
-    return speedup >= _MIN_SPEEDUP, f"bfloat16 is {speedup:.1f} times as fast here as float32"
+    is_faster = platform == "tpu" or (platform == "gpu" and capability >= AMPERE)
+    is_measured = platform == "cpu" and not jit and keras.backend.backend() == "tensorflow"
+    if is_measured and config.num_hiddens >= _MIN_HIDDENS:
+        sizes = config.num_hiddens, config.ffn_num_hiddens
+        is_faster = bfloat16_speedup(*sizes, num_tokens) >= _MIN_SPEEDUP
+    return "mixed_bfloat16" if is_faster else "float32"
 
 
 def bfloat16_speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) -> float:
@@ -98,31 +79,12 @@ def bfloat16_speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) ->
     return best[0] / best[1]
 
 
-def choose_jit(*, fits: bool, say: Callable[[str], None]) -> bool:
+def choose_jit() -> bool:
     """Return whether XLA should compile the training step, which pays off on a GPU.
 
     JAX compiles the step in any case.
-
-    Args:
-        fits: Whether all batches have the same shape, so that one compilation is enough, and train
-            on one device.
-        say: Called with a line that states the choice and its reason, on a GPU.
-
-    Example:
-
-    ```python
-    from keras_bert_d2l.training.devices.computation import choose_jit
-
-    jit = choose_jit(fits=True, say=print)
-    ```
     """
-    if keras.backend.backend() != "tensorflow" or device().platform != "gpu":
-        return False
-    choice = "yes, because there is a GPU"
-    if not fits:
-        choice = "no, because batches differ in length or are divided over devices"
-    say(f"Compile with XLA: {choice}")
-    return fits
+    return keras.backend.backend() == "tensorflow" and device().platform == "gpu"
 
 
 def prepare_jax() -> None:

@@ -7,7 +7,6 @@ communicate, in the same order.
 
 import contextlib
 import functools
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -138,11 +137,6 @@ def make_strategy(name: str | None) -> tf.distribute.Strategy | None:
     return _mirrored_strategy()
 
 
-def scope_of(strategy: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[object]:
-    """Return the context manager under which to create a model for the strategy."""
-    return contextlib.nullcontext() if strategy is None else strategy.scope()
-
-
 @contextlib.contextmanager
 def distributed(devices: str | None) -> Iterator[None]:
     """Divide batches over the devices, with JAX.
@@ -154,9 +148,8 @@ def distributed(devices: str | None) -> Iterator[None]:
             devices of all processes.
 
     Raises:
-        RuntimeError: The Keras backend is not JAX, or TF_CONFIG describes several workers.
+        RuntimeError: The Keras backend is not JAX.
     """
-    check_tf_config()
     if devices is None and process()[1] == 1:
         yield
         return
@@ -178,17 +171,6 @@ def undistributed() -> Iterator[None]:
         yield
     finally:
         keras.distribution.set_distribution(before)
-
-
-def check_tf_config() -> None:
-    """Raise `RuntimeError` if TF_CONFIG describes workers that would not find each other."""
-    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    if config.get("cluster", {}).get("worker") and process()[1] == 1:
-        raise RuntimeError(
-            "With TensorFlow, Keras cannot train in several processes. Received: TF_CONFIG with "
-            "workers. Set KERAS_BACKEND=jax and JAX_NUM_PROCESSES instead "
-            "(docs/accelerators.md), or unset TF_CONFIG."
-        )
 
 
 def num_replicas(strategy: tf.distribute.Strategy | None) -> int:

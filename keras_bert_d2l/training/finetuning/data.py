@@ -24,7 +24,6 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices.distribution import process, undistributed
@@ -33,7 +32,6 @@ from keras_bert_d2l.training.report.run import spread
 from keras_bert_d2l.types import PathLike
 
 Batches: TypeAlias = tf.data.Dataset | Callable[[int], tf.data.Dataset]
-_MAX_LISTED_LABELS = 6
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
 _MAX_CHARACTERS = 300  # of a text
 _MAX_LABELS = 12  # of a confusion matrix that fits on a page
@@ -255,8 +253,6 @@ def _of_examples(
         facts[name] = _facts(examples, rows[name])
         for line in _describe(name, examples, rows[name], max_len):
             say(line)
-    if dev.are_scored and len(set(dev.label_values())) < 2:
-        say("  All development scores are equal, so correlations are 0 and cannot rank epochs")
 
     def of_epoch(epoch: int) -> tf.data.Dataset:
         return rows["train"].batches(options.batch_size, epoch=epoch, seed=options.seed)
@@ -295,16 +291,10 @@ def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, object]:
 
 
 def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -> list[str]:
-    counts = examples.label_counts().most_common()
-    named = ", ".join(f"{one_line(x)} ({n:,})" for x, n in counts[:_MAX_LISTED_LABELS])
-    unnamed = len(counts) - _MAX_LISTED_LABELS
-    more = f" and {unnamed} more" if unnamed > 0 else ""
     of_rows = f" in {len(rows.examples):,} rows" if len(rows.examples) != len(examples) else ""
     title = {"train": "Training data", "dev": "Development data"}[name]
-    lines = [
-        f"{title}: {how_many(len(examples), 'example')}{of_rows} from {examples.source or 'memory'}"
-        + (f"; labels {named}{more}" if counts else "")
-    ]
+    source = examples.source or "memory"
+    lines = [f"{title}: {how_many(len(examples), 'example')}{of_rows} from {source}"]
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
         how = f"truncated to {max_len} tokens"

@@ -15,7 +15,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.training.devices.computation import prepare_jax
-from keras_bert_d2l.training.devices.distribution import check_tf_config, num_replicas, process
+from keras_bert_d2l.training.devices.distribution import num_replicas, process
 from keras_bert_d2l.training.finetuning.data import Batches, prepare
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
@@ -146,7 +146,6 @@ def train_run(
     callbacks: Sequence[keras.callbacks.Callback],
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
-    check_tf_config()
     prepare_jax()
     data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
     trainer = Trainer(run, settings, model, data, say)

@@ -21,10 +21,8 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.training.devices.computation import choose_precision, seeded
 from keras_bert_d2l.training.devices.distribution import distributed, is_first, process
-from keras_bert_d2l.training.finetuning.data import prepare
 from keras_bert_d2l.training.finetuning.finetune import FinetuningResult, train_run
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
 from keras_bert_d2l.types import Option, PathLike
@@ -116,7 +114,7 @@ def load_run(
     if settings.precision == "auto":
         config = open_checkpoint(settings.model, verify=False).config
         num_tokens = settings.batch_size * (settings.max_len or config.max_len)
-        precision = choose_precision(config, num_tokens, jit=settings.jit, say=say)
+        precision = choose_precision(config, num_tokens, jit=settings.jit)
         settings = dataclasses.replace(settings, precision=precision)
     model = load_model(settings, train, dev, say)
     for examples in (train, dev):
@@ -124,12 +122,6 @@ def load_run(
     if settings.mine_negatives:
         train = task_named(settings.task).with_negatives(model, train, settings.batch_size, say)
     return settings, model, train, dev
-
-
-def make_trainer(run: RunFolder, settings: TaskRunOptions, say: Printer) -> Trainer:
-    """Load the model and the data of a run. Nothing is written to its folder."""
-    settings, model, train, dev = load_run(settings, say)
-    return Trainer(run, settings, model, prepare(model, train, dev, settings, say), say)
 
 
 def read_data(

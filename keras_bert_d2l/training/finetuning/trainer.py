@@ -22,7 +22,7 @@ from keras_bert_d2l.training.devices.distribution import gathered, wait_for_all
 from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.loop import TrainingLoop, compile_for_run
-from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms
+from keras_bert_d2l.training.optimization.run_optimizer import make_schedule
 from keras_bert_d2l.training.run.callbacks import Metrics, Printer, RunLog
 from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
 from keras_bert_d2l.training.run.state import Progress
@@ -125,13 +125,11 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         compile_for_run(
             model,
             options,
-            int(options.warmup_ratio * steps),
-            steps,
+            make_schedule(options, int(options.warmup_ratio * steps), steps),
             data.loss,
             layer_decay=options.layer_decay,
             class_weights=options.class_weights,
         )
-        add_gradient_norms(model.optimizer)
 
     def create(self) -> None:
         """Check the monitored metric and save the initial state before the first step."""
@@ -158,16 +156,11 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             ValueError: The monitored metric was never finite.
             TrainingInterrupted: There was a signal to stop; the state is saved.
         """
-        description = _describe_model(self.model)
-        self.say(f"Model: {description}")
-        if self.is_over():
-            self.say(f"The run {self.run.name!r} is finished: {self._epochs_done()}.")
-            self.recorder.write(self.progress.step)  # it may have been killed before this
-        else:
-            self.recorder.add_start(self.progress.step, lambda: {"model": {"Model": description}})
-            self.train_interruptibly(callbacks)
+        self.say(f"Model: {_describe_model(self.model)}")
+        self.train_interruptibly(callbacks)
         if not self.is_over():
-            self.say(f"A callback ended the run after {self._epochs_done()}.")
+            done = len(self.progress.history)
+            self.say(f"A callback ended the run after epoch {done} of {self.options.epochs}.")
         if self.progress.best_epoch is None:
             raise ValueError(
                 f"No epoch is the best, because {self.progress.monitor} was never finite. Choose a "
@@ -183,6 +176,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         return self._write_metrics()
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
+        model = {"Model": _describe_model(self.model)}
+        self.recorder.add_start(self.progress.step, lambda: {"model": model})
         ending = _EpochEnd()
         with stage("Training", self.position()[1]) as work:
             every = self.all_callbacks([*callbacks, ending], work, self.options.batch_size, None)
@@ -235,25 +230,13 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         text = f"epoch {done + 1}/{epochs}, step {progress.batch:,}/{self._num_batches:,}"
         return text, (epochs - done) * self._num_batches - progress.batch
 
-    def place(self) -> str:
-        if not self.progress.batch:
-            return f"after {self._epochs_done()}"
-        return (
-            f"in epoch {len(self.progress.history) + 1} of {self.options.epochs} after step "
-            f"{self.progress.batch:,} of {self._num_batches:,}"
-        )
-
     def settings(self) -> dict[str, object]:
         """Return what must be the same when the run resumes, in the form of JSON."""
         tokenizer = self.model.tokenizer
-        parts = {"model": self.model.bert_config.to_dict(), "task": task_fields(self.model) or {}}
+        parts = {"model": self.model.bert_config.to_dict(), "task": task_fields(self.model)}
         if tokenizer is not None:
             parts["tokenizer"] = {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint}
-        fixed = {
-            f"{part}.{name}": value
-            for part, fields in json.loads(json.dumps(parts)).items()
-            for name, value in fields.items()
-        }
+        fixed: dict[str, object] = json.loads(json.dumps(parts))
         return {**self._own_options(), **fixed, "data": self.data.fingerprint}
 
     def _own_options(self) -> dict[str, object]:
@@ -264,19 +247,13 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     def is_over(self) -> bool:
         return self.progress.is_over(self.options.epochs, self.options.patience)
 
-    def _epochs_done(self) -> str:
-        return f"epoch {len(self.progress.history)} of {self.options.epochs}"
-
     def _check_monitor(self) -> None:
         """Raise `ValueError` for an unknown metric before time is spent on training."""
         if self.options.monitor is None:
             return
-        dev = self.data.dev.take(1)
-        metrics = self.model.evaluate(dev, verbose=0, return_dict=True)
-        known = {f"val_{name}" for name in metrics}
-        if self.options.monitor not in known:  # only if needed, because scoring is slow
-            known |= {f"val_{name}" for name in self.data.score(self.model).metrics}
-        self._monitor(known)
+        metrics = self.model.evaluate(self.data.dev.take(1), verbose=0, return_dict=True)
+        metrics |= self.data.score(self.model).metrics
+        self._monitor({f"val_{name}" for name in metrics})
 
     def _monitor(self, known: Iterable[str]) -> str:
         """Return the name of the metric that selects the best epoch."""

@@ -25,18 +25,14 @@ def make_schedule(
 
 def make_optimizer(
     options: StepOptions,
-    warmup_steps: int,
-    total_steps: int,
-    *,
-    compute_dtype: str = "float32",
+    schedule: schedules.WarmupSchedule,
+    compute_dtype: str,
     layer_decay: float = 1.0,
-    decay_steps: int | None = None,
 ) -> BERTAdamW:
-    """Create the optimizer and the learning rate schedule that the options of a run name.
+    """Create the optimizer that the options of a run name.
 
     `compute_dtype` is that of the model.
     """
-    schedule = make_schedule(options, warmup_steps, total_steps, decay_steps)
     kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
     if kind is BERTMuon and compute_dtype == "bfloat16":
         kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)

@@ -1,13 +1,14 @@
 """`pretrain`: train a BERT on a corpus or a token store, and write a run folder."""
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -28,7 +29,6 @@ from keras_bert_d2l.training.devices.distribution import (
     is_first,
     make_strategy,
     num_replicas,
-    scope_of,
 )
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import (
@@ -140,7 +140,7 @@ def pretrain(
     ):
         prepare_jax()
         if is_resumed:
-            _check_objects(run, settings, objects)
+            _check_objects(run, settings, **objects)
         checkpoint = run.last if is_resumed else None
         trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
         if is_resumed:
@@ -181,24 +181,22 @@ def make_trainer(
         with seeded(settings.seed):  # all processes must create the same model
             start = from_checkpoint(settings, path, verbose=is_verbose)
     store = _token_store(text, start.tokenizer, settings, say)
-    settings = _with_choices(settings, start.config, say)
-    with scope_of(strategy):
+    settings = _with_choices(settings, start.config)
+    with contextlib.nullcontext() if strategy is None else strategy.scope():
         model = compiled_model(start, settings)
     say(f"Model: {model.count_params():,} weights, {settings.precision}")
     return Trainer(run, settings, model, store, say, num_replicas(strategy))
 
 
-def _with_choices(
-    settings: PretrainingOptions, config: BERTConfig, say: Callable[[str], None]
-) -> PretrainingOptions:
+def _with_choices(settings: PretrainingOptions, config: BERTConfig) -> PretrainingOptions:
     """Return the options of a run with what this machine decides, if the options do not."""
     if settings.jit is None:
         # With several devices, TensorFlow sums gradients in a way that XLA cannot compile.
         fits = settings.rows != "bucketed" and settings.strategy is None
-        settings = dataclasses.replace(settings, jit=choose_jit(fits=fits, say=say))
+        settings = dataclasses.replace(settings, jit=fits and choose_jit())
     if settings.precision == "auto":
         num_tokens = settings.batch_size * settings.max_len
-        precision = choose_precision(config, num_tokens, jit=bool(settings.jit), say=say)
+        precision = choose_precision(config, num_tokens, jit=bool(settings.jit))
         settings = dataclasses.replace(settings, precision=precision)
     return settings
 
@@ -221,23 +219,26 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
 
 
 def _check_objects(
-    run: RunFolder, settings: PretrainingOptions, objects: Mapping[str, Any]
+    run: RunFolder,
+    settings: PretrainingOptions,
+    vocab: Vocab | None = None,
+    bert_config: BERTConfig | None = None,
 ) -> None:
     """Raise `ValueError` if a given vocabulary or architecture differs from the run to resume."""
-    vocab, config, different = objects.get("vocab"), objects.get("bert_config"), None
-    if vocab is not None and vocab != (own_vocab := Vocab.from_file(run.vocab_file)):
-        different = f"vocab={own_vocab!r}", f"vocab={vocab!r}"
-    if config is not None:
-        own = BERTConfig.from_json(run.config_file)
-        given = adapted(config, settings)  # as when the run was created
-        of_vocab = ("vocab_size", "pad_id", "first_position_id")  # see `from_scratch`
-        if dataclasses.replace(given, **{name: getattr(own, name) for name in of_vocab}) != own:
-            different = f"bert_config={own!r}", f"bert_config={config!r}"
-    if different is not None:
-        raise ValueError(
-            f"The run {run.name!r} has {different[0]} and resumes with its own. Received: "
-            f"{different[1]}; omit it."
-        )
+    own = {
+        "vocab": Vocab.from_file(run.vocab_file),
+        "bert_config": (config := BERTConfig.from_json(run.config_file)),
+    }
+    if bert_config is not None:  # as when the run was created, see `from_scratch`
+        of_vocab = ("vocab_size", "pad_id", "first_position_id")
+        ids: Any = {name: getattr(config, name) for name in of_vocab}
+        bert_config = dataclasses.replace(adapted(bert_config, settings), **ids)
+    for name, given in (("vocab", vocab), ("bert_config", bert_config)):
+        if given not in (None, own[name]):
+            raise ValueError(
+                f"The run {run.name!r} has {name}={own[name]!r} and resumes with its own. "
+                f"Received: {name}={given!r}; omit it."
+            )
 
 
 def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
@@ -250,14 +251,9 @@ def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(corpus, str | os.PathLike) or not TokenStore.is_at(corpus):
         return given
     store = TokenStore.open(corpus)
-    for name, default in (("vocab_size", None), ("layout", "auto")):
+    for name in ("vocab_size", "layout"):
         value = given.get(name)
-        if value not in (None, default):
-            raise ValueError(
-                f"The token store {os.fspath(corpus)!r} already has a vocabulary and a layout. "
-                f"Received: {name}={shown(value)}; omit it, or specify the text instead of the "
-                "store."
-            )
+        check_that(value in (None, "auto"), name, "omitted, because the store has its own", value)
     if given.get("init") is not None:
         return given
     lowercase = store.tokenizer_options.get("lowercase")

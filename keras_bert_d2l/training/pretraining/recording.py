@@ -9,7 +9,6 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.data.pretraining.pairs import split_documents
-from keras_bert_d2l.data.report.measures import count_ids, find_copies
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.vocab import Vocab
@@ -19,7 +18,6 @@ _NUM_SENTENCES, _NUM_ANSWERS = 8, 3
 _MAX_TOKENS = 30  # of a sentence, the rest of which the report does not need
 _MIN_LETTERS = 3  # shorter words are mostly function words, which are easy
 _MAX_TRIES = 1000
-_MAX_COUNTED = 2**24  # tokens
 
 
 def describe(model: BERTModel, store: TokenStore, options: PretrainingOptions) -> dict[str, object]:
@@ -30,10 +28,7 @@ def describe(model: BERTModel, store: TokenStore, options: PretrainingOptions) -
         store: The text.
         options: The options of the run.
     """
-    config, vocab = model.bert_config, model.tokenizer.vocab
-    counts = count_ids(store.tokens[:_MAX_COUNTED], len(vocab))
-    unknown = counts[vocab.unk_id] / counts.sum()
-    copies = find_copies([np.asarray(store.document_hashes)], store.num_documents)
+    config = model.bert_config
     return {
         "model": {
             "Model": f"{config.num_blks} blocks, {config.num_heads} heads, width "
@@ -42,12 +37,10 @@ def describe(model: BERTModel, store: TokenStore, options: PretrainingOptions) -
         "data": {
             "documents": store.num_documents,
             "held-out documents": len(_held_out(store, options)),
-            "duplicate documents": f"{copies.share:.1%}",
             "sentences": store.num_sentences,
             "tokens": store.num_tokens,
             "tokens per sentence": store.num_tokens / store.num_sentences,
-            "vocabulary": len(vocab),
-            "unknown words": f"{unknown:.3%} of {counts.sum():,} tokens",
+            "vocabulary": config.vocab_size,
         },
     }
 

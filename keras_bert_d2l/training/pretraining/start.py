@@ -24,7 +24,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
 from keras_bert_d2l.training.devices.computation import seeded
 from keras_bert_d2l.training.loop import compile_for_run
-from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms
+from keras_bert_d2l.training.optimization.run_optimizer import make_schedule
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,
@@ -132,9 +132,7 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
             model.set_weights(start.weights)
         options.add_lora(model)
     model.tokenizer = start.tokenizer
-    warmup_steps, total_steps, decay_steps = options.schedule_steps
-    compile_for_run(model, options, warmup_steps, total_steps, decay_steps=decay_steps)
-    add_gradient_norms(model.optimizer)
+    compile_for_run(model, options, make_schedule(options, *options.schedule_steps))
     return model
 
 

@@ -136,11 +136,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self._start = time.monotonic()
         if self.progress.planned is not None:
             self._use_plan(*self.progress.planned)
-        if self.is_over():
-            self.say(f"The run {self.run.name!r} is finished: {self.progress.step:,} steps.")
-            self.recorder.write(self.progress.step)  # it may have been killed before this
-        else:
-            self.train_interruptibly(callbacks)
+        self.train_interruptibly(callbacks)
         self._say_what_next()
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
@@ -183,8 +179,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             self.say(f"Rows of {phase.max_len} tokens from here on, also in the held-out text")
             self.progress.best_loss = None  # losses on rows of another length do not compare
         self.progress.max_len = phase.max_len
-        if self.progress.step <= phase.start == self.options.num_steps("causal_steps") > 0:
-            self.say("Masked tokens are predicted from here on")
         held_out = self._batches.held_out(phase)
         length = None if self.options.rows == "bucketed" else phase.max_len
         further = [NextTokenMetrics(), log] if phase.causal else [log]
@@ -309,10 +303,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
     def _observe(self) -> dict[str, object]:
         return {"samples": self._masked_words.predict(self.model)}
 
-    def place(self) -> str:
-        total = "" if self.options.minutes else f" of {self.options.total_steps:,}"
-        return f"after step {self.progress.step:,}{total}"
-
     def settings(self) -> dict[str, object]:
         return {"text": self.store.fingerprint}
 
@@ -320,11 +310,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
         fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
         self.say(f"Rows: {self.options.rows}{fewer}")
-        if self._phase().causal:
-            self.say(
-                "The first steps predict every token from those before it. They do not train "
-                "[MASK], so the held-out loss falls only afterwards"
-            )
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from keras_bert_d2l.progress import duration
 from keras_bert_d2l.training.report.run import Run, spread
 
 Points: TypeAlias = list[tuple[float, float | None]]
@@ -32,34 +31,6 @@ _TITLES = {  # in the order of the charts; other metrics come after the accuraci
 Pairs: TypeAlias = list[tuple[str, str]]
 _MAX_COLUMNS = 7  # evaluations whose sample predictions are shown
 _MAX_LABELS = 12
-# The most important options, under the names that the report gives them.
-_OPTIONS = {
-    "pretrain": {
-        "corpus": "Text",
-        "init": "Initial weights",
-        "preset": "Architecture",
-        "recipe": "Recipe",
-        "rows": "Rows",
-        "max_len": "Tokens per row",
-        "masking": "Masking",
-    },
-    "finetune": {
-        "task": "Task",
-        "model": "Initial weights",
-        "train": "Training data",
-        "dev": "Development data",
-        "epochs": "Epochs",
-    },
-}
-_SHARED_OPTIONS = {
-    "batch_size": "Rows per batch",
-    "optimizer": "Optimizer",
-    "schedule": "Schedule",
-    "learning_rate": "Peak learning rate",
-    "lora": "LoRA rank",
-    "precision": "Precision",
-    "seed": "Seed",
-}
 
 
 def charts(run: Run) -> list[dict[str, Any]]:
@@ -121,7 +92,9 @@ def as_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {as_text(one)}" for name, one in value.items()) or "none"
+        most = sorted(value.items(), key=lambda pair: -pair[1])[:_MAX_LABELS]
+        more = ["..."] if len(value) > _MAX_LABELS else []
+        return ", ".join([*(f"{name} ({as_text(one)})" for name, one in most), *more]) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(as_text, value))
     return str(value)
@@ -152,20 +125,15 @@ def tiles(run: Run) -> Pairs:
     speeds = [one["tokens/s"] for one in run.metrics if "tokens/s" in one]
     if speeds:
         found.append((f"{statistics.median(speeds):,.0f}", "tokens per second, median"))
-    if run.seconds is not None:
-        found.append((duration(run.seconds), "training and evaluation"))
     return found
 
 
 def about(run: Run) -> Pairs:
-    """Return what was trained on what, and how."""
+    """Return the model and the options."""
     described = run.starts[0].get("model", {}) if run.starts else {}
-    options = {**run.options, "task": run.summary.get("task")}
-    names = {**_OPTIONS[run.command], **_SHARED_OPTIONS}
-    chosen = {label: options.get(name) for name, label in names.items()}
     return [
         *described.items(),
-        *((label, as_text(value)) for label, value in chosen.items() if value is not None),
+        *((name, as_text(value)) for name, value in run.options.items() if value is not None),
     ]
 
 
@@ -177,7 +145,7 @@ def data_facts(run: Run) -> list[tuple[str, list[str]]]:
     parts = run.summary.get("data", {})
     rows = [("", ["training", "development"])] if parts else []
     for name in ("source", "examples", "rows", "truncated", "labels", "dropped"):
-        values = [_fact(parts[part].get(name)) for part in ("train", "dev") if part in parts]
+        values = [as_text(parts[part].get(name)) for part in ("train", "dev") if part in parts]
         if any(values):
             rows.append((name, values))
     return rows
@@ -194,19 +162,6 @@ def samples(run: Run) -> list[dict[str, Any]]:
     return spread(same, _MAX_COLUMNS)
 
 
-def starts(run: Run) -> list[dict[str, Any]]:
-    """Return the machine and the versions at the start of the run, and whenever they changed."""
-    machines = [start["machine"] for start in run.starts]
-    return [
-        {
-            "title": f"From step {start['step']:,}, {_date(start['time'])}",
-            "machine": list(start["machine"].items()),
-        }
-        for start, before in zip(run.starts, [None, *machines], strict=False)
-        if start["machine"] != before
-    ]
-
-
 def _of_total(run: Run) -> str:
     total = run.options.get("steps" if run.command == "pretrain" else "epochs")
     return f" of {total:,}" if total else ""
@@ -219,11 +174,3 @@ def _name(metric: str) -> str:
 def _date(seconds: float) -> str:
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return moment.strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _fact(value: object) -> str:
-    if isinstance(value, Mapping):
-        pairs = sorted(value.items(), key=lambda pair: -pair[1])
-        more = [f"and {len(pairs) - _MAX_LABELS:,} more"] if len(pairs) > _MAX_LABELS else []
-        return ", ".join([f"{name} ({count:,})" for name, count in pairs[:_MAX_LABELS]] + more)
-    return as_text(value) if value else ""

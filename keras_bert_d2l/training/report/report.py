@@ -59,9 +59,8 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
         confusion=best.get("confusion"),
         errors=best.get("errors", []),
         about=facts.about(run),
-        options=[(name, facts.as_text(value)) for name, value in run.options.items()],
         facts=facts.data_facts(run),
-        starts=facts.starts(run),
+        machine=run.starts[-1]["machine"] if run.starts else {},
     )
     if path is not None:
         write_text(path, page.html)

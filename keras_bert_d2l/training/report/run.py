@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
@@ -90,14 +89,6 @@ class Run:
     def evaluation(self, index: int) -> Mapping[str, Any]:
         """Return the record of an evaluation, which is empty in a run of an earlier version."""
         return self.evaluations.get(int(self.metrics[index]["step"]), {})
-
-    @property
-    def seconds(self) -> float | None:
-        """Time between the records of each process, or `None` if it is not known."""
-        times = [(start["time"], True) for start in self.starts]
-        times += [(one["time"], False) for one in self.evaluations.values()]
-        pairs = itertools.pairwise(sorted(times))
-        return sum(end - begin for (begin, _), (end, is_start) in pairs if not is_start) or None
 
 
 def spread(values: Sequence[T], number: int) -> list[T]:

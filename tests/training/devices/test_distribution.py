@@ -1,6 +1,5 @@
 """Several devices and several processes."""
 
-import json
 import re
 
 import keras
@@ -40,13 +39,6 @@ def test_several_devices_need_jax():
         assert num_replicas(None) == 1
     with pytest.raises(RuntimeError, match=r"Received: the backend 'tensorflow'; .*'mirrored'"):
         distributed("data").__enter__()
-
-
-def test_several_workers_in_tf_config_are_rejected(monkeypatch):
-    cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "evaluator": ["d:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
-    with pytest.raises(RuntimeError, match="TF_CONFIG with workers.*JAX_NUM_PROCESSES"):
-        distributed(None).__enter__()
 
 
 def test_several_processes_need_jax(monkeypatch):

@@ -115,7 +115,7 @@ def test_data_in_memory_are_read_for_the_task_of_the_model(tokenizer):
     said = []
     data = prepare(model, columns, columns, FinetuningOptions(), said.append)
     assert data.facts["data"]["train"]["dropped"] == {"empty text": 1}
-    assert said[0].startswith("Training data: 2 examples from the dict; labels x (2), y (1)")
+    assert said[0].startswith("Training data: 2 examples from the dict")
     assert "micro_f1" in evaluate(model, columns).metrics
     with pytest.raises(ValueError, match="must be a path, a DataFrame"):
         prepare(model, 3, 3, FinetuningOptions(), said.append)
@@ -136,10 +136,10 @@ def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):
     model = make_model(labels=["x", "y"], tokenizer=tokenizer)
     data = prepare(model, train, TEXTS, FinetuningOptions(batch_size=1), said.append)
     assert said == [
-        "Training data: 3 examples from train.tsv; labels x (2), y (1)",
+        "Training data: 3 examples from train.tsv",
         "  1 (33.3%) truncated to 8 tokens",
         "  2 dropped: empty text (first: line 7)",
-        "Development data: 2 examples from f.tsv; labels x (1), y (1)",
+        "Development data: 2 examples from f.tsv",
     ]
     assert data.facts["data"]["train"] == {
         "source": "train.tsv",
@@ -157,14 +157,6 @@ def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):
     assert orders[0] == orders[1]
     assert any(order != orders[0] for order in orders)
     assert len(set(data.fingerprint)) == 2
-
-
-def test_development_scores_without_variance_are_reported(tokenizer):
-    train = TextExamples(task="regress", texts=["a", "b", "c"], labels=[1.0, 2.0, 2.0])
-    model, said = make_model(SequenceRegressor, tokenizer), []
-    for dev, number in ((train.subset([0]), 1), (train.subset([1, 2]), 2), (train, 2)):
-        prepare(model, train, dev, FinetuningOptions(), said.append)
-        assert sum("All development scores are equal" in line for line in said) == number
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     given = {**OPTIONS, "epochs": 2}
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **given)
     options = {**given, "callbacks": [PressCtrlC(5)]}
-    with pytest.raises(TrainingInterrupted, match="epoch 2 of 2 after step 2 of 4; the state is"):
+    with pytest.raises(TrainingInterrupted, match="epoch 2/2, step 2/4; the state is"):
         finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
     finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
@@ -157,8 +157,7 @@ def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     other = {"labels": [*"ab"], "dropout": 0.5, "num_segments": 3, "activation": "gelu"}
     for name, value in (other | {"ffn_num_hiddens": 9}).items():
         model = make_model(**{name: value})
-        message = rf"with (model|task)\.{name}=.*: (model|task)\.{name}="
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="was started with (model|task)="):
             finetune(model, in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
     with pytest.raises(FileExistsError, match="resume=True"):
         finetune(make_model(), of_epoch, DEV, tmp_path / "run", **given)
@@ -212,7 +211,7 @@ def test_the_tuned_null_threshold_comes_from_the_best_epoch(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     options = {**OPTIONS, "callbacks": [PressCtrlC(4)]}
-    with pytest.raises(TrainingInterrupted, match="after epoch 1 of 3; the state is saved. Resume"):
+    with pytest.raises(TrainingInterrupted, match="epoch 2/3, step 0/4;"):
         finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["batch"], len(saved["history"])) == (0, 1)

@@ -225,7 +225,7 @@ def test_orthogonalized_matrices_have_singular_values_near_one(compute_dtype, ro
 def test_muon_computes_in_bfloat16_where_the_model_does():
     options = PretrainingOptions.from_dict({"corpus": "text", "optimizer": "muon"})
     for dtype in ("bfloat16", "float16", "float32"):
-        made = make_optimizer(options, 1, 10, compute_dtype=dtype)
+        made = make_optimizer(options, WarmupLinearDecay(1e-3, 1, 10), dtype)
         assert made.compute_dtype == ("bfloat16" if dtype == "bfloat16" else "float32")
     with pytest.raises(ValueError, match="`compute_dtype` must be"):
         BERTMuon(compute_dtype="float16")

@@ -61,8 +61,8 @@ def test_a_run_on_a_store_equals_one_on_its_text_with_the_recorded_options(
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"vocab_size": 40}, "vocab_size=40; omit it"),
-        ({"layout": "lines"}, "layout='lines'; omit it"),
+        ({"vocab_size": 40}, "vocab_size=40"),
+        ({"layout": "lines"}, "layout='lines'"),
         ({"lowercase": False}, "lowercase=True.*the tokenizer has lowercase=False"),
         ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "different vocab"),
     ],

@@ -9,7 +9,7 @@ import keras_bert_d2l as kb
 from keras_bert_d2l.inference.evaluation import Confusion, Evaluation, Mistake
 from keras_bert_d2l.training.finetuning.data import record_of
 from keras_bert_d2l.training.report.recorder import RunRecorder, machine
-from keras_bert_d2l.training.report.run import Run, spread
+from keras_bert_d2l.training.report.run import spread
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from tests.training.report.conftest import SCRIPT
 
@@ -49,7 +49,7 @@ def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
     for shown in (*("/novels-1", "step 1,000 of 1,000", f"the cat {SCRIPT} sat down", "1,234"),):
         assert shown in text
     tiles = page.run("[...document.querySelectorAll('.tiles b')].map(one => one.innerText)")
-    assert tiles == ["4", "0.25", "500", "2,000", "16 min 40 s"]
+    assert tiles == ["4", "0.25", "500", "2,000"]
     assert page.run(TITLES) == [
         "Masked-token loss",
         "Masked-token accuracy",
@@ -140,15 +140,6 @@ def test_a_line_that_a_killed_process_left_incomplete_is_skipped(pretraining_run
         with open(run / name, "a") as file:
             file.write('{"step": 15')
     assert kb.run_report(run).html == whole
-
-
-def test_the_time_of_a_run_excludes_pauses(pretraining_run):
-    run = pretraining_run("paused")
-    lines = (run / "report.jsonl").read_text().splitlines()
-    start = json.loads(lines[0])
-    lines.insert(3, json.dumps({**start, "step": 500, "time": 1900.0}))
-    (run / "report.jsonl").write_text("\n".join(lines) + "\n")
-    assert Run.read(run).seconds == 500 + 100
 
 
 def test_values_are_spread_evenly():

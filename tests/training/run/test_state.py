@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTConfig, BERTModel
+from keras_bert_d2l import BERTConfig, BERTModel, WarmupLinearDecay
 from keras_bert_d2l.training.optimization.run_optimizer import add_gradient_norms, make_optimizer
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.run.run_folder import RunFolder
@@ -18,7 +18,8 @@ def trained(options, steps, seed=0):
     keras.utils.set_random_seed(seed)
     model = BERTModel.from_bert_config(CONFIG, dtype=options.precision)
     options.add_lora(model)
-    model.compile(make_optimizer(options, 1, 10), run_eagerly=True)
+    optimizer = make_optimizer(options, WarmupLinearDecay(1e-3, 1, 10), "float32")
+    model.compile(optimizer, run_eagerly=True)
     model.optimizer.build(model.trainable_variables)
     add_gradient_norms(model.optimizer)
     tokens = np.random.default_rng(0).integers(0, 20, (2, 6), "int32")
