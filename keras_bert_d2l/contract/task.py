@@ -127,7 +127,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         has_optional_labels: Whether a model can learn from examples without labels.
         one_word_per_row: Whether the rows of a table may be single words.
         takes_single_texts: Whether `TextExamples` of single texts also are examples without labels.
-        predicts_labels: Whether the labels are what a model predicts, instead of spans or vectors.
         splits_long_texts: Whether a long text gives several rows, instead of being truncated.
         batch_size: Rows per batch of training, by default.
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
@@ -137,7 +136,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         refused: Options of training that every other task has, with the reason, as in "whose ...".
         monitors: Metrics that select the best epoch, the first that is reported.
         library: The library that the metrics need, if any.
-        no_predictions: What to use instead of `keras-bert-d2l predict`, if that does not apply.
         counted: What a confusion matrix counts.
         huggingface: What transformers calls a model for the task; `None` if it has none.
 
@@ -162,7 +160,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     has_optional_labels: ClassVar[bool] = False
     one_word_per_row: ClassVar[bool] = False
     takes_single_texts: ClassVar[bool] = False
-    predicts_labels: ClassVar[bool] = True
     splits_long_texts: ClassVar[bool] = False
     batch_size: ClassVar[int] = 32
     most_tokens: ClassVar[int | None] = None
@@ -170,7 +167,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     refused: ClassVar[Mapping[str, str]] = {}
     monitors: ClassVar[tuple[str, ...]] = ()
     library: ClassVar[str | None] = None
-    no_predictions: ClassVar[str] = ""
     counted: ClassVar[str] = "example"
     huggingface: ClassVar[HuggingFace | None] = None
 

@@ -177,7 +177,7 @@ def test_tags_are_joined_to_entities(run, error, models):
 
 def test_vectors_are_no_predictions(error, models):
     message = error("predict", "plain.txt", "--model", "vectors")
-    assert "which predicts nothing. Use `keras-bert-d2l embed`" in message
+    assert "TextEmbedder predicts nothing. Use `keras-bert-d2l embed`" in message
 
 
 def test_lines_are_read_as_words_if_a_column_is_specified(run, models):

@@ -113,11 +113,6 @@ def predict(
         named = ", ".join(f"--{name.replace('_', '-')}" for name in columns)
         raise ValueError(f"INPUT must be a file with {named}. Received: {shown(inputs[0])}.")
     trained, task = load_task(model, or_bert=pairs)
-    if task.no_predictions:
-        raise ValueError(
-            f"{model!r} is a {type(trained).__name__}, which predicts nothing. "
-            f"{task.no_predictions}"
-        )
     check_taken(
         task,
         model,

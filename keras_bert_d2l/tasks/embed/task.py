@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 _SCORE = re.compile(r"\s*[-+]?[\d.,]*\d[\d.,]*(?:%|e-?\d+)?\s*")  # also "3,8"
 
 
+_NO_PREDICTIONS = (
+    "A TextEmbedder predicts nothing. Use `keras-bert-d2l embed` for vectors, or `similar` for a "
+    "search."
+)
+
+
 class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     """Vectors that are close for similar texts."""
 
@@ -34,7 +40,6 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     has_scores = True
     has_optional_labels = True
     takes_single_texts = True
-    predicts_labels = False
     options = frozenset({"long_texts", "mine_negatives", "temperature"})
     refused: ClassVar = {
         "devices": ", whose loss compares all texts of a batch",
@@ -48,7 +53,6 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     model = lazy("keras_bert_d2l.tasks.embed.model:TextEmbedder")
     evaluate = lazy("keras_bert_d2l.tasks.embed.retrieval:evaluate_pairs")
     signatures = lazy("keras_bert_d2l.signatures.texts:TextSignatures")
-    no_predictions = "Use `keras-bert-d2l embed` for vectors, or `similar` for a search."
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
         return text_examples(file, options, PairExamples)
@@ -117,7 +121,10 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     def records(
         self, model: "TextEmbedder", examples: PairExamples, options: Options
     ) -> Iterator[dict[str, object]]:
-        raise ValueError(self.no_predictions)
+        raise ValueError(_NO_PREDICTIONS)
+
+    def from_lines(self, texts: tuple[str, ...], context: str | None) -> PairExamples:
+        raise ValueError(_NO_PREDICTIONS)
 
     def prediction(self, example: PairExamples, found: float) -> Sample:
         [text], label = example.shown_texts, (example.labels or (None,))[0]
