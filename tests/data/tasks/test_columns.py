@@ -74,30 +74,6 @@ def test_column_names_may_have_spaces(write):
     assert read_examples("classify", path, text="title", label="class-index").texts_b is None
 
 
-@pytest.mark.parametrize(
-    ("task", "name", "content", "options", "message"),
-    [
-        ("classify", "a.tsv", "text\tmood\na\tx\n", {}, "label, gold_label.*'text', 'mood'.*--lab"),
-        ("classify", "a.tsv", "a\t1\nb\t0\n", {"text": 1}, "without names.*is 1: 'a', 2: '1'"),
-        ("classify", "a.tsv", "text\tlabel\na\t\n", {}, "1 example without.*'label' is empty"),
-        ("tag", "a.conll", "a\ncrane\n", {}, "`label` must name.*single column.*'a'.*spaces"),
-        ("answer", "a.jsonl", '{"question": "a", "context": "b", "answers": null}', {}, "answers"),
-        ("classify", "a.tsv", COLA, {}, r"`text` must.*2: '1'.* \(text=2"),  # labels or sources
-        ("classify", "a.tsv", "a text\tid1\nthe text\tid2\n", {}, "`text` must"),  # example ids
-        ("classify", "a.tsv", "Inhalt\tArt\nes ist gut\tp\nes ist gut\tp\n", {}, "`text` must"),
-        ("classify", "a.tsv", "review\ta\nb\tc\n", {"label": "grade"}, "'grade'.*are 'review', 'a"),
-        ("classify", "a.tsv", "a\tb\nb\tc\n", {"text": "a", "label": 9}, "`label`.*label=9"),
-        ("classify", "a.jsonl", '{"body_text": "a", "mark": 1}', {}, "are 'body_text', 'mark'"),
-        ("classify", "a.txt", "it is;joy\nso;fear\n", {}, "single column, .*is;joy.*tabs.*in .csv"),
-        ("classify", "a.csv", "text,Label,label\na,x,1\n", {}, "'label', numbers 2, 3.*--label 2"),
-        ("classify", "a.csv", "a,label,label\na,x,1\n", {"label": "label", "text": 1}, "2 columns"),
-    ],
-)
-def test_columns_that_are_not_found_are_described(write, task, name, content, options, message):
-    with pytest.raises(ValueError, match=message):
-        read_examples(task, write(name, content), **{"labeled": True, **options})
-
-
 def test_without_a_header_cells_with_spaces_are_texts(write):
     path = write("news.csv", NEWS + '"3","So it is","Yes, it is"\n"4","The Net","No more of it"\n')
     examples = read_examples("classify", path, labeled=True)
@@ -117,18 +93,6 @@ def test_columns_with_names_that_differ_in_case_are_chosen_by_name_or_number(wri
     assert read_examples("classify", path, label="label").labels == ("1", "2")
 
 
-@pytest.mark.parametrize(
-    ("task", "columns", "roles"),
-    [
-        ("classify", {"text": "a", "label": 1}, "`text` and `label`.*'a'"),
-        ("classify", {"text": "a", "text_b": "A"}, "`text` and `text_b`.*'a'"),
-        ("classify", {"text": "a", "label": "b,a", "multi_label": True}, "`text` and `label`.*'a'"),
-        ("embed", {"text": "a", "text_b": "b", "negative": "b"}, "`text_b` and `negative`.*'b'"),
-        ("choose", {"text": "a", "choices": "b,a", "label": "c"}, "`text` and `choices`.*'a'"),
-    ],
-)
-def test_a_column_cannot_have_two_roles_besides_the_id(task, columns, roles, write):
-    path = write("a.csv", "a,b,c\nthe dog,1,0\nthe cat,0,1\n")
-    with pytest.raises(ValueError, match=f"{roles} for both"):
-        read_examples(task, path, **columns)
+def test_the_column_of_the_ids_may_have_another_role(write):
+    path = write("a.csv", "a,b\nthe dog,1\nthe cat,0\n")
     assert read_examples("classify", path, text="a", label="b", id="a").ids[0] == "the dog"

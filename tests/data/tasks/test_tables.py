@@ -72,37 +72,11 @@ def test_fasttext_lines_start_with_their_labels(write):
     assert read_examples("classify", path).labels == ("tea",)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"train": [{"text": "a"}], "test": [{"text": "a"}]}', "one object of lists .*'train'"),
-        ('{"0": {"text": "a"}, "1": {"text": "b"}}', "one object of lists or objects, .*'0', '1'"),
-        ("[]", "must contain JSON objects with values"),
-        ("{}", "must contain JSON objects with values"),
-        ('{"text": "a", "label": {"name": "x"}}', "1 dropped: object instead of a label"),
-        ('{"text": ["a", "b"], "label": ["x", "y"]}', "1 dropped: list or object instead of a t"),
-    ],
-)
-def test_nested_json_is_rejected(write, content, message):
-    with pytest.raises(ValueError, match=message):
-        read_examples("classify", write("a.json", content))
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a"])
-@pytest.mark.parametrize("task", ["classify", "regress", "tag", "answer", "choose", "embed"])
-def test_a_key_that_occurs_twice_in_an_object_is_an_error(write, task, name):
-    for content in ('{"text": "a", "text": "b"}\n', '{"data": [{"a": {"text": 1, "text": 1}}]}'):
-        with pytest.raises(ValueError, match=rf"{name}'.*the key 'text' occurs more than once"):
-            read_examples(task, write(name, content))
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
-@pytest.mark.parametrize("task", ["classify", "tag", "answer"])
+@pytest.mark.parametrize(("task", "name"), [("classify", "a.jsonl"), ("answer", "a.json")])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_json_that_is_nested_too_deeply_is_rejected_with_its_line(write, name, task, opening):
-    deep = f'{{"text": {opening * 100_000}'
-    content = f'{{"text": "a", "label": "b"}}\n{deep}' if name == "a.jsonl" else deep
-    with pytest.raises(ValueError, match=rf"{name}', line [12]: this JSON is nested too deeply"):
+    content = '{"text": ' + opening * 100_000
+    with pytest.raises(ValueError, match=f"{name}', line 1: .*nested too deeply"):
         read_examples(task, write(name, content))
 
 

@@ -26,26 +26,6 @@ def lines(*records):
     return "\n".join(json.dumps({"context": CONTEXT, **record}) for record in records) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"foo": 1}, "not in SQuAD format.*keys 'foo'.*Its columns are 'foo'"),
-        ({"v": "1.1", "data": [{"title": "t"}]}, "keys 'v', 'data'.*columns are 'title'"),
-        ({"data": SQUAD["data"][0]}, "not in SQuAD format.*keys 'data'"),
-        (SQUAD["data"], "not in SQuAD format.*keys 'title', 'paragraphs'"),
-        (SQUAD["data"][0], "not in SQuAD format.*keys 'title', 'paragraphs'"),
-        ({"data": [{"paragraphs": [{"context": CONTEXT, "qas": []}]}]}, "usable.*Received: none"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, "'context'.*Received: .*'qas'"),
-        ({"data": [{"paragraphs": None}]}, "a list 'paragraphs'.*Received: .*None"),
-        ({"data": [{"paragraphs": [{"context": "a", "qas": None}]}]}, "a list 'qas'.*None"),
-        ({"question": "a"}, "`text_b` must name.*are 'question'"),
-    ],
-)
-def test_json_that_is_not_squad_is_rejected(content, message, write):
-    with pytest.raises(ValueError, match=message):
-        read_examples("answer", write("train.json", json.dumps(content)))
-
-
 def test_squad_questions_may_have_no_answer(write):
     path = write("dev.json", json.dumps(SQUAD))
     examples = read_examples("answer", path)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 
 SWAG = """\
 ,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
@@ -124,22 +123,3 @@ def test_unusable_rows_are_counted(write):
     unknown = "label is not the number, the letter or the text of a choice"
     twice = ("fewer than two choices", "list or object instead of a choice", unknown)
     assert found.dropped == once | dict.fromkeys(twice, 2)
-    with pytest.raises(ValueError, match="`choices` must name a column.*choices, options"):
-        read([{"text": "q", "label": 0}])
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"choices": [["x"]]}, "at least two strings"),
-        ({"labels": [2]}, "from 0 to 1. Received: 2"),
-        ({"labels": ["x"]}, "from 0 to 1. Received: 'x'"),
-        ({"labels": [1.0]}, "from 0 to 1. Received: 1.0"),
-        ({"texts": ["a", "b"]}, "equal lengths"),
-    ],
-)
-def test_invalid_examples_are_rejected(fields, message):
-    right = {"texts": ["q"], "choices": [["x", "y"]], "labels": [1]}
-    assert ChoiceExamples(**right).has_labels
-    with pytest.raises(ValueError, match=message):
-        ChoiceExamples(**{**right, **fields})
