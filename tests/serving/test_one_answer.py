@@ -42,6 +42,7 @@ ASKED = {
     "embedder": (embed, "embed", TEXTS),
     "chooser": (choose, "choose", TEXTS, [["red", SCRIPTS]] * len(TEXTS)),
 }
+REFUSED = ("Received: a model whose signature returns", "must be one of .* Received: 'embed'")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to")]
 
 
@@ -112,6 +113,16 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
     for one in served:
         with running(LocalServer(one, name)) as url, ServingClient(url, name) as client:
             assert_alike(best_of(getattr(client, method)(*given)), expected)
+            if name == "tagger":
+                found = client.tag(TEXTS, aggregate="first")
+                assert_alike(found, tag(model, TEXTS, aggregate="first"))
+            if name == "chooser":  # an empty string is a missing choice
+                found = client.choose("red", ["blue", SCRIPTS, ""]).scores
+                assert_alike([*found], [*choose(model, "red", ["blue", SCRIPTS]).scores, 0])
+            for other, (_, method_of_other, *given_to_other) in ASKED.items():
+                if method_of_other != method:
+                    with pytest.raises(ValueError, match=REFUSED[other == "embedder"]):
+                        getattr(client, method_of_other)(*given_to_other)
     if method in ("classify", "regress"):
         texts = {"texts": TEXTS, "texts_b": OTHERS} if name == PAIRS else TEXTS
         predicted = model.predict(texts, probabilities=method == "classify", verbose=0)

@@ -8,16 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.serving.client.client import ServingClient
 from keras_bert_d2l.serving.client.readers import ServedAnswer
-from keras_bert_d2l.serving.client.transport import Metadata
-from keras_bert_d2l.serving.protocol import Interface, Spec
-from keras_bert_d2l.signatures.signature import TextOptions
-from keras_bert_d2l.signatures.signatures import model_signatures
-from keras_bert_d2l.tasks.answer.predictions import answer
-from keras_bert_d2l.tasks.classify.predictions import classify
-from keras_bert_d2l.tasks.regress.predictions import regress
-from keras_bert_d2l.tasks.tag.predictions import tag
-from tests.nightly import nightly_except
-from tests.serving.conftest import PAIRS, TOP_K
+from keras_bert_d2l.serving.protocol import Spec
 
 TOLERANCE = 1e-5
 SECONDS = 60
@@ -90,103 +81,6 @@ def test_a_split_request_gets_the_same_outputs(connect, answers):
     with connect(batch_size=2) as client:
         for signature, inputs in REQUESTS.items():
             assert_same(client.predict(inputs, signature), answers[signature])
-
-
-class InProcess:
-    """A transport to a model that is not exported, which takes several times as long."""
-
-    def __init__(self, model, pairs):
-        options = TextOptions(pairs, TOP_K, None)
-        self.signatures = model_signatures(model, model.tokenizer, options)
-
-    def metadata(self):
-        found = {}
-        for name, (function, specs, example_, *_) in self.signatures.items():
-            outputs = function(*map(tf.constant, example_))
-            inputs = {
-                spec.name: Spec(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype), spec.name)
-                for spec in specs
-            }
-            found[name] = Interface(inputs, outputs)
-        return Metadata(1, found)
-
-    def predict(self, signature, inputs, outputs):
-        function, specs, *_ = self.signatures[signature]
-        outputs = function(*(tf.constant(inputs[spec.name], spec.dtype) for spec in specs))
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-    def close(self):
-        pass
-
-
-class Exported:
-    """A transport to an exported model in this process."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def metadata(self):
-        return Metadata(1, self.model.interfaces)
-
-    def predict(self, signature, inputs, outputs):
-        return self.model.ask(signature, inputs)
-
-    def close(self):
-        pass
-
-
-TASKS = {
-    "classifier": lambda client, model: (client.classify(TEXTS), classify(model, TEXTS)),
-    PAIRS: lambda client, model: (
-        client.classify(TEXTS, TEXTS[::-1]),
-        classify(model, TEXTS, TEXTS[::-1]),
-    ),
-    "regressor": lambda client, model: (client.regress(TEXTS), regress(model, TEXTS)),
-    "tagger": lambda client, model: (
-        [*client.tag(TEXTS), *client.tag(TEXTS, aggregate="first")],
-        [*tag(model, TEXTS), *tag(model, TEXTS, aggregate="first")],
-    ),
-    "answerer": lambda client, model: (
-        client.answer(["red", "blue"], TEXTS[2:4]),
-        [best for [best] in answer(model, ["red", "blue"], TEXTS[2:4])],
-    ),
-    "embedder": lambda client, model: (
-        client.embed(TEXTS),
-        model(model.tokenizer(TEXTS, max_len=24)).numpy(),
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Truncated to")
-@pytest.mark.usefixtures("eager_functions")
-@pytest.mark.parametrize("name", nightly_except({PAIRS, "answerer"}, TASKS))
-def test_every_task_matches_the_functions_in_inference(name, task_models, monkeypatch):
-    transport = InProcess(task_models[name], name == PAIRS)
-    assert_predicts_as(task_models, name, transport, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Truncated to")
-@pytest.mark.parametrize("name", nightly_except({"answerer"}, TASKS))
-def test_every_exported_task_matches_the_functions_in_inference(
-    name, task_models, load, monkeypatch
-):
-    assert_predicts_as(task_models, name, Exported(load(name)), monkeypatch)
-
-
-def assert_predicts_as(task_models, name, transport, monkeypatch):
-    """Assert that the client predicts as the model does, and refuses the other tasks."""
-    with ServingClient("http://localhost:1", "demo", batch_size=2) as client:
-        monkeypatch.setattr(client, "_transport", transport)
-        assert_alike(*map(list, TASKS[name](client, task_models[name])))
-        for other in TASKS.keys() - {name}:
-            message = "Received: a model whose signature returns"
-            if other == "embedder":
-                message = "must be one of serving_default, tokens. Received: 'em"
-            if {name, other} != {"classifier", PAIRS}:
-                with pytest.raises(ValueError, match=message):
-                    TASKS[other](client, task_models[other])
 
 
 def assert_alike(one, other):
