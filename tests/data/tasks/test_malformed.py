@@ -12,6 +12,21 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
 @pytest.mark.parametrize(
     ("task", "name", "content", "options", "message"),
     [
+        # Files.
+        ("classify", "a.jsonl", '{"text": "a"}\n{"text": \n', {}, "line 2: this is not JSON"),
+        ("classify", "a.jsonl", '{"text": "a"}\n[1]\n', {}, "line 2: must be a JSON object"),
+        ("classify", "a.csv", 'text,label\n"not closed,x\nb,y\n', {}, "line 2: this is not CSV"),
+        ("classify", "a.tsv", b"text\tlabel\ncaf\xe9\tx\n", {}, "UTF-8.*iconv"),
+        ("classify", "a.tsv", "text\tlabel\n\tx\n", {}, "usable example.*empty text"),
+        ("classify", "a.tsv", "text\tlabel\n", {}, "usable example.*only a header"),
+        ("classify", "a.tsv", "\n", {}, "a.tsv' is empty"),
+        ("tag", "a.conll", "", {}, "a.conll' is empty"),
+        ("classify", "a.conllu", "1\tI" + "\t_" * 8 + "\n", {}, "task 'tag'"),
+        # Options of other tasks.
+        ("cluster", "a.tsv", "a", {}, "`task` must be one of"),
+        ("classify", "a.tsv", "a", {"separator": "|"}, r"`multi_label`.*separator='\|'"),
+        ("tag", "a.tsv", "a", {"text_b": 2}, "`text_b`.*'classify', .*text_b=2, task='tag'"),
+        ("tag", "a.tsv", "a", {"negative": 2}, "`negative`.*'embed'"),
         # Columns that do not exist, or that could be several.
         ("classify", "a.tsv", "text\tmood\na\tx\n", {}, "label, gold_label.*'text', 'mood'.*--lab"),
         ("classify", "a.tsv", "a\t1\nb\t0\n", {"text": 1}, "without names.*is 1: 'a', 2: '1'"),
@@ -64,3 +79,8 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
 def test_what_cannot_be_read_is_described(write, task, name, content, options, message):
     with pytest.raises(ValueError, match=message):
         read_examples(task, write(name, content), **{"labeled": True, **options})
+
+
+def test_a_file_must_exist():
+    with pytest.raises(FileNotFoundError):
+        read_examples("classify", "none.tsv")
