@@ -16,7 +16,7 @@ from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed, unit
-from keras_bert_d2l.tasks.regress.predictions import regression_scores
+from keras_bert_d2l.tasks.regress.predictions import regression_scores, score_mistakes
 
 _TOGETHER = 256  # anchors that are compared with all candidates at once
 
@@ -161,14 +161,7 @@ def evaluate_pairs(
 def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
     cosines, gold = pair_cosines(model, examples, batch_size), examples.labels or ()
     correlations = regression_scores(cast("tuple[float, ...]", gold), cosines.tolist())
-    mistakes = [
-        Mistake(name, text, f"{score:g}", f"{cosine:.4g}", error)
-        for name, text, score, cosine, error in zip(
-            *(examples.ids, examples.shown_texts, gold, cosines),
-            np.abs(cosines - as_cosines(gold)).tolist(),
-            strict=True,
-        )
-    ]
+    mistakes = score_mistakes(examples, cosines.tolist(), np.abs(cosines - as_cosines(gold)))
     metrics = {name: correlations[name] for name in ("spearman", "pearson")}
     return evaluation_of(examples, metrics, cosines.tolist(), mistakes)
 

@@ -133,12 +133,18 @@ def evaluate_scores(
     """Evaluate the scores of texts."""
     found = regress(model, examples.texts, examples.texts_b, **row_options(options))
     gold = cast("tuple[float, ...]", examples.labels)
-    mistakes = [
-        Mistake(name, text, f"{score:g}", f"{one.score:.4g}", abs(one.score - score))
-        for name, text, score, one in zip(
-            examples.ids, examples.shown_texts, gold, found, strict=True
-        )
-        if one.score != score
+    predicted = [one.score for one in found]
+    mistakes = score_mistakes(examples, predicted, np.abs(np.subtract(predicted, gold)))
+    return evaluation_of(examples, regression_scores(gold, predicted), found, mistakes)
+
+
+def score_mistakes(
+    examples: TextExamples, predicted: Sequence[float], errors: np.ndarray
+) -> list[Mistake]:
+    """Return the texts or pairs of texts whose predicted score has an error."""
+    columns = examples.ids, examples.shown_texts, examples.labels or (), predicted, errors.tolist()
+    return [
+        Mistake(name, text, f"{score:g}", f"{one:.4g}", error)
+        for name, text, score, one, error in zip(*columns, strict=True)
+        if error
     ]
-    metrics = regression_scores(gold, [one.score for one in found])
-    return evaluation_of(examples, metrics, found, mistakes)
