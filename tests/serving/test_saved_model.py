@@ -1,4 +1,5 @@
 import json
+import math
 import pathlib
 
 import keras
@@ -13,6 +14,7 @@ from keras_bert_d2l.inference.prediction import softmax
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
+from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
@@ -299,20 +301,26 @@ def test_a_version_is_created_atomically(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "options", "message"),
     [
-        ({"version": 0}, "`version` must be an integer of at least 1"),
-        ({"version": True}, "`version` must be an integer of at least 1"),
-        ({"top_k": 10}, "`top_k` must be from 1 to the vocabulary size, 9"),
-        (
-            {"tokenizer": Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))},
-            "9 tokens that the model was made for.*6 tokens",
-        ),
+        ("bert", {"version": 0}, "`version` must be an integer of at least 1"),
+        ("bert", {"top_k": 10}, "`top_k` must be from 1 to the vocabulary size, 9"),
+        ("bert", {"tokenizer": Tokenizer(Vocab([*GOOGLE_SPECIALS, "red"]))}, "the 9 tokens"),
+        ("bert", {"pairs": True}, "`pairs` requires a .* Received: a BERTModel. Omit"),
+        ("tagger", {"pairs": True}, "`pairs` requires a .* Received: a TokenClassifier. Omit"),
+        ("classifier", {"null_threshold": 0.0}, "requires a QuestionAnswerer with a tokenizer"),
+        ("answerer", {"null_threshold": math.inf}, "`null_threshold` must be a finite.*=inf"),
+        ("answerer", {"top_k": 0}, "`top_k` must be an integer of at least 1.*=0"),
+        ("without a tokenizer", {"pairs": True}, "SequenceClassifier without a tokenizer. Omit"),
+        ("no model", {}, "must be a BERTModel or a TaskModel. Received: 3"),
     ],
 )
-def test_invalid_options_are_rejected(options, message, model, tokenizer, tmp_path):
+def test_what_cannot_be_exported_is_rejected(name, options, message, model, task_models, tmp_path):
+    classifier = SequenceClassifier(model, ["a", "b"])
+    models = {"bert": model, "without a tokenizer": classifier, "no model": 3, **task_models}
+    tokenizer = task_models["tagger"].tokenizer if name == "bert" else None
     with pytest.raises(ValueError, match=message):
-        export_saved_model(model, tmp_path, **{"tokenizer": tokenizer, **options})
+        export_saved_model(models[name], tmp_path, **{"tokenizer": tokenizer, **options})
     assert list(tmp_path.iterdir()) == []
 
 

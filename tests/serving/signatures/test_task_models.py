@@ -10,8 +10,6 @@ from keras_bert_d2l.serving import saved_model
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
-from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from tests.serving.conftest import INPUTS, PAIRS
 
@@ -56,44 +54,6 @@ def test_long_texts_are_read_in_windows(make_model, tokenizer):
     answers = signatures["serving_default"].function(tf.constant(texts))
     np.testing.assert_allclose(answers["scores"], model(texts), atol=1e-5)
     assert answers["truncated"].numpy().tolist() == [False, False, True]
-
-
-@pytest.mark.slow
-def test_a_threshold_requires_a_question_answerer_with_a_tokenizer(
-    task_models, make_model, tmp_path
-):
-    message = "requires a QuestionAnswerer with a tokenizer. Received: a "
-    for model in (task_models["classifier"], make_model()):
-        with pytest.raises(ValueError, match=message + type(model).__name__):
-            export_saved_model(model, tmp_path, null_threshold=0.0)
-    with pytest.raises(ValueError, match="QuestionAnswerer without a tokenizer. Omit"):
-        export_saved_model(QuestionAnswerer(make_model()), tmp_path, null_threshold=0.0)
-    for threshold in (float("nan"), float("inf"), True, "1"):
-        with pytest.raises(ValueError, match="must be a finite number, or None"):
-            export_saved_model(task_models["answerer"], tmp_path, null_threshold=threshold)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_pairs_are_rejected_for_other_tasks(task_models, make_model, tmp_path):
-    message = "SequenceClassifier or a SequenceRegressor with a tokenizer. Received: a "
-    for model in (task_models["tagger"], task_models["embedder"], make_model()):
-        with pytest.raises(ValueError, match=message + type(model).__name__):
-            export_saved_model(model, tmp_path, pairs=True)
-    with pytest.raises(ValueError, match="SequenceClassifier without a tokenizer. Omit `pairs`"):
-        export_saved_model(SequenceClassifier(make_model(), ["a", "b"]), tmp_path, pairs=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_fewer_than_one_answer_is_rejected(task_models, tmp_path):
-    with pytest.raises(
-        ValueError, match="`top_k` must be an integer of at least 1. Received: top_k=0"
-    ):
-        export_saved_model(task_models["answerer"], tmp_path, top_k=0)
-
-
-def test_an_object_that_is_not_a_model_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match="must be a BERTModel or a TaskModel. Received: 3"):
-        export_saved_model(3, tmp_path)
 
 
 @pytest.mark.usefixtures("quick_export")
