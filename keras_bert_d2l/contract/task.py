@@ -123,11 +123,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         finds_pairs: Whether two columns are found by common names of pairs, such as
             `premise` and `hypothesis`.
         has_scores: Whether the labels are numbers.
-        has_label_names: Whether the labels of a new model are those of the training data.
-        has_optional_labels: Whether a model can learn from examples without labels.
         one_word_per_row: Whether the rows of a table may be single words.
-        takes_single_texts: Whether `TextExamples` of single texts also are examples without labels.
-        splits_long_texts: Whether a long text gives several rows, instead of being truncated.
         batch_size: Rows per batch of training, by default.
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
@@ -156,11 +152,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     needs_text_b: ClassVar[bool] = False
     finds_pairs: ClassVar[bool] = False
     has_scores: ClassVar[bool] = False
-    has_label_names: ClassVar[bool] = False
-    has_optional_labels: ClassVar[bool] = False
     one_word_per_row: ClassVar[bool] = False
-    takes_single_texts: ClassVar[bool] = False
-    splits_long_texts: ClassVar[bool] = False
     batch_size: ClassVar[int] = 32
     most_tokens: ClassVar[int | None] = None
     options: ClassVar[frozenset[str]] = frozenset()

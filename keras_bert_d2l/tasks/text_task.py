@@ -49,7 +49,6 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     examples = (TextExamples,)
     finds_pairs = True
-    has_label_names = True
     options = frozenset({"pooling", "truncate"})
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
     encode = lazy("keras_bert_d2l.data.tasks.encoding:encoded_texts")

@@ -31,7 +31,6 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     }
     labels = "answers"
     needs_text_b = True
-    splits_long_texts = True
     most_tokens = WINDOW_LEN
     options = frozenset({"context", "null_threshold", "top_k"})
     monitors = ("val_f1",)

@@ -38,8 +38,6 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     needs_text_b = True
     finds_pairs = True
     has_scores = True
-    has_optional_labels = True
-    takes_single_texts = True
     options = frozenset({"long_texts", "mine_negatives", "temperature"})
     refused: ClassVar = {
         "devices": ", whose loss compares all texts of a batch",

@@ -24,7 +24,6 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
         "star_rating overall target gold value labels",
     }
     labels = "scores"
-    has_label_names = False
     has_scores = True
     options = frozenset({"long_texts", "pooling", "pairs", "truncate"})
     monitors = ("val_pearson",)

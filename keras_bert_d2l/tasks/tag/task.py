@@ -29,9 +29,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         "text": "words tokens word token sentence form",
         "label": "tags ner_tags pos_tags upos labels label ner tag pos chunk_tags",
     }
-    has_label_names = True
     one_word_per_row = True
-    splits_long_texts = True
     batch_size = 8  # most data sets have few sentences; as in transformers
     options = frozenset({"aggregate"})
     monitors = ("val_f1", "val_accuracy")

@@ -345,7 +345,8 @@ def _batches(
 def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     """Read the examples of a task model, with their labels if they are needed."""
     task = task_named(model.task)
-    if task.takes_single_texts and isinstance(data, list | tuple):
+    gives_vectors = not task.model.has_head  # of single texts, although it learns from pairs
+    if gives_vectors and isinstance(data, list | tuple):
         examples: TaskExamples = TextExamples(texts=tuple(data))
     else:
         examples = cast(TaskExamples, as_examples(model, data, labeled=is_labeled))
@@ -353,7 +354,7 @@ def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
     if is_labeled:
         check_examples(model, examples)
         return examples
-    is_text = task.takes_single_texts and isinstance(examples, TextExamples)
+    is_text = gives_vectors and isinstance(examples, TextExamples)
     if task_named(examples.task) is not task and not is_text:
         raise ValueError(
             f"`data` must be examples for the task {task.name!r}, which the model has. Received: "

@@ -297,9 +297,10 @@ def _describe(name: str, examples: TaskExamples, rows: TaskRows, max_len: int) -
     lines = [f"{title}: {how_many(len(examples), 'example')}{of_rows} from {source}"]
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
-        how = f"truncated to {max_len} tokens"
-        if task_named(examples.task).splits_long_texts:
-            how = f"longer than {max_len} tokens, split into rows"
+        is_split = rows.rows_together == 1 and len(rows.examples) > len({*rows.examples})
+        how = f"longer than {max_len} tokens, split into rows"
+        if not is_split:
+            how = f"truncated to {max_len} tokens"
         lines.append(f"  {rows.num_truncated:,} ({share:.1%}) {how}")
     lost = (*examples.notes, *examples.dropped_in_words(), *rows.lost_in_words())
     return [*lines, *(f"  {line}" for line in lost)]

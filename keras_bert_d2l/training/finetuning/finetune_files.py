@@ -135,14 +135,10 @@ def read_data(
             contains pairs of texts and the other single texts.
     """
     train = _read(options, options.train)
-    if (
-        task_named(options.task).has_label_names
-        and len(train.label_names) < 2 - options.multi_label
-    ):
-        named = ", ".join(map(repr, train.label_names)) or "no label"
+    if len(train.label_names) == 1 and not options.multi_label:
         raise ValueError(
-            f"{train.source}: training requires at least two labels. Received: {named} "
-            f"in {how_many(len(train), 'example')}."
+            f"{train.source}: training requires at least two labels. Received: "
+            f"{train.label_names[0]!r} in {how_many(len(train), 'example')}."
         )
     if options.dev is not None:
         dev = _read(options, options.dev)

@@ -203,7 +203,8 @@ class _Finder:
         flags: tuple[int, ...] = ()
         if self.options.labeled is not False:
             flags = self._several("label") if "multi_label" in self.task.options else ()
-            is_needed = self.options.labeled and not self.task.has_optional_labels
+            can_do_without = "negative" in self.task.columns  # pairs may have no scores
+            is_needed = self.options.labeled and not can_do_without
             find = self._needed if is_needed else self._one
             if len(flags) < 2:
                 label, flags = find("label", besides=(text, text_b, *choices)), ()
