@@ -152,7 +152,7 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
     with monkeypatch.context() as patch:
         patch.setattr(TaskModel, "fit", stopping)
         result = run(*options, "--run-dir", "runs/stopped", exit_code=130)
-    assert "in epoch 1 of 1 after step 3 of 4; the state is saved." in result.stderr
+    assert "Stopped at epoch 1/1, step 3/4; the state is saved." in result.stderr
     assert "Resume with: keras-bert-d2l finetune --resume runs/stopped" in result.stderr
     run("finetune", "--resume", "runs/stopped")
     assert (files / "runs/stopped/best/model.safetensors").exists()
