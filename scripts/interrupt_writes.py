@@ -57,7 +57,6 @@ COMMANDS = {  # each writes below `trial`, the small disk
     "report": "report run --out trial/report.html",
     "embed": "embed --model bert --file lines.txt --out trial/vectors.npy",
     "features": "embed --layers -1 --model bert --file lines.txt --out trial/new/vectors.npz",
-    "features-jsonl": "embed --layers -1 --model bert --file lines.txt --out trial/vectors.jsonl",
     "playground": "playground --model bert --out trial/page.html",
     "predict": "predict lines.txt --model task --out trial/new/labels.jsonl",
     "export": "export --model task --out trial/model",

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import pathlib
 import shutil
 import tempfile
@@ -175,26 +174,20 @@ def _layer_numbers(layers: Sequence[int], num_blks: int) -> list[int]:
 
 
 def write_features(path: PathLike, features: Iterable[Features]) -> int:
-    """Write the vectors of texts to a file, one text at a time.
+    """Write the vectors of texts to an `.npz` file, one text at a time.
 
-    The extension of the file selects the format:
-
-    - `.npz`: `vectors`, float32 `(N, L, D)`. Without pooling, the rows of all tokens: `vectors`
-      float32 `(rows, L, D)` and `starts` int64 `(N + 1,)`; the rows of text i are
-      `vectors[starts[i]:starts[i + 1]]`.
-    - `.jsonl`: an object per line, with `text`, `tokens`, and `vectors`, nested lists of the shape
-      `(L, D)` or `(L, T, D)`.
-
-    A file at `path` is replaced when the new one is complete.
+    With pooling, it has `vectors`, float32 `(N, L, D)`. Without pooling, it has the rows of all
+    tokens: `vectors` float32 `(rows, L, D)` and `starts` int64 `(N + 1,)`; the rows of text i are
+    `vectors[starts[i]:starts[i + 1]]`. A file at `path` is replaced when the new one is complete.
 
     Args:
-        path: The file.
+        path: The file, which ends in `.npz`.
         features: The result of `extract_features`.
 
     Returns: the number of texts, N.
 
     Raises:
-        ValueError: The extension is unknown, or there are no texts.
+        ValueError: `path` does not end in `.npz`, or there are no texts.
 
     Example:
 
@@ -207,24 +200,17 @@ def write_features(path: PathLike, features: Iterable[Features]) -> int:
     kb.write_features("vectors.npz", found)
     ```
     """
-    check_features_path(path)
+    if pathlib.Path(path).suffix != ".npz":
+        raise ValueError(f"`path` must end in .npz. Received: {str(path)!r}.")
     remaining = iter(features)
     first = next(remaining, None)
     if first is None:
         raise ValueError("`features` must have at least one text. Received: none.")
     with replacing_file(path) as temporary:
-        return _WRITERS[pathlib.Path(path).suffix](
-            temporary, first.vectors.shape, itertools.chain([first], remaining)
-        )
+        return _write(temporary, first.vectors.shape, itertools.chain([first], remaining))
 
 
-def check_features_path(path: PathLike) -> None:
-    """Raise `ValueError` if a file has no extension that `write_features` knows."""
-    if pathlib.Path(path).suffix not in _WRITERS:
-        raise ValueError(f"The file must end in {', '.join(_WRITERS)}. Received: {str(path)!r}.")
-
-
-def _write_npz(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
+def _write(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
     is_pooled = len(shape) == 2
     # The header of an array contains its length, so the vectors wait in a file of their own.
     with tempfile.TemporaryFile(dir=path.parent) as vectors:
@@ -244,19 +230,3 @@ def _write_npz(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Fe
                 with archive.open("starts.npy", "w") as file:
                     np.lib.format.write_array(file, np.array(starts), allow_pickle=False)
     return len(starts) - 1
-
-
-def _write_jsonl(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
-    num_texts = 0
-    with open(path, "w", encoding="utf-8") as file:
-        for one in features:
-            # The shortest digits that give the same float32 number.
-            shortest = np.array([float(str(x)) for x in one.vectors.ravel()])
-            vectors = shortest.reshape(one.vectors.shape).tolist()
-            record = {"text": one.text, "tokens": one.tokens, "vectors": vectors}
-            file.write(f"{json.dumps(record, ensure_ascii=False)}\n")
-            num_texts += 1
-    return num_texts
-
-
-_WRITERS = {".npz": _write_npz, ".jsonl": _write_jsonl}

@@ -314,7 +314,7 @@ def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, f
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "vectors.csv", *LINES], "must end in .npz or .jsonl"),
+        (["--out", "vectors.csv", *LINES], "must end in .npz"),
         (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
         (["a fox"], "--layers needs --out FILE"),
     ],

@@ -1,7 +1,6 @@
 """`extract_features` gives the encoder's own states, in the order of the texts."""
 
 import itertools
-import json
 import tracemalloc
 
 import numpy as np
@@ -92,28 +91,11 @@ def test_long_texts_can_be_truncated(words_bert, words_tokenizer):
 RNG = np.random.default_rng(0)
 
 
-def test_json_has_the_shortest_digits_of_each_number(tmp_path):
-    vectors = np.float32([[[0.1, 1 / 3]]])
-    write_features(tmp_path / "a.jsonl", [Features("a", ("a",), vectors)])
-    assert '"vectors": [[[0.1, 0.33333334]]]' in (tmp_path / "a.jsonl").read_text()
-
-
 def make_features(lengths, pooled=False):
     for length in lengths:
         shape = (2, 4) if pooled else (2, length, 4)
         tokens = tuple(f"t{index}" for index in range(length))
         yield Features(f"text “{length}”", tokens, RNG.normal(size=shape).astype("float32"))
-
-
-@pytest.mark.parametrize("pooled", [False, True])
-def test_json_lines_contain_texts_tokens_and_exact_vectors(pooled, tmp_path):
-    expected = list(make_features([3, 1, 5], pooled))
-    path = tmp_path / "vectors.jsonl"
-    assert write_features(path, expected) == 3
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    for row, one in zip(rows, expected, strict=True):
-        assert (row["text"], tuple(row["tokens"])) == (one.text, one.tokens)
-        np.testing.assert_array_equal(np.float32(row["vectors"]), one.vectors)
 
 
 def test_npz_contains_a_row_for_each_text_or_for_each_token(tmp_path):
@@ -132,13 +114,12 @@ def test_npz_contains_a_row_for_each_text_or_for_each_token(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".npz", ".jsonl"])
-def test_memory_does_not_grow_with_the_number_of_texts(suffix, tmp_path):
-    write_features(tmp_path / f"first{suffix}", make_features([8]))  # imports what it needs
+def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
+    write_features(tmp_path / "first.npz", make_features([8]))  # imports what it needs
     peaks = []
     for count in (300, 1500):
         tracemalloc.start()
-        write_features(tmp_path / f"{count}{suffix}", make_features([8] * count))
+        write_features(tmp_path / f"{count}.npz", make_features([8] * count))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0] + 200_000, peaks
@@ -160,7 +141,7 @@ def test_a_failure_leaves_the_old_file(tmp_path):
 
 
 def test_a_file_of_an_unknown_format_or_without_texts_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"must end in .npz, .jsonl"):
+    with pytest.raises(ValueError, match="`path` must end in .npz"):
         write_features(tmp_path / "vectors.csv", make_features([3]))
     with pytest.raises(ValueError, match="at least one text"):
         write_features(tmp_path / "vectors.npz", [])

@@ -142,7 +142,7 @@ def embed(
     - `keras-bert-d2l embed --file lines.txt -m runs/mine --layers -1,-2 --out tokens.npz`
 
     Args:
-        out: Output file: .npy, for an array with one row per text; with --layers .npz or .jsonl.
+        out: Output file: .npy, for an array with one row per text; with --layers .npz.
             [default: print JSON, one object per line]
         layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
             block, -1 for the last.
@@ -152,8 +152,8 @@ def embed(
     if layers is not None:
         numbers = integers("layers", layers, "-1,-2")
         if out is None:
-            raise ValueError("--layers needs --out FILE, which ends in .npz or .jsonl.")
-        check_output("out", out, inputs=[file], suffixes=[".npz", ".jsonl"])
+            raise ValueError("--layers needs --out FILE, which ends in .npz.")
+        check_output("out", out, inputs=[file], suffixes=[".npz"])
         options: dict[str, Any] = {"layers": numbers, "pooling": pooling}
         options |= {"truncate": truncate, "batch_size": batch_size}
         _write_layers(out, iterate_texts(texts, file), model, options)
