@@ -186,14 +186,15 @@ def _example(
     """Return the fields of one example."""
     cells = row.cells
     filled = [place for place, cell in enumerate(cells) if as_string(cell).strip()]
-    are_lists = any(isinstance(row.cell(place), list | dict) for place in columns.texts)
+    names = ("texts", "texts_b", "negatives")
+    places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
+    texts = [place for place in places.values() if place is not None]
+    are_lists = any(isinstance(row.cell(place), list | dict) for place in texts)
     unusable_if(not filled, "empty line")
-    unusable_if(len(cells) <= max((*columns.texts, *columns.labels)), "too few columns")
+    unusable_if(len(cells) <= max((*texts, *columns.labels)), "too few columns")
     unusable_if(are_lists, "list or object instead of a text")
     num_columns = len(cells if table.columns is None else table.columns)
     unusable_if(filled[-1] >= num_columns, "more columns than the header")
-    names = ("texts", "texts_b", "negatives")
-    places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
     for place, kind in zip(places.values(), ("text", "second text", "negative"), strict=True):
         unusable_if(place is not None and place not in filled, f"empty {kind}")
     return {

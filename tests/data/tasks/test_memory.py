@@ -98,19 +98,16 @@ def test_cells_of_other_types_are_converted(task, value, label, text, expected):
     assert (examples.texts, examples.labels) == ((text,), (expected,))
 
 
-def test_missing_numbers_intervals_and_columns_of_tensors_are_converted():
+def test_missing_numbers_and_columns_of_tensors_are_converted():
     rows = {"text": tf.constant(["a", "b"]), "label": np.float32([1, "nan"])}
     examples = read_examples("classify", rows)
     assert (examples.labels, examples.dropped) == (("1",), {"empty label": 1})
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"text": ["a", "b"], "label": pandas.cut([1, 9], [0, 5, 10])})
-    assert read_examples("classify", frame).labels == ("(0, 5]", "(5, 10]")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"text": [b"caf\xe9"]}, "`data` must be UTF-8.*Received: b'caf"),
+        ({"text": [b"caf\xe9"]}, r"`data` must.*UTF-8.*b'caf.*\(bytes\)"),
         ({"text": [object()]}, r"`data` must.*\(object\)"),
         ({"text": ["a"], "label": [[1j]]}, r"`data` must.*1j \(complex\)"),
         (3, "must be a path, a DataFrame"),

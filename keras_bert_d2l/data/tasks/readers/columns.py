@@ -112,12 +112,6 @@ class Columns:
     choices: tuple[int, ...] = ()
 
     @property
-    def texts(self) -> list[int]:
-        """The columns of texts."""
-        places = (self.text, self.text_b, self.negative)
-        return [place for place in places if place is not None]
-
-    @property
     def labels(self) -> tuple[int, ...]:
         """The columns of labels."""
         return self.flags or (() if self.label is None else (self.label,))

@@ -4,6 +4,7 @@ Data frames and data sets of Hugging Face are recognized by their methods, so ne
 datasets is imported.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -92,7 +93,6 @@ InMemory: TypeAlias = (
     | Mapping[str, Sequence[object]]
 )
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
-_OF_PANDAS = ("Interval", "Period")
 # Types whose `str` is the usual text of a value.
 _WRITTEN = (Decimal, date, time, timedelta, UUID, pathlib.PurePath)
 
@@ -194,18 +194,13 @@ def _plain(value: object) -> object:
     if plain is not value:
         return plain
     if isinstance(value, bytes):
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             return value.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"Bytes in `data` must be UTF-8 text. Received: {shown(value)} ({error}). Decode "
-                "the texts first, or remove the column if it has no texts."
-            ) from error
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
-    if isinstance(value, _WRITTEN) or type(value).__name__ in _OF_PANDAS:
+    if isinstance(value, _WRITTEN):
         return str(value)
     raise ValueError(
-        "`data` must have texts, numbers, lists or dictionaries. Received: "
+        "`data` must have texts (bytes as UTF-8), numbers, lists or dictionaries. Received: "
         f"{shown(value)} ({type(value).__name__}). Convert it first, or remove its column."
     )
