@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l import BERTAdamW, BERTConfig, MaskLM, NextSentencePred, SequenceClassifier
+from keras_bert_d2l import BERTAdamW, BERTConfig, SequenceClassifier
 from keras_bert_d2l.contract.registry import task_kinds
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.variants import without_initialization
@@ -335,32 +335,6 @@ def test_export_has_integer_inputs_named_as_in_a_batch(make_model, make_batch, t
     expected = model(features)
     assert sorted(outputs) == ["mlm", "nsp"]
     np.testing.assert_allclose(outputs["mlm"], expected["mlm"], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_layers_work_in_a_functional_model(make_batch, tmp_path):
-    inputs = {
-        "tokens": keras.Input((None,), dtype="int32", name="tokens"),
-        "segments": keras.Input((None,), dtype="int32", name="segments"),
-        "valid_lens": keras.Input((), dtype="int32", name="valid_lens"),
-        "pred_positions": keras.Input((None,), dtype="int32", name="pred_positions"),
-    }
-    encoded = BERTEncoder(60, 32, 64, 2, 1, 0.0, 16)(
-        inputs["tokens"], inputs["segments"], inputs["valid_lens"]
-    )
-    outputs = {
-        "mlm": MaskLM(60, 32)(encoded, inputs["pred_positions"]),
-        "nsp": NextSentencePred()(keras.layers.Dense(32, "tanh")(encoded[:, 0])),
-    }
-    model = keras.Model(inputs, outputs)
-    features, labels, weights = make_batch()
-    losses = dict.fromkeys(outputs, "sparse_categorical_crossentropy")
-    model.compile("adam", loss=losses, run_eagerly=True)
-    log = model.fit(features, labels, sample_weight=weights, epochs=3, verbose=0).history
-    assert log["loss"][-1] < log["loss"][0]
-    model.save(tmp_path / "functional.keras")
-    loaded = keras.models.load_model(tmp_path / "functional.keras")
-    np.testing.assert_array_equal(loaded(features)["mlm"], model(features)["mlm"])
 
 
 @pytest.mark.parametrize("kind", TASKS)
