@@ -12,8 +12,9 @@ import itertools
 import os
 import pathlib
 import random
-from collections.abc import MutableSequence, Sequence
-from typing import Protocol, TypeVar
+import types
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import keras
 import numpy as np
@@ -32,17 +33,10 @@ RESERVED_TOKENS = (PAD, MASK, CLS, SEP)
 MASK_RATE, UNCHANGED_RATE = 0.8, 0.5  # the second rate applies to tokens that are not masked
 PREDICTION_RATE = 0.15
 
-_T = TypeVar("_T")
+# A random generator, or the module `random`.
+RandomSource: TypeAlias = random.Random | types.ModuleType
 Sentence = list[str]
 Paragraph = list[Sentence]
-
-
-class RandomSource(Protocol):
-    """Random functions used here, as in the module `random` and in `random.Random`."""
-
-    def random(self) -> float: ...
-    def choice(self, seq: Sequence[_T]) -> _T: ...
-    def shuffle(self, x: MutableSequence[_T]) -> None: ...
 
 
 def _read_wiki(
