@@ -8,7 +8,6 @@ import tensorflow as tf
 from keras_bert_d2l import book as d2l
 
 VOCAB = d2l.Vocab([["a", "b", "c"]], 0, ["<pad>", "<mask>", "<cls>", "<sep>"])
-PAIRS = (["a"], ["b"], [0])
 
 
 @pytest.mark.parametrize(
@@ -31,11 +30,9 @@ PAIRS = (["a"], ["b"], [0])
         ("seed", lambda: d2l.load_data_wiki(2, 8, ".", seed=random.Random(1))),
         ("drop_remainder", lambda: d2l.load_data_wiki(2, 8, ".", drop_remainder="x")),
         ("dataset", lambda: d2l.SNLIBERTDataset(3, 8, VOCAB)),
-        ("vocab", lambda: d2l.SNLIBERTDataset(PAIRS, 8, "vocab.txt")),
         ("bert", lambda: d2l.BERTClassifier(tf.keras.Sequential())),
         ("pretrained_model", lambda: d2l.load_pretrained_model(None, 8, 8, 2, 1, 0.1, 16)),
         ("net", lambda: d2l.train_bert([], None, len(VOCAB), [], 1)),
-        ("net", lambda: d2l.get_bert_encoding(None, ["a"], vocab=VOCAB)),
         ("train_iter", lambda: d2l.train_bert(3, None, len(VOCAB), [], 1)),
     ],
 )
