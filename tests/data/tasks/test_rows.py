@@ -273,9 +273,8 @@ def test_questions_without_room_for_the_context_are_counted_or_rejected(tokenize
 
 
 def test_the_arguments_of_batches_are_checked(many):
-    for batch_size, epoch, seed in ((0, 0, 0), (8, -1, 0), (8, 0, -1)):
-        with pytest.raises(ValueError, match="must be an integer of at least"):
-            many.batches(batch_size, epoch=epoch, seed=seed)
+    with pytest.raises(ValueError, match="`epoch`.*=-1"):
+        many.batches(8, epoch=-1)
     assert len(list(many.batches(1000, epoch=0))) == 1
 
 

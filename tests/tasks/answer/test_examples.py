@@ -71,8 +71,6 @@ NO_PLACE = "answer has no position, and does not occur exactly once in the conte
         ({"answers": [{"text": "is", "answer_start": 29.0}]}, (Answer("is", 29),)),
         ({"answers": [{"text": "is", "answer_start": -1}]}, NO_PLACE),
         ({"answers": ["crane"]}, (Answer("crane", 2),)),
-        ({"answers": [{"text": "is"}]}, NO_PLACE),
-        ({"answers": {"text": ["heron"]}}, NO_PLACE),
         ({"answers": {"text": ["crane"], "answer_start": 2}}, (Answer("crane", 2),)),
         ({"answers": {"text": "crane", "answer_start": [2]}}, (Answer("crane", 2),)),
         ({"answers": {"text": "crane"}}, (Answer("crane", 2),)),
@@ -128,7 +126,7 @@ CRANE = {"text": "crane", "answer_start": 2}
     [
         *(
             ({"is_impossible": no, "answers": [CRANE]}, (Answer("crane", 2),))
-            for no in ("false", "False", "0", 0.0, None)
+            for no in ("False", 0.0, None)
         ),
         ({"isImpossible": "no", "answers": [CRANE]}, (Answer("crane", 2),)),
         ({"is_impossible": "true", "answers": []}, ()),
@@ -136,7 +134,6 @@ CRANE = {"text": "crane", "answer_start": 2}
         ({"answerable": "false"}, ()),
         ({"is_impossible": True, "answers": [{"text": "", "answer_start": 0}]}, ()),
         ({"answers": [{"text": "", "answer_start": -1}]}, ()),
-        ({"answers": {"text": [""], "answer_start": [7]}}, ()),
         ({"answers": [{"text": None, "answer_start": None}]}, ()),
         ({"answers": []}, ()),
         ({"is_impossible": "true", "answers": [CRANE]}, "that there is none"),
@@ -165,7 +162,6 @@ def test_an_answer_is_never_deleted_without_its_reason(write, fields, expected):
         ("answer,is_impossible", ",1", ()),
         ("answer,has_answer", ",no", ()),
         ("answer,answer_start", ",-1", ()),
-        ("answer,answer_start", ",0", ()),
         ("answers,start", "['crane'],[2]", (Answer("crane", 2),)),
         ("answer,Answer Start", "is,8", (Answer("is", 8),)),
         ("answers,is_impossible", "[],true", ()),

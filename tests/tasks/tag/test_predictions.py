@@ -126,12 +126,7 @@ def tags(text, labels, scores=None):
     ("labels", "expected"),
     [
         ("B-A I-A O B-A B-A", [("the cat", "A"), ("on", "A"), ("mat", "A")]),  # IOB2
-        ("I-A I-A I-B O I-B", [("the cat", "A"), ("sat", "B"), ("mat", "B")]),  # IOB1
         ("B-A E-A S-A S-A O", [("the cat", "A"), ("sat", "A"), ("on", "A")]),  # IOBES
-        ("B-A I-A L-A U-B O", [("the cat sat", "A"), ("on", "B")]),  # BILOU
-        ("B-A M-A E-A S-B O", [("the cat sat", "A"), ("on", "B")]),  # BMES
-        ("A-B A-I O B-B O", [("the cat", "A"), ("on", "B")]),
-        ("B_A I_A 0 0 B_B", [("the cat", "A"), ("mat", "B")]),
         ("N N V O N", [("the cat", "N"), ("sat", "V"), ("mat", "N")]),  # no scheme
         ("O O O O O", []),
     ],
