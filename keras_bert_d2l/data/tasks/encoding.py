@@ -89,9 +89,6 @@ def splits(lengths: np.ndarray) -> np.ndarray:
     return np.append(0, np.cumsum(lengths, dtype=np.int64))
 
 
-_SHOWN = 12  # maximum number of labels in an error message
-
-
 def check_label_names(
     examples: TaskExamples, labels: Sequence[str] | None, at_least: int
 ) -> tuple[str, ...]:
@@ -123,13 +120,12 @@ def check_label_names(
             for name, label in zip(examples.ids, labels_of, strict=True)
             if not set(unseen).isdisjoint(names_of(label))
         )
-        remedy = "Train on examples of every label, or remove the unknown labels."
-        if {name.lower() for name in unseen} <= {name.lower() for name in names}:
-            remedy = "They differ only in case: use the same spelling in all files."
         raise ValueError(
-            f"The model's labels are {_first(names)}. Received: {source} {_first(unseen)} as "
-            f"well ({how_many(sum(counts[name] for name in unseen), 'time')}), first in example "
-            f"{shown(first)}. {remedy}"
+            f"The model's labels are {shown_names(names)}. Received: {source} "
+            f"{shown_names(unseen)} as well "
+            f"({how_many(sum(counts[name] for name in unseen), 'time')}), first in example "
+            f"{shown(first)}. Train on examples of every label, remove the unknown labels, or "
+            "spell them alike in all files."
         )
     return names
 
@@ -149,8 +145,3 @@ def label_ids(examples: TaskExamples, names: Sequence[str]) -> np.ndarray:
     for row, label in zip(multi_hot, labels, strict=True):
         row[[ids[name] for name in names_of(label)]] = 1
     return multi_hot
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return shown_names(names[:_SHOWN]) + more

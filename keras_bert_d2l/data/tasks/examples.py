@@ -228,11 +228,6 @@ def how_many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def share(count: int, total: int) -> str:
-    """Format a count with its share of a total: `"5 (50.0%)"`."""
-    return f"{count:,} ({count / max(1, total):.1%})"
-
-
 def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, TaskExamples]:
     """Split examples into training and development data.
 

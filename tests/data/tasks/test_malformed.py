@@ -65,7 +65,7 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
         ("tag", "a.csv", "word,tag\nEU,B\nPeter,B\n", {}, "not marked.*--id"),
         ("tag", "a.csv", "index,word,tag\n0,Ada,PER\n1,left,O\n2,Bob,PER\n", {}, "not marked"),
         ("tag", "a.tsv", "sentence\tlabel\nnot so good\t0\nbad is\t1\n", {}, "numbers of words"),
-        ("tag", "a.txt", "a;B-PER\na;B-PER\n", {}, "tabs or spaces"),
+        ("tag", "a.txt", "a;B-PER\na;B-PER\n", {}, "`label`.*'a;B-PER'"),
         ("tag", "a.txt", "-DOCSTART- -X- O\n\n# comment\n", {}, "usable example"),
         ("tag", "a.tsv", "a joy to see\tgood\na bore\tbad\n", {}, "line 1: .*'a joy to see'"),
         ("tag", "a.tsv", "text\tlabel\na joy\tgood\na bore\tbad\n", {}, "line 2: .*'a joy'"),

@@ -66,7 +66,6 @@ def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
             TEXTS,
             r"labels are 'x', 'z'. Received: 'f.tsv' has 'y' as well \(1 t",
         ),
-        (SequenceClassifier, {"labels": ["X", "Y"]}, TEXTS, "differ only in case: use the same"),
         (
             SequenceClassifier,
             {"labels": ["x", "y"], "multi_label": True},

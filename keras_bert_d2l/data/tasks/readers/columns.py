@@ -259,10 +259,12 @@ class _Finder:
             why = f": none has a common name ({listed})"
             option = f"{_option(role)} (`{role}` in Python)"
             how = f" Rename one of them to {usual[0]!r}, or choose one with {option}."
+        raise self._missing(role, why, how)
+
+    def _missing(self, role: str, why: str, how: str = "") -> ValueError:
         name = os.fspath(self.file.path)
-        raise ValueError(
-            f"`{role}` must name a column of {name!r}{why}. {self._what_exists()}{how}"
-        )
+        exists = self._what_exists()
+        return ValueError(f"`{role}` must name a column of {name!r}{why}. {exists}{how}")
 
     def _one(self, role: str, besides: Sequence[int | None] = ()) -> int | None:
         given = self.options.columns.get(role)
@@ -288,10 +290,7 @@ class _Finder:
             number = None  # a number that is not a name would select a column of another number
         if number is not None and 1 <= number <= len(self.table.first):
             return number - 1
-        raise ValueError(
-            f"`{role}` must name a column of {os.fspath(self.file.path)!r}. Received: "
-            f"{role}={shown(column)}. {self._what_exists()}"
-        )
+        raise self._missing(role, f". Received: {role}={shown(column)}")
 
     def _only(self, role: str, names: Sequence[str], name: str) -> int:
         """Return the position of the column with a name, which must be unique."""
@@ -314,10 +313,10 @@ class _Finder:
         first = self.table.first
         cells = ", ".join(f"{number}: {cell[:_SHOWN]!r}" for number, cell in enumerate(first, 1))
         if len(first) == 1:
-            separators = "tabs (or commas, semicolons or pipes if the name ends in .csv)"
-            if self.table.has_words:
-                separators = "tabs or spaces, and every line must have a word and its label"
-            return f"Its first line is a single column, {cells}. Separate columns by {separators}."
+            return (
+                f"Its first line is a single column, {cells}. Separate columns by tabs, in .csv "
+                "files also by commas, semicolons or pipes, and in files of words also by spaces."
+            )
         return (
             f"It has {len(first)} columns without names; the first row is {cells}. Add a first row "
             "with common names, or choose columns by their numbers, such as --text 2 --label 1 "
