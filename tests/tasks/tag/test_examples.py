@@ -230,13 +230,10 @@ def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
 @pytest.mark.parametrize(
     "notation",
     [
-        lambda items: str(tuple(items)),
         lambda items: f"[{', '.join(items)}]",
-        lambda items: f"{{{','.join(items)}}}",
         lambda items: f"List({', '.join(items)})",
         lambda items: "c(" + ", ".join(f'"{item}"' for item in items) + ")",
         lambda items: repr(np.array(items, object)),
-        lambda items: str([np.str_(item) for item in items]),
         lambda items: str([item.encode() for item in items]),
     ],
 )
