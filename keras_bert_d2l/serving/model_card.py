@@ -13,13 +13,11 @@ from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.audit import read_saved_model
 from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.run.callbacks import finite
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
-_PACKAGES = ("keras-bert-d2l", "keras", "tensorflow", "tensorflow-text")
+PRODUCER = "keras-bert-d2l"
 
 
 def card_fields(
@@ -28,6 +26,7 @@ def card_fields(
     """Return what the model cards of a SavedModel and of an ONNX file tell about a model."""
     task = task_fields(model)
     return {
+        "producer": f"{PRODUCER} {importlib.metadata.version(PRODUCER)}",
         "task": task and {**task, **task_options},
         "embedding": embedding_fields(model),
         "config": model.bert_config.to_dict(),
@@ -67,14 +66,13 @@ def write_model_card(
         "version": version,
         **card_fields(model, tokenizer, **task_options),
         "precision": model.dtype_policy.name,
-        "packages": _versions(),
         "signatures": {
             name: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
             for name, one in signatures.items()
         },
         "training": None if run_dir is None else _training(run_dir),
     }
-    write_json(folder / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
+    write_json(folder / CARD_FILE, card, ensure_ascii=False)
 
 
 def _tensors(specs: Specs) -> dict[str, JSONObject]:
@@ -82,31 +80,17 @@ def _tensors(specs: Specs) -> dict[str, JSONObject]:
     return {name: {"dtype": spec.dtype_name, "shape": spec.shape} for name, spec in specs.items()}
 
 
-def _versions() -> dict[str, str]:
-    installed = {}
-    for package in _PACKAGES:
-        try:
-            installed[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:  # tensorflow-text, on Windows
-            continue
-    return installed
-
-
 def _training(run_dir: PathLike) -> dict[str, object]:
-    """Return the options of a run and the metrics of its best evaluation."""
+    """Return the path of a run and the metrics of its best evaluation."""
     run = RunFolder.for_reading(run_dir)
     verify_checksums(run.path)
     if run.summary_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
-        metrics = read_json_object(run.summary_file)
-        options = metrics["options"]
-        if run.options_file.is_file():
-            options = TaskRunOptions.read_yaml(run.options_file)
-        return {"options": options, "best": metrics["best"]}
-    if not run.options_file.is_file():
+        best = read_json_object(run.summary_file)["best"]
+    elif run.options_file.is_file():
+        best_step = run.read_json(run.state_file).get("best_step")
+        best = next((finite(line) for line in run.metrics() if line["step"] == best_step), None)
+    else:
         raise FileNotFoundError(
             f"{os.fspath(run_dir)!r} does not contain a run: it has no {run.options_file.name}."
         )
-    options = PretrainingOptions.read_yaml(run.options_file)
-    best_step = run.read_json(run.state_file).get("best_step")
-    best = next((line for line in run.metrics() if line["step"] == best_step), None)
-    return {"options": options, "best": None if best is None else finite(best)}
+    return {"run": os.fspath(run_dir), "best": best}

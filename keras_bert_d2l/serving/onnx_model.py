@@ -26,7 +26,7 @@ from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.model_card import card_fields
+from keras_bert_d2l.serving.model_card import PRODUCER, card_fields
 from keras_bert_d2l.serving.onnx_answer import add_answer
 from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
 from keras_bert_d2l.serving.onnx_layers import (
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
-
-_PRODUCER = "keras-bert-d2l"
 
 
 def export_onnx(
@@ -154,7 +152,6 @@ def export_onnx(
         for found in (graph.typed_inputs, graph.outputs)
     )
     card = {
-        "producer": f"{_PRODUCER} {importlib.metadata.version(_PRODUCER)}",
         "opset": OPSET,
         "int8": int8,
         "inputs": inputs,
@@ -163,7 +160,7 @@ def export_onnx(
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)
-        write_json(temporary / CARD_FILE, card, ensure_ascii=False, default=os.fspath)
+        write_json(temporary / CARD_FILE, card, ensure_ascii=False)
         _write_huggingface_files(temporary, model, tokenizer)
         _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / ONNX_FILE
@@ -289,8 +286,8 @@ def _proto(graph: Graph, name: str) -> "ModelProto":
         helper.make_graph(graph.nodes, name, inputs, outputs, values),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
-        producer_name=_PRODUCER,
-        producer_version=importlib.metadata.version(_PRODUCER),
+        producer_name=PRODUCER,
+        producer_version=importlib.metadata.version(PRODUCER),
     )
     onnx.checker.check_model(proto, full_check=True)
     return proto

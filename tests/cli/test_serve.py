@@ -118,4 +118,4 @@ def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
         newest = max((tmp_path / "out").iterdir())
         card = json.loads((newest / "model_card.json").read_text(encoding="utf-8"))
         assert card["task"]["null_threshold"] == threshold
-        assert card["training"] == {"options": {"epochs": 1}, "best": best}
+        assert card["training"] == {"run": str(folder), "best": best}

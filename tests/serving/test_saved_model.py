@@ -18,7 +18,6 @@ from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from tests.serving.conftest import MAX_LEN, TOP_K
 
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, green"]
@@ -215,7 +214,6 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
     assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
     embedding = {"pooling": "mean", "normalize": True, "long_texts": "cut", "max_len": None}
     assert card["embedding"] == embedding
-    assert card["packages"]["tensorflow"] == tf.__version__
     assert card["signatures"]["fill_mask"] == {
         "inputs": {"text": {"dtype": "string", "shape": [None]}},
         "outputs": {
@@ -232,7 +230,7 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
 def test_the_model_card_describes_the_training(model, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    PretrainingOptions(corpus="docstrings", steps=3).to_yaml(run / "run.yaml")
+    (run / "run.yaml").touch()
     figures = [{"step": 1, "val_loss": 3.0}, {"step": 2, "val_loss": 2.0, "other": None}]
     figures.append({"step": 3, "val_loss": None})
     (run / "last").mkdir()
@@ -241,8 +239,7 @@ def test_the_model_card_describes_the_training(model, tmp_path):
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in figures))
     folder = export_saved_model(model, tmp_path / "out", run_dir=run)
     training = json.loads((folder / "model_card.json").read_text())["training"]
-    assert (training["options"]["corpus"], training["options"]["steps"]) == ("docstrings", 3)
-    assert training["best"] == figures[1]
+    assert training == {"run": str(run), "best": figures[1]}
     with pytest.raises(FileNotFoundError, match="does not contain a run"):
         export_saved_model(model, tmp_path / "out", run_dir=tmp_path)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["1"]

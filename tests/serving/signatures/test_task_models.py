@@ -65,10 +65,10 @@ def test_the_threshold_of_the_run_is_exported(task_models, tmp_path, monkeypatch
         return model_signatures(model, tokenizer, options, **more)
 
     monkeypatch.setattr(saved_model, "model_signatures", recorded)
-    metrics = {"options": {"epochs": 2}, "best": {"step": 4, "val_null_threshold": -99.0}}
+    metrics = {"best": {"step": 4, "val_null_threshold": -99.0}}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     folder = export_saved_model(task_models["answerer"], tmp_path / "out", run_dir=tmp_path)
     card = read_card(folder)
     assert thresholds == [-99]
     assert card["task"]["null_threshold"] == -99
-    assert card["training"] == metrics
+    assert card["training"] == {"run": str(tmp_path), "best": metrics["best"]}
