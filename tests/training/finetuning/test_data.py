@@ -9,7 +9,6 @@ import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
-    Confusion,
     Evaluation,
     Mistake,
     check_examples,
@@ -271,23 +270,6 @@ def test_samples_are_spread_over_the_examples_and_long_texts_are_shortened():
     [error] = found["errors"]
     assert error["text"].endswith("word ...")
     assert (error["gold"], error["predicted"], error["score"]) == ("b", "c", 0.5)
-
-
-def test_a_large_confusion_matrix_is_a_list_of_the_most_frequent_confusions():
-    examples, found, _ = CASES["classify"]
-    counts = np.eye(2, dtype=int) * 5
-    counts[0, 1] = 3
-    small, large = (
-        record_of(Evaluation("classify", {}, [found], [], Confusion(labels, matrix), 1), examples)[
-            "confusion"
-        ]
-        for labels, matrix in (
-            (("a", "b"), counts),
-            (tuple(map(str, range(20))), np.pad(counts, (0, 18))),
-        )
-    )
-    assert small == {"labels": ("a", "b"), "counts": [[5, 3], [0, 5]]}
-    assert large == {"most_frequent": [("0", "1", 3)]}
 
 
 def test_samples_are_spread_over_the_labels():
