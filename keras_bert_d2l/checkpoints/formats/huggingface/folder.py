@@ -90,21 +90,6 @@ WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _TORCH_FILE, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 _TF_FILE, _TF_INDEX = "tf_model.h5", "tf_model.h5.index.json"
 _COPY_CONFIG = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
-_OTHER_NAMES = {  # files of other names, by their endings
-    _TORCH_FILE: (".bin", ".pt", ".pth", ".ckpt"),
-    _TF_FILE: (".h5", ".hdf5"),
-}
-_REMEDIES = {  # for the weights of other programs, by the ending of their files
-    **dict.fromkeys((".crdownload", ".part", ".incomplete"), "Download the file again completely."),
-    **dict.fromkeys(("saved_model.pb", ".keras"), SAVE_AS_HDF5),
-    ".index": f"{RENAME_CONFIG} {SAVE_AS_HDF5}",
-    ".msgpack": (
-        "Convert them with transformers 4, with the class that has the same heads: "
-        '`BertForPreTraining.from_pretrained("{}", from_flax=True).save_pretrained(folder)`.'
-    ),
-    ".onnx": "Load the checkpoint that it was exported from, or run it with onnxruntime.",
-    **dict.fromkeys((".gguf", ".tflite"), "Load the checkpoint that it was converted from."),
-}
 
 
 def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
@@ -113,8 +98,8 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
     The first of safetensors, PyTorch and TensorFlow that the folder has is opened.
 
     Raises:
-        FileNotFoundError: The folder contains no weights, or a file is missing.
-        ValueError: A file is damaged, or the weights are in files of other names or programs.
+        FileNotFoundError: The folder has none of these files, or one of several is missing.
+        ValueError: A file is damaged.
     """
     for file, index, open_files in (
         (WEIGHTS_FILE, INDEX_FILE, open_safetensors),
@@ -126,25 +111,12 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
             stored = open_files([path / file]) if is_one else _open_shards(path / index, open_files)
             is_tensorflow = file == _TF_FILE or has_tensorflow_names(stored)
             return with_torch_names(stored, kind) if is_tensorflow else stored
-    for file, endings in _OTHER_NAMES.items():
-        found = [other.name for other in path.iterdir() if other.suffix in endings]
-        if found:
-            raise ValueError(
-                f"{os.fspath(path)!r} has its weights only in {first_few(found)}. Rename the "
-                f"weights of the model to {file}; for several files, add their {file}.index.json."
-            )
-    others = {file.name for ending in _REMEDIES for file in path.rglob(f"*{ending}")}
-    for ending, remedy in _REMEDIES.items():
-        found = sorted(name for name in others if name.endswith(ending))
-        if found:
-            raise ValueError(
-                f"{os.fspath(path)!r} has its weights only in {first_few(found)}, which this "
-                f"package does not read. {remedy.format(os.fspath(path))}"
-            )
+    others = [name for name in os.listdir(path) if not name.endswith((".json", ".md", ".txt"))]
     raise FileNotFoundError(
         f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {_TORCH_FILE} nor "
-        f"{_TF_FILE}. Copy one of them to the folder, which contains: "
-        f"{first_few(os.listdir(path))}."
+        f"{_TF_FILE}. Other files: {first_few(others) or 'none'}. Rename weights of PyTorch or "
+        "HDF5 to one of these names, and convert those of other programs with the program that "
+        f"wrote them. {RENAME_CONFIG} {SAVE_AS_HDF5}"
     )
 
 
