@@ -43,8 +43,6 @@ SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 1,
 CONVERTED = {  # the formats, and a preset that each can express
     **dict.fromkeys(("native", "huggingface", "kerashub", "google"), "google"),
     "book": "d2l-torch",
-    "blog": "iksran",
-    "notebook": "codertimo",
 }
 COMMANDS = {  # each writes below `trial`, the small disk
     "vocab": "vocab text.txt --out trial/vocab.txt --vocab-size 80 --layout lines",

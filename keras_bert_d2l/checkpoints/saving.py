@@ -7,7 +7,7 @@ import keras
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
-from keras_bert_d2l.checkpoints.formats import kerashub, state_dicts
+from keras_bert_d2l.checkpoints.formats import kerashub
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
     POOLING_FILE,
@@ -29,7 +29,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-Format = Literal["native", "huggingface", "kerashub", "google", "book", "blog", "notebook"]
+Format = Literal["native", "huggingface", "kerashub", "google", "book"]
 Dtype = Literal["float32", "bfloat16"]
 
 _FOR_TASKS = ("native", "huggingface", "kerashub")
@@ -66,9 +66,9 @@ def save_pretrained(
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. The others are for other programs: `"huggingface"`,
-            `"kerashub"`, `"google"`, and `"book"`, `"blog"` and `"notebook"`, which are state dicts
-            for PyTorch in safetensors. Task models can be saved in the first three formats. The
-            others do not store compat="huggingface" of a tokenizer, and say so in a printed line.
+            `"kerashub"`, `"google"`, and `"book"`, a state dict for PyTorch in safetensors. Task
+            models can be saved in the first three formats. The others do not store
+            compat="huggingface" of a tokenizer, and say so in a printed line.
         dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
             native format. Weights are always loaded as float32.
 
@@ -207,11 +207,8 @@ def _save(
             )
     special: dict[str, object] = {} if embedding is None else {"embedding": embedding}
     special |= {} if dtype == "float32" else {"dtype": dtype}
-    special |= {"program": format} if format in state_dicts.PROGRAMS else {}
     with replacing_folder(path) as temporary:
-        FORMATS.get(format, state_dicts).write(
-            model, temporary, vocab, tokenizer_options, **special
-        )
+        FORMATS[format].write(model, temporary, vocab, tokenizer_options, **special)
 
 
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:

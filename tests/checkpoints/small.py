@@ -26,8 +26,6 @@ OF_FORMAT = {  # for each format, a model that it can express
     "huggingface": BERTConfig.preset("huggingface", **SMALL),
     "google": BERTConfig.preset("google", **SMALL),
     "book": BERTConfig.preset("d2l-torch", **SMALL),
-    "blog": BERTConfig.preset("iksran", **SMALL),
-    "notebook": BERTConfig.preset("codertimo", **{**SMALL, "ffn_num_hiddens": 16}),
 }
 BATCH = {
     "tokens": np.array([[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]], "int32"),

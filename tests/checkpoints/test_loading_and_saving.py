@@ -35,7 +35,7 @@ from tests.nightly import nightly_except
 
 CONFIG_FILE, VOCAB_FILE = "config.json", "vocab.txt"
 FORMATS = list(OF_FORMAT)
-FOR_TEXT = ("google", "book", "blog", "notebook")  # these formats store few options of a tokenizer
+FOR_TEXT = ("google", "book")  # these formats store few options of a tokenizer
 
 
 @pytest.fixture(scope="module")

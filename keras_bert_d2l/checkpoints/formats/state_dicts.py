@@ -7,11 +7,11 @@
   1e-5. `pretrained.params` of the PyTorch edition can also be read.
 - The notebook of github.com/codertimo/BERT-pytorch, with sinusoidal positions, and
   pre-normalization with the unbiased standard deviation. The weight names of the repository and of
-  the notebook are both read, and those of the notebook are written.
+  the notebook are both read.
 - The blog blog.iks-ran.com, 2023-07-26, with the encoder block from 2023-07-19.
 
-All three are written as a folder with the layout of the book's: `pretrained.safetensors`, which
-PyTorch loads by `net.load_state_dict(safetensors.torch.load_file(file))`, and `vocab.json`.
+Those of the book are also written: `pretrained.safetensors`, which PyTorch loads by
+`net.load_state_dict(safetensors.torch.load_file(file))`, and `vocab.json`.
 
 In the tutorials, token 0 is padding, and rows 1 and 2 of the segment embedding are for the two
 texts, see `first_segment_id` of `BERTConfig`. In all three, column 1 of the next-sentence logits
@@ -77,8 +77,6 @@ class Program(NamedTuple):
         names: The program's table of names.
         endings: The name endings that the table uses.
         dropouts: Our other dropout rates, which equal `dropout` in the program.
-        ffn_ratio: The width of the feed-forward networks that the program creates, as a multiple of
-            `num_hiddens`. `None`: any width.
     """
 
     description: str
@@ -86,7 +84,6 @@ class Program(NamedTuple):
     names: weights.Names
     endings: weights.Endings = weights.TORCH_ENDINGS
     dropouts: tuple[str, ...] = ()
-    ffn_ratio: int | None = None
 
     def config(self, fields: ConfigDict) -> BERTConfig:
         """Return the architecture with the given sizes and the given dropout rate, if any."""
@@ -112,7 +109,7 @@ BOOK = Program(
         "nsp/dense": "nsp.output",
     },
 )
-_BLOG = Program(
+BLOG = Program(
     "the blog's state dict (iks-ran)",
     "iksran",
     {
@@ -129,7 +126,7 @@ _BLOG = Program(
     },
 )
 # No other known state dict has these names.
-_SIGNATURES = {"encoder.blks.0.addnorm1.ln.weight": BOOK, "ebd.t.weight": _BLOG}
+_SIGNATURES = {"encoder.blks.0.addnorm1.ln.weight": BOOK, "ebd.t.weight": BLOG}
 _NOTEBOOK_SIGNATURE = "embedding.token.weight"  # after "bert.", unless the encoder was saved alone
 _ANY_SIGNATURE = "|".join(
     map(re.escape, (*_SIGNATURES, f"bert.{_NOTEBOOK_SIGNATURE}", _NOTEBOOK_SIGNATURE))
@@ -149,14 +146,14 @@ def _program(names: Iterable[str]) -> Program | None:
             return program
     for prefix in ("bert.", ""):
         if prefix + _NOTEBOOK_SIGNATURE in names:
-            block = f"{prefix}transformer_blocks.{{}}"
-            is_repository = block.format(0) + ".attention.output_linear.weight" in names
-            return _notebook(prefix, block, is_repository=is_repository)
+            of_repository = f"{prefix}transformer_blocks.0.attention.output_linear.weight"
+            return notebook(prefix, is_repository=of_repository in names)
     return None
 
 
-def _notebook(prefix: str, block: str, *, is_repository: bool) -> Program:
+def notebook(prefix: str, *, is_repository: bool) -> Program:
     """Return the program with the names of the notebook, or of its repository."""
+    block = f"{prefix}transformer_blocks.{{}}"
     attention, output = "self_attn", "output_layer"
     norms = ["sublayers.0.norm", "sublayers.1.norm"]
     if is_repository:
@@ -183,17 +180,7 @@ def _notebook(prefix: str, block: str, *, is_repository: bool) -> Program:
         names,
         _NOTEBOOK_ENDINGS,
         dropouts=("embedding_dropout", "ffn_dropout", "block_dropout"),
-        ffn_ratio=4,
     )
-
-
-# The programs whose state dicts are written, by the names of the formats.
-PROGRAMS = {
-    "book": BOOK,
-    "blog": _BLOG,
-    "notebook": _notebook("bert.", "bert.transformer_blocks.{}", is_repository=False),
-}
-_NOTEBOOKS_ENCODER = _notebook("", "transformer_blocks.{}", is_repository=False)
 
 
 def recognizes(path: pathlib.Path) -> bool:
@@ -240,51 +227,31 @@ def describe(
 
 
 def write(
-    model: BERTModel,
-    folder: pathlib.Path,
-    vocab: Vocab | None,
-    tokenizer_options: TokenizerOptions,
-    program: str = "book",
+    model: BERTModel, folder: pathlib.Path, vocab: Vocab | None, tokenizer_options: TokenizerOptions
 ) -> None:
     """Write a folder with the book's layout.
 
     The parameters are written to `pretrained.safetensors`, with the number of heads and the
     dropout rate in the metadata, which PyTorch ignores. A warning is issued if a dropout rate
-    cannot be stored. The outputs do not depend on it. The notebook's encoder without any head is
-    written as the state dict of its class `BERT`.
-
-    Args:
-        model: The model.
-        folder: The folder.
-        vocab: Its vocabulary, or `None`.
-        tokenizer_options: The options of its tokenizer.
-        program: The name of a program, from `PROGRAMS`.
+    cannot be stored. The outputs do not depend on it.
 
     Raises:
         ValueError: The format cannot express the model. The message names the field.
     """
-    names, endings = PROGRAMS[program].names, PROGRAMS[program].endings
-    if program == "notebook" and model.missing_heads == {"mlm", "nsp"}:
-        names = _NOTEBOOKS_ENCODER.names
-    elif model.missing_heads:
+    if model.missing_heads:
         raise ValueError(
-            f"The format {program!r} requires every head, but the checkpoint of this model lacked "
+            "The format 'book' requires every head, but the checkpoint of this model lacked "
             f"{sorted(model.missing_heads)}. Train the missing heads, or choose another format."
         )
-    config, ratio = model.bert_config, PROGRAMS[program].ffn_ratio
+    config = model.bert_config
     kept = {name: getattr(config, name) for name in _FREE}
-    if ratio is not None:
-        kept["ffn_num_hiddens"] = ratio * config.num_hiddens
-    check_kept(config, PROGRAMS[program].config(kept), f"the {program}")
-    arrays = weights.stored_weights(model, weights.expand(config, names, endings))
-    if config.positions == "sinusoidal":
-        arrays[str(names["encoder/pos_embedding"])] = model.encoder.pos_embedding
+    check_kept(config, BOOK.config(kept), "the book")
+    arrays = weights.stored_weights(model, weights.expand(config, BOOK.names, BOOK.endings))
     if vocab is not None:
         if not tokenizer_options.get("lowercase", True):
             raise ValueError(
-                f"The format {program!r} cannot express lowercase=False, because its vocab.json is "
-                "the book's, which lowercases every text. Save the model without its tokenizer, or "
-                "in another format."
+                "The format 'book' cannot express lowercase=False, because the book lowercases "
+                "every text. Save the model without its tokenizer, or in another format."
             )
         write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
     metadata = {name: str(getattr(config, name)) for name in _ARGUMENTS}

@@ -112,9 +112,7 @@ def convert(
     target: Path,
     /,
     *,
-    format: Literal[
-        "native", "google", "huggingface", "kerashub", "book", "blog", "notebook"
-    ] = "native",
+    format: Literal["native", "google", "huggingface", "kerashub", "book"] = "native",
     num_heads: NumHeads = None,
 ) -> None:
     """Convert a checkpoint to another format.
