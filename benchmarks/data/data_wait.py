@@ -88,10 +88,6 @@ def pretraining(
     )
 
 
-def no_output(line: str) -> None:
-    """Keep the output to one line of JSON."""
-
-
 def main() -> None:
     options = arguments()
     tokenizer = kb.Tokenizer(kb.Vocab.from_file(options.vocab))
