@@ -28,9 +28,6 @@ def test_rows_and_folders_keep_the_end_of_a_text(name, tmp_path):
     assert pickle.loads(pickle.dumps(tokenizer)).options == tokenizer.options
     tokens = tokenizer(TEXT, max_len=12)["tokens"].numpy().tolist()
     assert tokens[0][1:-1] == tokenizer.tokenize(TEXT).to_list()[0][-10:]
-    words = tokenizer.from_words([TEXT.split()], max_len=12)
-    assert words["tokens"].numpy().tolist() == tokens
-    assert words["word_ids"][0, -2] == len(TEXT.split()) - 1
     examples = kb.TextExamples(texts=[TEXT], labels=["x"])
     rows = kb.TaskRows.encode(examples, tokenizer, labels=["x", "y"], max_len=12)
     assert [rows.tokens.tolist()] == tokens

@@ -26,7 +26,7 @@ CALLS = {  # the argument, and a call with texts for it
     "sentences": ("b", lambda m, x: kb.next_sentence_score(m(), TEXTS, x)),
     "perplexity": ("texts", lambda m, x: kb.pseudo_perplexity(m(), x)),
     "predict": ("texts", lambda m, x: m(kb.TextEmbedder).predict(x, verbose=0).round(4)),
-    "words": (r"words\[0\]", lambda m, x: m().tokenizer.from_words([x])["tokens"].numpy()),
+    "words": (r"words\[0\]", lambda m, x: m().tokenizer.tokenize_words([x]).to_list()),
 }
 
 

@@ -20,17 +20,13 @@ from keras_bert_d2l.text.tokenizer.framing import (
     check_max_len,
     check_same_number,
     frame_tokens,
-    frame_values,
     not_converted,
     sliding_windows,
-    truncate,
 )
 from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.types import ConfigDict, Tensor
-
-_NO_WORD = -1
 
 
 class Splitter(Protocol):
@@ -301,38 +297,6 @@ class Tokenizer(tf.Module):
     def answer_spans(self, windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
         """Find the tokens of answers in `windows`; see `keras_bert_d2l.answer_spans`."""
         return answer_spans(windows, starts, ends)
-
-    @not_converted
-    def from_words(
-        self, words: Sequence[Sequence[str]] | Tensor, max_len: int | None = None
-    ) -> dict[str, tf.Tensor]:
-        """Build a batch from texts that are already split into words.
-
-        Args:
-            words: The words of each text, ragged strings `(B, None)` or lists of lists. A word may
-                become several tokens, or none.
-            max_len: Length T of every row, or None to pad to the longest row.
-
-        Returns:
-            A dictionary of int32 tensors: `tokens`, `segments` and `valid_lens` as in a call, and
-            `word_ids` `(B, T)`, the position of each token's word in its text, or -1 for special
-            tokens and padding.
-
-        Raises:
-            ValueError: If the words are not strings, or `max_len` has no room for one token.
-        """
-        max_len = check_max_len(max_len, 1, self.vocab)
-        words = as_words(words)
-        pieces = words.with_values(self._splitter.tokenize_words(words))
-        positions = tf.ragged.range(words.row_lengths())
-        word_ids = tf.repeat(tf.cast(positions.values, tf.int32), pieces.values.row_lengths())
-        tokens = pieces.merge_dims(1, 2)
-        word_ids = tokens.with_values(word_ids)
-        word_ids, _ = truncate(word_ids, None, self.vocab, max_len, side=self.truncation_side)
-        return {
-            **self.frame(tokens, max_len=max_len),
-            "word_ids": frame_values(word_ids, None, _NO_WORD, max_len, self.vocab),
-        }
 
     @not_converted
     def detokenize(self, ids: Tensor) -> tf.Tensor:

@@ -100,9 +100,7 @@ def test_special_tokens_of_the_user_are_not_split(compat, lowercase):
     ]
     again = Tokenizer(tokenizer.vocab, **tokenizer.options)
     assert again.options["special_tokens"] == OWN
-    assert again.from_words([["[E1]cat", "new york"]])["word_ids"].numpy().tolist() == [
-        [-1, 0, 0, 1, -1]
-    ]
+    assert again.tokenize_words([["[E1]cat", "new york"]]).to_list() == [[5, 14], [11]]
 
 
 @pytest.mark.parametrize(
@@ -193,28 +191,15 @@ def test_chinese_characters_are_words_of_their_own_unless_the_option_is_off():
     assert vocab.to_tokens(kept.tokenize(["\uf900"]).to_list()[0]) == ["\uf900"]
 
 
-def test_word_ids_map_tokens_to_words(tokenizer):
-    batch = tokenizer.from_words([["UNaffable", ",", "", "cats"], ["dog"], []])
-    assert batch["tokens"].numpy().tolist() == [
-        [CLS, 5, 6, 7, 15, 11, 13, SEP],
-        [CLS, UNK, SEP, *[PAD] * 5],
-        [CLS, SEP, *[PAD] * 6],
-    ]
-    assert batch["word_ids"].numpy().tolist() == [
-        [-1, 0, 0, 0, 1, 3, 3, -1],
-        [-1, 0, *[-1] * 6],
-        [-1] * 8,
-    ]
-    assert batch["valid_lens"].numpy().tolist() == [8, 3, 2]
-    cut = tokenizer.from_words(tf.ragged.constant([["UNaffable", "cats"]]), max_len=5)
-    assert cut["word_ids"].numpy().tolist() == [[-1, 0, 0, 0, -1]]
-    assert cut["word_ids"].shape == cut["tokens"].shape == (1, 5)
+def test_words_are_split_one_by_one(tokenizer):
+    rows = tokenizer.tokenize_words([["UNaffable", ",", "", "cats"], ["dog"], []])
+    assert rows.to_list() == [[5, 6, 7], [15], [], [11, 13], [UNK]]
 
 
 @pytest.mark.parametrize("words", ["the cat", ["the", "cat"], [[1]], 3, [[["the"]]]], ids=repr)
 def test_invalid_words_are_rejected(tokenizer, words):
     with pytest.raises(ValueError, match=r"(Words|`words(\[0\])?`) must be .*Received"):
-        tokenizer.from_words(words)
+        tokenizer.tokenize_words(words)
 
 
 def random_lines(number, seed):
@@ -437,12 +422,10 @@ def test_words_are_aligned_as_in_hugging_face(data_dir):
     vocab = Vocab.from_file(data_dir / "vocab" / "bert-base-cased-vocab.txt")
     tokenizer = Tokenizer(vocab, lowercase=False)
     lines = json_lines(data_dir / "golden" / "tokenization" / "word_alignment.jsonl")
-    batch = tokenizer.from_words([line["words"] for line in lines])
-    for i, line in enumerate(lines):
-        length = batch["valid_lens"][i]
-        assert batch["tokens"][i, :length].numpy().tolist() == line["input_ids_cased"]
-        word_ids = [-1 if word is None else word for word in line["word_ids"]]
-        assert batch["word_ids"][i, :length].numpy().tolist() == word_ids
+    for line in lines:
+        words = tokenizer.tokenize_words([line["words"]])
+        assert words.flat_values.numpy().tolist() == line["input_ids_cased"][1:-1]
+        assert words.value_rowids().numpy().tolist() == line["word_ids"][1:-1]
 
 
 @pytest.mark.slow
