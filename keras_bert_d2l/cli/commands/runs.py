@@ -13,7 +13,7 @@ from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 _FAULTS = 1  # exit code
-_NUM_SHOWN = 3  # examples and repeated sentences
+_NUM_SHOWN = 3  # examples
 
 
 @takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
@@ -24,8 +24,8 @@ def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
     `finetune` keep it in the run folder, as `report.html`. TensorBoard (the extra `tensorboard`)
     shows several runs together: `tensorboard --logdir runs`.
 
-    The description of a token store shows the text as the model sees it: lengths, padding, masks,
-    unknown words, the most repeated sentences and some masked examples.
+    The description of a token store shows the text as the model sees it: lengths, padding, unknown
+    words, duplicate documents and some masked examples.
 
     For example:
 
@@ -63,10 +63,6 @@ def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
             table.add_row("" if number else title, cell(name), cell(value))
         table.add_section()
     show(table)
-    if found.repeated_lines:
-        show("\nMost repeated sentences:", style="bold")
-    for sentence, times in found.repeated_lines[:_NUM_SHOWN]:
-        show(cell(f"{times:>9,}  {sentence}"), no_wrap=True, overflow="ellipsis")
     show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
     for example in found.examples[:_NUM_SHOWN]:
         show(cell(example), end="\n\n")

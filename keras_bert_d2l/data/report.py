@@ -7,22 +7,29 @@ T: tokens in a row, V: vocabulary size.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import numpy as np
 
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.data.pretraining.dataset import excluding_own_tokens
-from keras_bert_d2l.data.pretraining.masking import Masking, Strategy
-from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
-from keras_bert_d2l.data.pretraining.pairs import ExampleOptions, Objective, make_examples
-from keras_bert_d2l.data.report import measures
+from keras_bert_d2l.data.pretraining.masking import Masking, Strategy, mask_tokens
+from keras_bert_d2l.data.pretraining.packing import ROWS, lay_out, padding_share
+from keras_bert_d2l.data.pretraining.pairs import (
+    ExampleOptions,
+    Examples,
+    Objective,
+    make_examples,
+)
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
 
+_LABELS = {"nsp": ("not next", "next"), "sop": ("swapped", "in order"), "none": ("", "")}
 _SAMPLED_TOKENS = 1 << 26  # in a larger store, only every n-th document is used for examples
+_AT_ONCE = 1 << 22  # values in memory at a time
 _BATCH_SIZE = 32  # for bucketed rows
-_NUM_FREQUENT = 24
+_NUM_SHOWN = 10  # examples
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -34,14 +41,11 @@ class DataReport:
     Attributes:
         store: The token store, with its counts.
         max_len: T.
-        masking: The masking options.
         objective: `"nsp"`, `"sop"` or `"none"`.
         num_unused: Number of tokens in the vocabulary that never occur in the text.
         unknown_rate: Share of unknown-word tokens.
-        most_frequent: The most frequent tokens and their counts.
-        documents: Duplicate documents.
-        lines: Duplicate sentences.
-        repeated_lines: The most repeated sentences and their counts.
+        duplicates: Share of documents that are copies of an earlier one. For more than four
+            million documents, it is estimated from a part of them.
         sentence_lengths: Tokens per sentence: median, 90th percentile and maximum.
         example_lengths: The same for the tokens per example, with special tokens.
         num_examples: Number of examples in one pass over the documents. For a large store, it is
@@ -49,10 +53,7 @@ class DataReport:
         mean_length: Mean number of tokens per example.
         positive_share: Share of examples with label 1; None for `objective="none"`.
         padding: Share of padding for `"padded"`, `"packed"` and `"bucketed"` rows.
-        num_measured: Number of tokens on which the masks were measured.
-        mask_rate: Share of these tokens that are predicted.
-        replaced: Share of the predicted tokens that are `"masked"`, `"replaced"` and `"kept"`.
-        examples: A sample of masked examples as text, with the original of each predicted token in
+        examples: Ten masked examples as text, with the original of each predicted token in
             parentheses.
 
     Example:
@@ -64,28 +65,21 @@ class DataReport:
         >>> store = kb.build_store(corpus, tokenizer, "stores/pets")
         >>> report = kb.data_report(store, tokenizer, max_len=16)
         >>> list(report.groups())
-        ['Text', 'Vocabulary', 'Examples', 'Padding', 'Masks']
+        ['Text', 'Vocabulary', 'Examples', 'Padding']
     """
 
     store: TokenStore
     max_len: int
-    masking: Masking
     objective: str
     num_unused: int
     unknown_rate: float
-    most_frequent: tuple[tuple[str, int], ...]
-    documents: measures.Copies
-    lines: measures.Copies
-    repeated_lines: tuple[tuple[str, int], ...]
+    duplicates: float
     sentence_lengths: tuple[int, int, int]
     example_lengths: tuple[int, int, int]
     num_examples: int
     mean_length: float
     positive_share: float | None
     padding: dict[str, float]
-    num_measured: int
-    mask_rate: float
-    replaced: dict[str, float]
     examples: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -98,17 +92,6 @@ class DataReport:
     def groups(self) -> dict[str, list[tuple[str, str]]]:
         """Return the measurements as text: by the title of a group, their names and values."""
         store, vocab_size = self.store, self.store.vocab_size
-        text = [
-            ("documents", f"{store.num_documents:,}"),
-            ("sentences", f"{store.num_sentences:,}"),
-            ("tokens", f"{store.num_tokens:,}"),
-            ("mean tokens per sentence", f"{store.num_tokens / store.num_sentences:.1f}"),
-            _quantiles(self.sentence_lengths),
-            ("duplicate documents", _share(self.documents)),
-            ("duplicate sentences", _share(self.lines)),
-        ]
-        if store.num_duplicates is not None:
-            text.append(("duplicates skipped by the build", f"{store.num_duplicates:,}"))
         examples = [
             ("number", f"{self.num_examples:,}"),
             ("mean tokens", f"{self.mean_length:.1f}"),
@@ -116,23 +99,24 @@ class DataReport:
             ("allowed tokens", f"{self.max_len}"),
         ]
         if self.positive_share is not None:
-            name = measures.LABELS[self.objective][1]
+            name = _LABELS[self.objective][1]
             examples.append((f"labeled {name!r}", f"{self.positive_share:.2%}"))
         return {
-            "Text": text,
+            "Text": [
+                ("documents", f"{store.num_documents:,}"),
+                ("sentences", f"{store.num_sentences:,}"),
+                ("tokens", f"{store.num_tokens:,}"),
+                ("mean tokens per sentence", f"{store.num_tokens / store.num_sentences:.1f}"),
+                _quantiles(self.sentence_lengths),
+                ("duplicate documents", f"{self.duplicates:.2%}"),
+            ],
             "Vocabulary": [
                 ("tokens", f"{vocab_size:,}"),
                 ("never used", f"{self.num_unused:,}, {self.num_unused / vocab_size:.1%}"),
                 ("unknown in the text", f"{self.unknown_rate:.3%}"),
-                ("most frequent", " ".join(token for token, _ in self.most_frequent[:6])),
             ],
             "Examples": examples,
             "Padding": [(f"{rows} rows", f"{share:.2%}") for rows, share in self.padding.items()],
-            "Masks": [
-                ("strategy", f"{self.masking.strategy}, {self.masking.rate:.0%} requested"),
-                ("predicted", f"{self.mask_rate:.2%} of {self.num_measured:,} tokens"),
-                *((kind, f"{share:.2%}") for kind, share in self.replaced.items()),
-            ],
         }
 
 
@@ -149,8 +133,7 @@ def data_report(
     r"""Measure a text and the pretraining examples made from it.
 
     Tokens, sentences and documents are counted in the complete store. Examples are those of one
-    epoch; for a large store, they are made from every n-th document. Masks are measured on half a
-    million tokens of these examples.
+    epoch; for a large store, they are made from every n-th document.
 
     Args:
         store: The tokenized text.
@@ -195,54 +178,91 @@ def data_report(
     if not len(examples):
         raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
-    num_measured, kinds, shown = measures.mask_sample(
-        store, examples, options, vocab=vocab, masking=masking
-    )
-    num_predicted = sum(kinds.values())
     settings = {"max_len": max_len, "batch_size": min(_BATCH_SIZE, len(lengths)), "seed": seed}
-    padding = {rows: padding_share(lengths, rows=rows, **settings) for rows in ROWS}
-    counts = measures.count_ids(store.tokens, store.vocab_size)
-    most_frequent = np.argsort(-counts, kind="stable")[:_NUM_FREQUENT]
-    hashes = measures.blocks_of(store.document_hashes)
-    documents = measures.find_copies(hashes, store.num_documents)
-    lines = measures.find_copies(measures.sentence_hashes(store), store.num_sentences)
+    counts = sum(np.bincount(ids, minlength=len(vocab)) for ids in _blocks(store.tokens))
     return DataReport(
         store=store,
         max_len=max_len,
-        masking=masking,
         objective=objective,
         num_unused=int(np.sum(np.delete(counts, vocab.special_ids) == 0)),
         unknown_rate=float(counts[vocab.unk_id] / store.num_tokens),
-        most_frequent=tuple((vocab.tokens[n], int(counts[n])) for n in most_frequent if counts[n]),
-        documents=documents,
-        lines=lines,
-        repeated_lines=_texts(store, tokenizer, lines.most_repeated),
-        sentence_lengths=measures.quantiles(measures.sentence_lengths(store)),
-        example_lengths=measures.quantiles(np.bincount(lengths)),
+        duplicates=_share_of_copies(store.document_hashes),
+        sentence_lengths=_length_quantiles(_count_sentence_lengths(store)),
+        example_lengths=_length_quantiles(np.bincount(lengths)),
         num_examples=len(examples) * every,
         mean_length=float(lengths.mean()),
         positive_share=float(examples.labels.mean()) if examples.are_pairs else None,
-        padding=padding,
-        num_measured=num_measured,
-        mask_rate=num_predicted / num_measured,
-        replaced={kind: n / max(num_predicted, 1) for kind, n in kinds.items()},
-        examples=shown,
+        padding={rows: padding_share(lengths, rows=rows, **settings) for rows in ROWS},
+        examples=tuple(_masked_examples(store, examples, options, vocab=vocab, masking=masking)),
     )
+
+
+def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the values of an array that may be larger than memory, block by block."""
+    for first in range(0, len(array), _AT_ONCE):
+        yield np.asarray(array[first : first + _AT_ONCE])
+
+
+def _share_of_copies(hashes: np.ndarray) -> float:
+    """Return the share of hashes that are equal to an earlier one.
+
+    Of very many hashes, only those with one remainder are compared: all copies of one, or none.
+    """
+    number = np.uint64(-(-len(hashes) // _AT_ONCE))
+    compared = np.concatenate([block[block % number == 0] for block in _blocks(hashes)])
+    return 1 - len(np.unique(compared)) / max(len(compared), 1)
+
+
+def _count_sentence_lengths(store: TokenStore) -> np.ndarray:
+    """Return how many sentences have each number of tokens."""
+    counts = np.zeros(0, np.int64)
+    for first in range(0, store.num_sentences, _AT_ONCE):
+        lengths = np.diff(store.sentence_offsets[first : first + _AT_ONCE + 1])
+        found = np.bincount(lengths, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+    return counts
+
+
+def _length_quantiles(counts: np.ndarray) -> tuple[int, int, int]:
+    """Return the median, the 90th percentile and the maximum of the lengths that are counted."""
+    total = np.cumsum(counts)
+    median, ninetieth = np.searchsorted(total, np.multiply((0.5, 0.9), total[-1])).tolist()
+    return median, ninetieth, len(counts) - 1
+
+
+def _masked_examples(
+    store: TokenStore,
+    examples: Examples,
+    options: ExampleOptions,
+    *,
+    vocab: Vocab,
+    masking: Masking,
+) -> Iterator[str]:
+    """Yield some random examples as text, each predicted token with its original."""
+    random = np.random.default_rng((options.seed, 1))
+    order = random.permutation(len(examples))[:_NUM_SHOWN]
+    splits = np.arange(len(order) + 1)
+    layout = lay_out(store.tokens, examples, order, splits, vocab=vocab, max_len=options.max_len)
+    masked = mask_tokens(
+        layout.tokens,
+        layout.valid_lens,
+        random.integers(1 << 63, size=len(order)),
+        vocab=vocab,
+        masking=masking,
+        num_predictions=masking.num_predictions(options.max_len),
+    )
+    seen, positions, _, weights = (tensor.numpy() for tensor in masked)
+    for row, length in enumerate(layout.valid_lens):
+        predicted = positions[row, weights[row] > 0]
+        label = _LABELS[options.objective][layout.labels[row, 0]]
+        words = [f"{label}:"] if label else []
+        for place, token in enumerate(layout.tokens[row, :length]):
+            word = vocab.as_text(seen[row, place])
+            word += f"({vocab.as_text(token)})" if place in predicted else ""
+            words.append(word if vocab.continues[token] or not words else f" {word}")
+        yield "".join(words)
 
 
 def _quantiles(lengths: tuple[int, int, int]) -> tuple[str, str]:
     return "median, 90th percentile, maximum", ", ".join(f"{length:,}" for length in lengths)
-
-
-def _share(copies: measures.Copies) -> str:
-    estimated = f", estimated from 1 of {copies.sampled}" if copies.sampled > 1 else ""
-    return f"{copies.share:.2%}{estimated}"
-
-
-def _texts(
-    store: TokenStore, tokenizer: Tokenizer, places: Iterable[tuple[int, int]]
-) -> tuple[tuple[str, int], ...]:
-    return tuple(
-        (tokenizer.detokenize(store.sentence(place).astype(np.int32)).numpy()[0].decode(), times)
-        for place, times in places
-    )

@@ -1,1 +1,0 @@
-"""Data report: statistics of a text and of its pretraining examples, as text."""
