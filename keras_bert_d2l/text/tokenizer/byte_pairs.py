@@ -27,10 +27,9 @@ from keras_bert_d2l.text.normalization import (
 )
 from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens, table
-from keras_bert_d2l.text.tokenizer.characters import Characters, previous
+from keras_bert_d2l.text.tokenizer.characters import STABLE, Characters, previous
 from keras_bert_d2l.text.tokenizer.normalizers import normalizer
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
-from keras_bert_d2l.text.unicode_forms import STABLE
 from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, word_steps
