@@ -5,15 +5,13 @@ Sentences that look like English are kept; code, tables and parameter lists are 
 """
 
 import ast
-import dataclasses
-import importlib.metadata
-import importlib.util
+import importlib
 import inspect
 import pathlib
 import re
+import types
 import warnings
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterable, Iterator
 
 from keras_bert_d2l.text.text_files import LONG_ENOUGH, gather_documents, split_sentences
 
@@ -50,70 +48,50 @@ _MIN_WORDS, _MAX_WORDS = 5, 100
 _SHARE_OF_WORDS = 0.8  # the other words may be names such as `batch_size` or tf.data.Dataset
 
 
-@dataclasses.dataclass(frozen=True)
 class Docstrings:
-    """The docstrings of installed packages, as one part of a corpus.
+    """The docstrings of tensorflow, keras and numpy, as one part of a corpus."""
 
-    Args:
-        packages: Import names of the packages.
-
-    Raises:
-        ValueError: If a package is not installed.
-    """
-
-    packages: tuple[str, ...] = PACKAGES
-    num_bytes: ClassVar[int] = 4_000_000  # approximate size of the text
-
-    def __post_init__(self) -> None:
-        for package in self.packages:
-            _folder(package)
+    num_bytes = 4_000_000  # approximate size of the text
 
     @property
     def description(self) -> str:
         """A human-readable list of the packages and their versions."""
-        versions = [f"{package} {_version(package)}" for package in self.packages]
-        return f"docstrings of {', '.join(versions)}"
+        return f"docstrings of {', '.join(_versions())}"
 
     def identity(self) -> tuple[str, ...]:
         """Return strings that change whenever the documents may have changed."""
-        return "docstrings", *(f"{package} {_version(package)}" for package in self.packages)
+        return "docstrings", *_versions()
 
     def sections(self) -> Iterator["Docstrings"]:
         """Yield itself: duplicates are skipped across all files, so one process must read them."""
         yield self
 
     def documents(self) -> Iterator[list[str]]:
-        """Yield one document for each class, and one for each module without its classes.
-
-        Files are read in alphabetical order. Repeated sentences are skipped.
-        """
-        seen: set[str] = set()
-        for package in self.packages:
-            folder = _folder(package)
-            for path in sorted(folder.rglob("*.py"), key=pathlib.Path.as_posix):
-                if _NO_PROSE.search(path.relative_to(folder).as_posix()):
-                    continue
-                for document in gather_documents(_paragraphs_of_file(path, seen), LONG_ENOUGH):
-                    if len(document) >= _MIN_SENTENCES:
-                        yield document
+        """Yield the documents of the packages; see `documents_in`."""
+        return documents_in([pathlib.Path(str(module.__file__)).parent for module in _modules()])
 
 
-def _folder(package: str) -> pathlib.Path:
-    spec = importlib.util.find_spec(package)  # does not import a top-level package
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(
-            f"The docstrings of {package!r} cannot be read: the package is not installed. Run "
-            f"`pip install {package}`, or pass text files instead."
-        )
-    return pathlib.Path(spec.submodule_search_locations[0])
+def _modules() -> list[types.ModuleType]:
+    return [importlib.import_module(package) for package in PACKAGES]
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # installed as tensorflow-cpu, for example
-        distributions = importlib.metadata.packages_distributions().get(package, [])
-        return " ".join(importlib.metadata.version(name) for name in distributions)
+def _versions() -> list[str]:
+    return [f"{module.__name__} {module.__version__}" for module in _modules()]
+
+
+def documents_in(folders: Iterable[pathlib.Path]) -> Iterator[list[str]]:
+    """Yield one document for each class, and one for each module without its classes.
+
+    The files of a folder are read in alphabetical order. Repeated sentences are skipped.
+    """
+    seen: set[str] = set()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py"), key=pathlib.Path.as_posix):
+            if _NO_PROSE.search(path.relative_to(folder).as_posix()):
+                continue
+            for document in gather_documents(_paragraphs_of_file(path, seen), LONG_ENOUGH):
+                if len(document) >= _MIN_SENTENCES:
+                    yield document
 
 
 def _paragraphs_of_file(path: pathlib.Path, seen: set[str]) -> Iterator[list[str] | None]:
