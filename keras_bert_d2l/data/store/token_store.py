@@ -38,10 +38,6 @@ FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
 
 _VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
 
-# Keys of earlier versions, which could discard documents by these options.
-_FORMER_FILTERS = ("near_duplicates", "language", "quality")
-_FORMER_KEYS = {*_FORMER_FILTERS, "discarded"}
-
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
 
@@ -82,7 +78,6 @@ class Manifest(Origin):
             content = read_json_object(path)
         except ValueError as error:
             raise damaged(path, "it is not a JSON object") from error
-        content = {key: value for key, value in content.items() if key not in _FORMER_KEYS}
         version = content.get("version", VERSION)
         if version != VERSION:
             raise ValueError(
@@ -361,14 +356,6 @@ class TokenStore:
                 f"The token store {self._name} was built with deduplicate={built}. Received: "
                 f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
-        content = read_json_object(self.directory / MANIFEST)
-        for name in _FORMER_FILTERS:
-            if content.get(name):
-                raise ValueError(
-                    f"An earlier version built the token store {self._name} with {name}="
-                    f"{content[name]!r}, so it lacks documents of this corpus. Open it with "
-                    "`TokenStore.open`, or choose a different folder."
-                )
 
 
 def _listed(options: TokenizerOptions) -> str:
