@@ -23,9 +23,7 @@ from keras_bert_d2l.types import PathLike
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
-# Files that only `build_store` writes. One of them is enough: the others may be lost.
-_TOKEN_STORE = ("tokens.bin", "sentence_offsets.bin", "document_offsets.bin")
-_MANIFEST = "manifest.json"  # which marks a complete token store
+_TOKENS = "tokens.bin"  # a file of token stores
 _DOCUMENTS_IN_SECTION = 1000  # documents in memory
 IN_MEMORY = "documents in memory"
 _RULES = "2"  # increase when the rules that split text into documents change
@@ -314,9 +312,8 @@ def _files(name: str) -> list[tuple[pathlib.PurePath, pathlib.PurePath]]:
 def _remote_files(name: str) -> list[pathlib.PurePosixPath]:
     found = files(cast(str, url(name)))
     if not glob.has_magic(name) and [url(path) for path in found] != [url(name)]:  # a folder
-        names = {path.name for path in found}
-        if not names.isdisjoint(_TOKEN_STORE):
-            raise ValueError(_is_token_store(name, _MANIFEST in names))
+        if any(path.name == _TOKENS for path in found):
+            raise _is_token_store(name)
         found = [path for path in found if path.name.endswith(_SUFFIXES)]
     if not found:
         raise FileNotFoundError(f"There is no text file at {name!r}.")
@@ -341,8 +338,8 @@ def _local_files(name: str) -> list[pathlib.Path]:
 def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     found = [path for path in visible_files(folder) if path.name.endswith(_SUFFIXES)]
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
-        if any((parent / name).exists() for name in _TOKEN_STORE):
-            raise ValueError(_is_token_store(os.fspath(parent), (parent / _MANIFEST).is_file()))
+        if (parent / _TOKENS).exists():
+            raise _is_token_store(os.fspath(parent))
     if not found:
         raise ValueError(
             f"The folder {os.fspath(folder)!r} has no text file, that is, no file name ending in "
@@ -351,13 +348,8 @@ def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-def _is_token_store(name: str, is_complete: bool) -> str:
-    if not is_complete:
-        return (
-            f"{name!r} is an incomplete token store: it has no {_MANIFEST}. Copy the complete "
-            "store again, or delete the folder and build the store from the text."
-        )
-    return (
+def _is_token_store(name: str) -> ValueError:
+    return ValueError(
         f"A corpus consists of text files. Received: {name!r}, a token store, whose text is "
         "already tokenized. Pass the text itself. In Python, `TokenStore.open` opens a store."
     )

@@ -140,22 +140,25 @@ class Normalization:
                 "`special_tokens` are kept whole and therefore exclude split_special_tokens=True. "
                 f"Received: special_tokens={shown(own)}. Remove one of the two."
             )
+        expected = (
+            f"different strings of 1 to {_MOST_CHARACTERS} characters, which do not overlap "
+            f"{' '.join(self.standard_tokens)} and have no control, private-use or rare characters"
+        )
         changed = self._replacements
         for token in own:
-            if not isinstance(token, str) or not 0 < len(token) <= _MOST_CHARACTERS:
-                reason = f"be a string of 1 to {_MOST_CHARACTERS} characters"
-            elif list(own).count(token) > 1:
-                reason = "be given once"
-            elif any(_overlap(token, other) for other in (*self.standard_tokens, CORPUS_UNKNOWN)):
-                reason = f"not overlap {' '.join(self.standard_tokens)}, which are special anyway"
-            elif any(
+            is_right = isinstance(token, str) and 0 < len(token) <= _MOST_CHARACTERS
+            is_right = (
+                is_right
+                and list(own).count(token) == 1
+                and not any(
+                    _overlap(token, other) for other in (*self.standard_tokens, CORPUS_UNKNOWN)
+                )
+            )
+            is_right = is_right and not any(
                 ord(c) in changed or ord(c) > 0xFFFD or unicodedata.category(c)[0] == "C"
                 for c in token
-            ):
-                reason = "not contain control, private-use or other rare characters"
-            else:
-                continue
-            raise ValueError(f"Each of `special_tokens` must {reason}. Received: {shown(token)}.")
+            )
+            check_that(is_right, "special_tokens", expected, token)
 
     def options(self) -> TokenizerOptions:
         """Return the arguments other than `standard_tokens`, and without empty lists."""

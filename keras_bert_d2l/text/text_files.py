@@ -27,7 +27,6 @@ SECTION_BYTES = 1 << 23
 LONG_ENOUGH = 100  # number of sentences after which a document of prose may end
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BLOCK_BYTES = 1 << 16
 _MAX_LINE = 1 << 16  # characters; longer lines are split to bound memory
 _MAX_PARAGRAPH = 1 << 14  # characters; longer paragraphs are split
@@ -86,21 +85,26 @@ def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = start
-    is_ascii, has_only_cr = True, False
+    has_only_cr = False
     for block in _blocks(path, start, stop):
-        if b"\0" in block and not (offset == 0 and block.startswith(_UTF16)):
+        if b"\0" in block:
             raise ValueError(
                 f"{os.fspath(path)!r} must be a text file. Received: byte "
                 f"{offset + block.index(0)} is a zero byte, which occurs in archives, other binary "
-                "files and UTF-16. Unpack or convert the file first; `tr -d '\\000'` removes zero "
-                "bytes from a text."
+                "files and UTF-16. Unpack the file, or convert it with `iconv -f UTF-16 -t UTF-8`; "
+                "`tr -d '\\000'` removes zero bytes from a text."
             )
         undecoded = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            is_ascii = is_ascii and error.object[: error.start].isascii()
-            raise ValueError(_not_utf8(path, error, offset - undecoded, is_ascii)) from error
+            raise ValueError(
+                f"{os.fspath(path)!r} must be UTF-8. Received: byte "
+                f"{offset - undecoded + error.start} is 0x{error.object[error.start]:02x} "
+                f"({error.reason}). Convert the file, for example with `iconv -f LATIN1 -t UTF-8`. "
+                "If the text before it is UTF-8, drop the invalid bytes with `iconv -c -f UTF-8 -t "
+                "UTF-8`."
+            ) from error
         if offset == 0:
             text = text.removeprefix("\ufeff")
         if offset == start:
@@ -108,7 +112,6 @@ def read_text(path: pathlib.PurePath, start: int = 0, stop: int | None = None) -
             has_only_cr = "\r" in lines and "\n" not in lines
         if has_only_cr:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
-        is_ascii = is_ascii and text.isascii()
         offset += len(block)
         yield text
 
@@ -129,25 +132,6 @@ def _blocks(path: pathlib.PurePath, start: int, stop: int | None) -> Iterator[by
             "Download or compress it again."
         ) from error
     yield b""
-
-
-def _not_utf8(
-    path: pathlib.PurePath, error: UnicodeDecodeError, start_of_block: int, is_ascii: bool
-) -> str:
-    offset = start_of_block + error.start
-    byte = error.object[error.start]
-    is_utf16 = offset == 0 and error.object.startswith(_UTF16)
-    encoding = "UTF-16" if is_utf16 else "LATIN1"
-    remedy = f"Convert the file, for example with `iconv -f {encoding} -t UTF-8`"
-    if not is_ascii:  # converting the whole file would damage the part that is UTF-8
-        remedy = (
-            "The text before it is UTF-8, so the file mixes encodings or is damaged. Repair it, or "
-            "drop the invalid bytes with `iconv -c -f UTF-8 -t UTF-8`"
-        )
-    return (
-        f"{os.fspath(path)!r} must be UTF-8. Received: byte {offset} is 0x{byte:02x} "
-        f"({error.reason}). {remedy}."
-    )
 
 
 def split_sentences(paragraph: str) -> list[str]:

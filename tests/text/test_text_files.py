@@ -35,19 +35,10 @@ def small_sections(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        *((b"a" * n + CAFE, rf"byte {n + 3} is 0xe9.*iconv -f LATIN1") for n in (3, 300_000)),
-        *(
-            (("é" * n).encode() + CAFE, rf"byte {2 * n + 3} is 0xe9.*mixes .*iconv -c -f UTF-8")
-            for n in (2, 150_000)  # converting the file would damage its first part
-        ),
+        *((("é" * n).encode() + CAFE, rf"byte {2 * n + 3} is 0xe9.*iconv") for n in (2, 150_000)),
         (b"The \xc3", "byte 4 is 0xc3"),
-        ("The cat.".encode("utf-16"), r"byte 0 is 0xff.*iconv -f UTF-16"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\r", "zero byte, which occurs in archives, other binary files"),
-        (gzip.compress(b"The cat.", mtime=0), "zero byte, which occurs in archives"),
-        *(
-            (b"x" * n + b"\0\0 a", rf"byte {n} is a zero byte.*tr -d")
-            for n in (14, 70_000, 400_001)
-        ),
+        ("The cat.".encode("utf-16"), r"byte 3 is a zero byte.*iconv -f UTF-16"),
+        *((b"x" * n + b"\0\0 a", rf"byte {n} is a zero byte") for n in (14, 400_001)),
     ],
 )
 def test_the_error_for_a_file_that_is_not_utf8_names_the_offset(write, content, message):

@@ -134,10 +134,8 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ([*GOOGLE_SPECIALS, "cat", "dog", "cat"], r"'cat' as the ids 5 and 7"),
         ([*GOOGLE_SPECIALS, ""], r"an empty token as id 5 \(line 6"),
         ([*GOOGLE_SPECIALS, "a\nb"], "control characters, such as line breaks"),
-        ([*GOOGLE_SPECIALS, "\x85"], "control characters"),
         ([*GOOGLE_SPECIALS, 7], "must be strings. Received: 7"),
         ("cat", "one str: 'cat'"),
-        ([*GOOGLE_SPECIALS, "x" * 200, "x" * 200], r"Received: 'x+\.\.\.x+' as the ids"),
     ],
 )
 def test_invalid_tokens_are_rejected(tokens, message):
@@ -151,7 +149,6 @@ def test_invalid_tokens_are_rejected(tokens, message):
         (b"", "is empty"),
         (b"[PAD]\ncaf\xe9\n", r"must be UTF-8. Received: byte 9 is 0xe9"),
         (b"cat\ndog\n", "Missing"),
-        (b"[PAD]\n[UNK]\n\n", "Missing"),
     ],
 )
 def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message):
@@ -169,10 +166,8 @@ def test_the_error_for_an_invalid_file_names_the_file(tmp_path, content, message
         (["cat", "dog", "cat"], {5: "[line 6]"}),  # the last one counts: id 7
         (["cat", "\x96", "dog", "a\x7f", "b\tc"], {6: "[line 7]", 8: "[line 9]", 9: "[line 10]"}),
         (["cat", "[MASK]", "[PAD]", "dog"], {4: "[line 5]", 0: "[line 1]"}),
-        (["cat", "", "", "dog"], {6: "[line 7]", 7: "[line 8]"}),
         (["cat", "\x85", "dog", "\x0c", "##"], {6: "[line 7]", 8: "[line 9]"}),
-        (["cat", "", "dog", "[line 7]"], {6: "[[line 7]"}),  # a token of the file keeps its name
-        (["cat", "", "dog", "[line 8]", "[[line 7]"], {6: "[[[line 7]"}),
+        (["cat", "", "dog", "[line 8]", "[[line 7]"], {6: "[[[line 7]"}),  # a token has this name
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

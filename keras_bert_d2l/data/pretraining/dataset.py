@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that, shown
+from keras_bert_d2l.checks import check_bool, check_choice, check_integer, check_that
 from keras_bert_d2l.data.pretraining.epochs import Reader
 from keras_bert_d2l.data.pretraining.masking import (
     Batch,
@@ -140,15 +140,11 @@ def pretraining_dataset(
         (TensorShape([2, 16]), TensorShape([2, 2]))
     """
     check_bool("drop_remainder", drop_remainder)
-    if check_bool("causal", causal) and objective != "none":
+    if check_bool("causal", causal) and (objective != "none" or num_predictions is not None):
         raise ValueError(
-            "`causal` requires objective='none', because [CLS] does not see the texts. Received: "
-            f"causal=True, objective={objective!r}."
-        )
-    if causal and num_predictions is not None:
-        raise ValueError(
-            "`num_predictions` is for masked tokens; with causal=True, all tokens are predicted. "
-            f"Received: causal=True, num_predictions={num_predictions}; omit it."
+            "`causal` predicts all tokens, and [CLS] does not see the texts: it requires "
+            f"objective='none' and no `num_predictions`. Received: causal=True, {objective=}, "
+            f"{num_predictions=}."
         )
     masking = Masking.of(masking)
     options = ExampleOptions(
@@ -168,7 +164,9 @@ def pretraining_dataset(
     expected = f"at most max_len={max_len}"
     check_that(num_predictions <= max_len, "num_predictions", expected, num_predictions)
     check_choice("rows", rows, ROWS)
-    _check_shard(shard)
+    is_shard = isinstance(shard, tuple | list) and [type(n) for n in shard] == [int, int]
+    is_shard = is_shard and 0 <= shard[0] < shard[1]
+    check_that(is_shard, "shard", "(index, count) with an index from 0 to count - 1", shard)
     if isinstance(corpus_or_store, TokenStore):
         store = corpus_or_store
         store.check_tokenizer(tokenizer)
@@ -351,12 +349,3 @@ def _with_causal_mask(
     mask = tf.tile(is_before[None], (tf.shape(tokens)[0], 1, 1))
     features["attention_mask"] = tf.ensure_shape(mask, (*tokens.shape, tokens.shape[1]))
     return features, labels, weights
-
-
-def _check_shard(shard: tuple[int, int]) -> None:
-    are_integers = isinstance(shard, tuple | list) and [type(n) for n in shard] == [int, int]
-    if not are_integers or not 0 <= shard[0] < shard[1]:
-        raise ValueError(
-            "`shard` must be (index, count) with an index from 0 to count - 1. Received: "
-            f"shard={shown(shard)}."
-        )

@@ -257,12 +257,13 @@ class MaskTokens:
     def __call__(self, step: Tensor, batch: dict[str, Tensor] | None = None) -> Batch:
         step, batch = (None, step) if batch is None else (step, batch)
         is_batch = isinstance(batch, dict) and batch.keys() >= {"tokens", "valid_lens"}
-        expected = "a dictionary with `tokens` and `valid_lens`"
-        advice = "If the elements are (x, y), use `dataset.map(lambda x, y: mask(x))`; it drops y."
-        if isinstance(batch, dict):
-            advice = "A `Tokenizer` makes them of texts; `input_ids` of Hugging Face are `tokens`."
+        is_batch = is_batch and "pred_positions" not in batch
+        expected = "a dictionary with `tokens` and `valid_lens`, without `pred_positions`"
+        advice = (
+            "A `Tokenizer` makes them of texts. If the elements are (x, y), use "
+            "`dataset.map(lambda x, y: mask(x))`; it drops y."
+        )
         check_that(is_batch, "batch", expected, batch, advice)
-        check_that("pred_positions" not in batch, "batch", "without `pred_positions`", batch)
         tokens, valid_lens = _check_rows(batch["tokens"], batch["valid_lens"], self._options[0])
         if step is None:
             keys = row_keys(tokens, valid_lens, self._seed)

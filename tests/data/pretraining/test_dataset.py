@@ -279,10 +279,8 @@ def test_held_out_documents_are_never_in_the_training_part(text, dataset):
         ({"first_step": -1}, "`first_step` must be an integer of at least 0"),
         ({"first_step": 10_000}, r"`first_step` must be at most \d+, the .* 1 epochs of \d+ steps"),
         ({"num_predictions": 33}, "at most max_len=32"),
-        ({"num_predictions": 0}, "`num_predictions` must be an integer of at least 1"),
         ({"max_len": 4}, "`max_len` must be an integer of at least 5"),
-        ({"max_len": 2, "objective": "none"}, "`max_len` must be an integer of at least 3"),
-        ({"causal": True}, "`causal` requires objective='none'.*objective='nsp'"),
+        ({"causal": True}, "`causal` .*Received: causal=True, objective='nsp'"),
         ({"causal": True, "objective": "none", "num_predictions": 3}, "num_predictions=3"),
         ({"split": "test"}, "'train', 'held_out'. Received: split='test'"),
         ({"split": "train", "held_out": 1.5}, "between 0 and 1. Received: held_out=1.5"),
@@ -293,11 +291,9 @@ def test_held_out_documents_are_never_in_the_training_part(text, dataset):
         ({"rows": "square"}, "`rows` must be one of 'padded', 'packed', 'bucketed'"),
         ({"max_examples": 0}, "`max_examples` must be an integer of at least 1"),
         ({"shard": (2, 2)}, "an index from 0 to count - 1"),
-        ({"shard": 2}, "an index from 0 to count - 1"),
         ({"masking": 5}, r"`masking` must be a `Masking`. Received: 5"),
         ({"drop_remainder": "x"}, "`drop_remainder` must be True or False. Received: .*'x'"),
         ({"batch_size": 50, "shard": (0, 2)}, "fewer than the 100 of one batch"),
-        ({"batch_size": 1000}, r"only \d+ rows, fewer than the 1000 of one batch"),
     ],
 )
 def test_the_error_for_an_argument_out_of_range_names_it(dataset, settings, message):

@@ -279,8 +279,8 @@ ONE = {"tokens": [[3, 0, 5]], "valid_lens": [3]}
 NOT_A_BATCH = {  # message -> arguments
     r"\(x, y\), use `dataset.map\(lambda x, y: mask\(x\)\)`": [ONE, [1]],
     "`batch` must be a dictionary .*batch=\\(": [0, (ONE, [1])],
-    "dictionary with `tokens` and `valid_lens`. .*'tokens'.*`Tokenizer`": [{"tokens": [[3]]}],
-    "`batch` must be without `pred_positions`": [ONE | {"pred_positions": [[1]]}],
+    "dictionary with `tokens` and `valid_lens`.*'tokens'.*`Tokenizer`": [{"tokens": [[3]]}],
+    "without `pred_positions`.*'pred_positions'": [ONE | {"pred_positions": [[1]]}],
     "`step` must be an integer.*step=0.5.*after `batch`": [0.5, ONE],
     r"`tokens` .*\(B, T\).*\[3, 0, 5\].*`dataset.batch": [ONE | {"tokens": [3, 0, 5]}],
     "`tokens` must be numbers .*`frame_tokens` pads": [ONE | {"tokens": [[3], [0, 5]]}],

@@ -108,12 +108,10 @@ def test_special_tokens_of_the_user_are_not_split(compat, lowercase):
     [
         (["[E2]"], "in the vocabulary. Received: '\\[E2\\]'.*add_tokens"),
         ("[E1]", "list of strings"),
-        ([3], "string of 1 to 90"),
-        (["[E1]", "[E1]"], "given once"),
-        (["[MASK]s"], "overlap"),
-        (["x["], "overlap"),
-        (["a\x01"], "control"),
-        (["𝒜"], "rare"),
+        *(
+            (tokens, "different strings of 1 to 90 characters, which do not overlap")
+            for tokens in ([3], ["[E1]", "[E1]"], ["[MASK]s"], ["x["], ["a\x01"], ["𝒜"])
+        ),
     ],
 )
 def test_invalid_special_tokens_are_rejected(tokens, message):
