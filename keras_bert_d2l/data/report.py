@@ -179,7 +179,9 @@ def data_report(
         raise ValueError(f"The text yields no example of two sentences: {store.description}.")
     vocab, lengths = tokenizer.vocab, examples.lengths()
     settings = {"max_len": max_len, "batch_size": min(_BATCH_SIZE, len(lengths)), "seed": seed}
-    counts = sum(np.bincount(ids, minlength=len(vocab)) for ids in _blocks(store.tokens))
+    counts = np.zeros(len(vocab), np.int64)
+    for ids in _blocks(store.tokens):
+        counts += np.bincount(ids, minlength=len(vocab))
     return DataReport(
         store=store,
         max_len=max_len,
