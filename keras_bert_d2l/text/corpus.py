@@ -23,7 +23,8 @@ from keras_bert_d2l.types import PathLike
 _SUFFIXES = tuple(
     f"{text}{packed}" for text in (".txt", ".text", ".tokens") for packed in ("", ".gz", ".xz")
 )
-_TOKENS = "tokens.bin"  # a file of token stores
+# Files that only `build_store` writes. One of them is enough: the others may be lost.
+_TOKEN_STORE = ("tokens.bin", "sentence_offsets.bin", "document_offsets.bin")
 _DOCUMENTS_IN_SECTION = 1000  # documents in memory
 IN_MEMORY = "documents in memory"
 _RULES = "2"  # increase when the rules that split text into documents change
@@ -312,7 +313,7 @@ def _files(name: str) -> list[tuple[pathlib.PurePath, pathlib.PurePath]]:
 def _remote_files(name: str) -> list[pathlib.PurePosixPath]:
     found = files(cast(str, url(name)))
     if not glob.has_magic(name) and [url(path) for path in found] != [url(name)]:  # a folder
-        if any(path.name == _TOKENS for path in found):
+        if any(path.name in _TOKEN_STORE for path in found):
             raise _is_token_store(name)
         found = [path for path in found if path.name.endswith(_SUFFIXES)]
     if not found:
@@ -338,7 +339,7 @@ def _local_files(name: str) -> list[pathlib.Path]:
 def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
     found = [path for path in visible_files(folder) if path.name.endswith(_SUFFIXES)]
     for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
-        if (parent / _TOKENS).exists():
+        if any((parent / name).exists() for name in _TOKEN_STORE):
             raise _is_token_store(os.fspath(parent))
     if not found:
         raise ValueError(

@@ -223,8 +223,9 @@ def test_missing_files_are_rejected(tmp_path):
             Corpus.open(path)
 
 
-def test_a_token_store_is_not_a_corpus(write, tmp_path):
-    for name in ("tokens.bin", "vocab.txt"):
+@pytest.mark.parametrize("kept", ["tokens.bin", "document_offsets.bin"])  # others may be lost
+def test_a_token_store_is_not_a_corpus(kept, write, tmp_path):
+    for name in (kept, "vocab.txt"):
         write(f"books/store/{name}", "the")
     write("books/a.txt", "The cat.")
     for folder in ("books/store", "books"):
@@ -232,8 +233,6 @@ def test_a_token_store_is_not_a_corpus(write, tmp_path):
             ValueError, match=r"Received: .*books/store', a token store.*Pass the text"
         ):
             Corpus.open(tmp_path / folder)
-    (tmp_path / "books" / "store" / "tokens.bin").unlink()
-    assert len(list(Corpus.open(tmp_path / "books"))) == 2
 
 
 @pytest.mark.parametrize(

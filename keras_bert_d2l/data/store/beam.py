@@ -7,6 +7,7 @@ bytes. The workers and this process must share a file system.
 
 import functools
 import pathlib
+import re
 import types
 from collections.abc import Iterator, Sequence
 
@@ -57,10 +58,10 @@ def build_store_with_beam(
 
     Raises:
         ImportError: Apache Beam is not installed.
-        ValueError: As for `build_store`, except for errors in the text.
+        ValueError: As for `build_store`.
         BlockingIOError: Another process is building this store.
         OSError: As for `build_store`; or a worker cannot access the folder.
-        RuntimeError: The runner failed, or a worker could not read the text or write.
+        RuntimeError: The runner failed, or a worker could not read or write.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -101,6 +102,9 @@ def _make_shards(
                 | "Tokenize" >> beam.Map(_Worker(tokenizer.vocab, tokenizer.options))
             )
     except RuntimeError as error:  # Beam raises it for any failure in a worker
+        found = re.search(r"^ValueError: (.+) \[while running '.+'\]\s*\Z", str(error), re.M)
+        if found:  # the last exception in the traceback: an error in the text
+            raise ValueError(found[1]) from error
         raise RuntimeError(
             f"The tokenization pipeline failed: {error}. Finished parts are kept: run the build "
             "again to resume."
