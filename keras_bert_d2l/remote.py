@@ -1,6 +1,7 @@
 """Read files in object stores, such as `s3://`, `gs://` and `hf://`, through fsspec.
 
-Corpora are streamed. Folders are copied to the local cache. Nothing is written to an object store.
+Corpora are streamed, and folders are copied to the local cache. Results are written to local
+folders.
 """
 
 import glob

@@ -209,7 +209,7 @@ def doctor(
     """Find out why a run does not learn, or whether a model and its batches are ready for `fit`.
 
     Of a run, the losses are checked. Of a model and its batches, the loss and the gradients before
-    the first step, the predicted tokens, unknown words and padding. Nothing is changed.
+    the first step, the predicted tokens, unknown words and padding. The function changes neither.
 
     Args:
         run: The folder of a run of `pretrain` or `finetune`.
