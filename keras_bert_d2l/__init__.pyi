@@ -14,7 +14,6 @@ from .checkpoints.loading import (
 from .checkpoints.detection import (
     WeightSummary as WeightSummary,
     inspect_checkpoint as inspect_checkpoint,
-    unread_weights as unread_weights,
 )
 from .checkpoints.saving import (
     convert_checkpoint as convert_checkpoint,
@@ -23,7 +22,6 @@ from .checkpoints.saving import (
 )
 from .checkpoints.surgery import (
     add_tokens as add_tokens,
-    drop_tokens as drop_tokens,
     resize_positions as resize_positions,
     keep_blocks as keep_blocks,
     stack_blocks as stack_blocks,

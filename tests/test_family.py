@@ -185,8 +185,7 @@ def test_changed_vocabularies_keep_the_answers_for_other_tokens(name):
     vector = kb.embed(model, "the cat sat")
     larger = kb.add_tokens(model, ["[E1]"], special=True)
     assert larger.tokenizer.tokenize(["[E1]"]).to_list() == [[len(model.tokenizer.vocab)]]
-    smaller = kb.drop_tokens(larger, ["[E1]"])
-    for changed in (larger, smaller, kb.resize_positions(model, 60)):
+    for changed in (larger, kb.resize_positions(model, 60)):
         assert np.abs(kb.embed(changed, "the cat sat") - vector).max() < 1e-5
 
 

@@ -16,7 +16,7 @@ import pathlib
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -151,8 +151,11 @@ class Place(NamedTuple):
 class ArrayFile:
     """An open file whose arrays are read at their places.
 
-    Attributes:
+    Args:
         path: The path of the file.
+        unpacked: The open file to read instead, if its content was unpacked.
+
+    Attributes:
         places: The places of the arrays, by name, which a subclass must set.
         metadata: Other entries of the file.
     """
@@ -160,9 +163,10 @@ class ArrayFile:
     places: Mapping[str, Place]
     metadata: Mapping[str, str] = {}
 
-    def __init__(self, path: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, unpacked: IO[bytes] | None = None) -> None:
         self.path = check_file(path)
-        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
+        self._file = unpacked or open(path, "rb")  # noqa: SIM115
+        self._file.seek(0)
         weakref.finalize(self, self._file.close)
         if self._file.read(100).startswith(b"version https://git-lfs"):
             raise ValueError(f"{os.fspath(path)!r} is a pointer of Git LFS. Run `git lfs pull`.")

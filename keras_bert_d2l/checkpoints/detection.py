@@ -8,8 +8,6 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats import (
     google,
@@ -42,8 +40,6 @@ FORMATS = {
     "book": state_dicts,
 }
 _UNUSED = re.compile(r"\[unused\d+\]|\[line \d+\]|<.+>NOTUSED")  # the last of CamemBERT
-# What Keras adds to the path of a weight in a file: the group of its layer, and marks.
-_OF_FILE = re.compile(r"^(?:model_weights/)?(?:layers/|([^/]+)/(?=(?:.*/)?\1/))|vars/(?=\d+$)|:0$")
 _LOOKED_FOR = (
     "config.json and weights (native, huggingface, kerashub), saved_model.pb (tensorflow_hub), a "
     "checkpoint of TensorFlow with params.yaml (model_garden) or bert_config.json (google), and "
@@ -119,41 +115,6 @@ def _summaries(arrays: NamedArrays) -> Iterator[WeightSummary]:
         value = arrays.read(name)
         mean, std = float(value.mean()), float(value.std())
         yield WeightSummary(name, shape, arrays.dtypes[name], mean, std)
-
-
-def unread_weights(path: PathLike) -> dict[str, np.ndarray]:
-    """Return the weights of the other layers in a file of your own Keras model around a BERT.
-
-    `load_pretrained` reads only the BERT in such a file. Build the other layers again in Keras 3,
-    with the same names, and assign these weights to them.
-
-    Args:
-        path: A folder with a `tf_model.h5` around a `TFBertModel`, or an `.h5` or `.keras` file
-            with a layer of TensorFlow Hub.
-
-    Returns:
-        Arrays in float32 by `weight.path`, such as `"classifier/kernel"`. Files that number the
-        weights of a layer give `"dense/0"` and `"dense/1"`, with the default name of its class.
-        Empty if no other layer has weights, or for formats without other layers.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint, or one of its files is missing.
-        ValueError: A file is damaged, or the path is not a checkpoint.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=100))
-    kb.save_pretrained(model, "checkpoints/tiny")
-    assert kb.unread_weights("checkpoints/tiny") == {}  # it has no other layers
-    ```
-    """
-    unread = open_checkpoint(path, tokenizer=False).unread
-    if unread is None:
-        return {}
-    return {_OF_FILE.sub("", name): unread.read(name) for name in sorted(unread.shapes)}
 
 
 def open_checkpoint(
@@ -252,6 +213,8 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix == ".keras":
         message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
+    elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
+        message += " Unpack the archive, for example with `tar -xf`, and pass its folder."
     elif has_file(path / "adapter_config.json"):
         message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
     inside = sorted(

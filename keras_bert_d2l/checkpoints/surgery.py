@@ -1,4 +1,4 @@
-"""Change the vocabulary, the positions, the blocks or the heads of an existing model.
+"""Extend the vocabulary, and change the positions, the blocks or the heads of a model.
 
 Each public function returns a new model of a different size. Unless the number of blocks changes,
 the encodings and logits are the same for the token ids and positions that both models have. The
@@ -10,7 +10,7 @@ V: vocabulary size, D: hidden width.
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import keras
@@ -98,49 +98,6 @@ def add_tokens(
         return np.concatenate([weight, np.reshape(means, (-1, *weight.shape[1:]))])
 
     return _with_vocabulary(model, larger, with_means)
-
-
-def drop_tokens(
-    model: BERTModel, tokens: Iterable[str], *, tokenizer: Tokenizer | None = None
-) -> BERTModel:
-    """Remove tokens from the vocabulary of a model, for example tokens that a corpus never uses.
-
-    The remaining tokens keep their order and get the ids 0, 1, 2 and so on. Special tokens,
-    including the tokenizer's `special_tokens`, are never removed. Words that used a removed token
-    are split into smaller pieces or become unknown.
-
-    Args:
-        model: The model.
-        tokens: Tokens to remove.
-        tokenizer: The tokenizer of the model. Defaults to `model.tokenizer`.
-
-    Returns:
-        A new model with fewer tokens, and its new tokenizer as `tokenizer`.
-
-    Raises:
-        ValueError: There is no tokenizer, or its vocabulary does not have the model's size or lacks
-            one of the tokens.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = kb.Tokenizer(kb.Vocab([*specials, "play", "##er", "player"]))
-    model = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=8))
-    smaller = kb.drop_tokens(model, ["player"], tokenizer=tokenizer)
-    assert smaller.tokenizer.tokenize(["player"]).to_list() == [[5, 6]]
-    ```
-    """
-    check_bert(model)
-    tokenizer = tokenizer_of(model, tokenizer)
-    options = tokenizer.options
-    whole = (*options.get("special_tokens", ()), *options.get("normalized_tokens", ()))
-    vocab = tokenizer.vocab.without_tokens(tokens, whole)
-    kept = tokenizer.vocab[list(vocab.tokens)]
-    smaller = Tokenizer(vocab, **options)
-    return _with_vocabulary(model, smaller, lambda weight: weight[kept])
 
 
 def resize_positions(model: BERTModel, max_len: int) -> BERTModel:

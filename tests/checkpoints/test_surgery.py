@@ -8,7 +8,6 @@ import pytest
 
 from keras_bert_d2l.checkpoints.surgery import (
     add_tokens,
-    drop_tokens,
     keep_blocks,
     resize_positions,
     stack_blocks,
@@ -89,42 +88,15 @@ def test_new_tokens_that_are_never_produced_cause_a_warning():
     np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
 
 
-def test_tokens_that_cannot_be_added_or_dropped_are_rejected():
+def test_a_token_of_the_vocabulary_is_not_added_again():
     with pytest.raises(ValueError, match="must be distinct. Received: 'cat'"):
         add_tokens(random_model(UNTIED), ["cat"])
-    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
-        drop_tokens(random_model(UNTIED), ["dog"])
-
-
-# Dropping tokens
 
 
 @pytest.mark.slow
-def test_the_outputs_for_remaining_tokens_do_not_change():
-    model = random_model(TIED)
-    smaller = drop_tokens(model, ["##ing", "-"])
-    vocab = smaller.tokenizer.vocab
-    assert vocab.tokens == tuple(token for token in VOCAB if token not in ("##ing", "-"))
-    assert smaller.bert_config == dataclasses.replace(TIED, vocab_size=len(VOCAB) - 2)
-    (encoded, mlm), (new_encoded, new_mlm) = answers(model), answers(smaller)
-    np.testing.assert_array_equal(new_encoded, encoded)
-    np.testing.assert_allclose(new_mlm, mlm[..., VOCAB[list(vocab)]], rtol=0, atol=1e-5)
-
-
-def test_special_tokens_are_never_dropped():
-    used = set(np.unique(TOKENIZER.tokenize(["the cat"]).flat_values))
-    unused = [token for token in VOCAB if VOCAB[token] not in used]
-    smaller = drop_tokens(random_model(UNTIED), unused)
-    assert smaller.tokenizer.vocab.tokens == (*SPECIALS, "the", "cat")
-
-
-@pytest.mark.slow
-def test_added_special_tokens_stay_whole_in_a_text_and_are_not_dropped():
+def test_added_special_tokens_stay_whole_in_a_text():
     larger = add_tokens(random_model(UNTIED), ["[E1]", "[/E1]"], special=True)
     assert larger.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 12, 9, 13]]
-    smaller = drop_tokens(larger, ["cat", "[E1]"])
-    assert smaller.tokenizer.options["special_tokens"] == ["[E1]", "[/E1]"]
-    assert smaller.tokenizer.tokenize("the[E1]Cat[/E1]").to_list() == [[8, 11, 2, 12]]
 
 
 # Adding positions

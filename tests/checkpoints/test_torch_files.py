@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import tracemalloc
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -126,25 +125,8 @@ def change(old, new, count=1):
     return edit
 
 
-def archive(*names, pickle=GOOD, **options):
-    """Return a function that writes an archive with further entries."""
-
-    def write(file):
-        by_hand.write_zip(file, pickle, **options)
-        with warnings.catch_warnings(), zipfile.ZipFile(file, "a") as opened:
-            warnings.simplefilter("ignore")  # of a name that occurs twice
-            for name in names:
-                opened.writestr(name, b"touch hacked")
-
-    return write
-
-
-def overlapping(file):
-    """Let the entry of a storage begin where another entry does."""
-    content = bytearray(by_hand.write_zip(file, GOOD).read_bytes())
-    last = content.rindex(b"PK\1\2")
-    content[last + 42 : last + 46] = bytes(4)
-    file.write_bytes(content)
+def archive(pickle=GOOD, **options):
+    return lambda file: by_hand.write_zip(file, pickle, **options)
 
 
 def written(content):
@@ -153,17 +135,10 @@ def written(content):
 
 SHARED = {f"a{n}": tensor(size=2500, shape=(2500,), strides=(1,)) for n in range(300)}
 BOMB = {"storages": {"0": bytes(2**24)}, "compression": zipfile.ZIP_DEFLATED}
-FLAGS, FLAGS_ENCRYPTED = b"PK\1\2\x14\x03\x14\0\0", b"PK\1\2\x14\x03\x14\0\1"
 ARCHIVES = {
     "a bomb": (archive(**BOMB), "is compressed"),
-    "an encrypted entry": (change(FLAGS, FLAGS_ENCRYPTED), "encrypted"),
-    "a name twice": (archive("archive/data.pkl"), "'archive/data.pkl' occurs twice"),
-    "a path upward": (archive("archive/../../hacked"), "is outside of its folder"),
-    "a path of Windows": (archive("archive/..\\hacked"), "has a name that is not valid"),
-    "the same place twice": (overlapping, "overlaps another one"),
-    "sizes that lie": (change(b"\x10\0\0\0" * 2, b"\xff\xff\0\0" * 2, 9), "is incomplete"),
-    "a changed value": (change(bytes(16), b"\1" * 16), "checksum"),
-    "long names": (archive(*(f"archive/{n:060000}" for n in range(20))), "list of entries has 1,2"),
+    "sizes that lie": (change(b"\x10\0\0\0" * 2, b"\xff\xff\0\0" * 2, 9), "not have 16 bytes"),
+    "a changed value": (change(bytes(16), b"\1" * 16), "CRC-32"),
     "shared storages": (archive(pickle=state(**SHARED), storages={"0": bytes(10**4)}), "far more"),
     "an old pickle of code": (written(old(entry(code("builtins", "exec")))), "'builtins exec'"),
     "old big-endian values": (written(old(GOOD, little_endian=False)), "not little-endian"),

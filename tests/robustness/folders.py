@@ -109,11 +109,6 @@ def _write_tf_model(path: Path) -> None:
     write_checksums(path)
 
 
-def _write_archive(path: Path) -> None:
-    folder = Path(__file__).parents[1] / "checkpoints/formats/originals/tensorflow_hub/with_mlm"
-    shutil.make_archive(str(path).removesuffix(".tar.gz"), "gztar", folder)
-
-
 def _load_checkpoint(path: Path) -> str:
     model, tokenizer, config = kb.load_pretrained(path)
     task = model.task_config() if isinstance(model, TaskModel) else None
@@ -233,7 +228,6 @@ KINDS: dict[str, Kind] = {
     "kerashub": _checkpoint("kerashub", "google", _classifier),
     "google": _checkpoint("google", "google"),
     "tensorflow hub": _copied("formats/originals/tensorflow_hub/with_mlm"),
-    "tensorflow hub archive": Kind(_write_archive, _load_checkpoint, ".tar.gz"),
     "model garden": _copied("formats/originals/model_garden/pretraining"),
     "book": _checkpoint("book", "d2l-torch"),
     # Keras reads this file, and its errors are of various kinds.

@@ -37,7 +37,6 @@ class Checkpoint(NamedTuple):
             computed them, or `None`.
         preset: The value of `_preset` of the model.
         unnamed: Why the names of the task's labels are not known, or an empty string.
-        unread: The weights of other layers in a file of Keras, or `None`.
     """
 
     description: str
@@ -53,7 +52,6 @@ class Checkpoint(NamedTuple):
     positions: np.ndarray | None = None
     preset: ConfigDict | None = None
     unnamed: str = ""
-    unread: NamedArrays | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:

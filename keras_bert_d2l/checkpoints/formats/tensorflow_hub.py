@@ -1,6 +1,6 @@
 """Read the BERTs of TensorFlow Hub (`bert_en_*`, `bert_multi_*`, `small_bert/*`, `experts/*`).
 
-They are SavedModels, as folders or `.tar.gz` or `.tar` files. A folder contains
+They are SavedModels. The folder contains
 
 - `saved_model.pb`: the graph, which is neither loaded nor parsed. It is searched for the names of
   operations, which tell the activation and whether texts are lowercased;
@@ -14,31 +14,25 @@ Source: github.com/tensorflow/models, official/nlp/tools/export_tfhub_lib.py, an
 github.com/tensorflow/hub, tensorflow_hub/keras_layer.py.
 """
 
-import dataclasses
 import os
 import pathlib
 import re
 
-import numpy as np
-
-from keras_bert_d2l.checkpoints.archives import Unpacked, is_tar
 from keras_bert_d2l.checkpoints.array_files import FLOATS, NamedArrays
 from keras_bert_d2l.checkpoints.formats import garden_names
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
-from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
+from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, open_keras, read_keras_config
 from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf, variables_of
 from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import shown_names
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.reading import check_file, check_size, errors_naming, read_json_object
+from keras_bert_d2l.reading import check_file, check_size, errors_naming
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 
-GRAPH_FILE, _PREFIX, _WEIGHTS_FILE = "saved_model.pb", "variables/variables", "model.weights.h5"
+GRAPH_FILE, _PREFIX = "saved_model.pb", "variables/variables"
 _HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
-# The files of a SavedModel, which may be in folders of an archive, and of a .keras file.
-_WANTED = rf"(?:[^/]+/){{0,3}}({GRAPH_FILE}|{_PREFIX}\.[\w-]+|assets/[^/.][^/]*|{_WEIGHTS_FILE})"
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
 _USUAL = "gelu_tanh"  # of all BERTs of TensorFlow Hub
 # Operations that only one activation in a BERT needs: x**3 of the tanh approximation, and erf.
@@ -52,13 +46,13 @@ _NUM_AROUND, _NUM_IN_BLOCK = 7, 16  # variables of an encoder
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a path looks like a SavedModel, or a file of Keras 2 with a Hub layer."""
-    if path.is_dir() or path.suffix != _KERAS:
-        is_other = path.is_file() and (path.suffix in _HDF5 or is_tar(path))
-        return is_other or os.path.lexists(path / GRAPH_FILE)
+    if not path.is_file():
+        return os.path.lexists(path / GRAPH_FILE)
     try:
-        unpacked = Unpacked(path, r"(config\.json)")
-        return "'KerasLayer'" in str(read_json_object(unpacked.folder / "config.json"))
-    except (FileNotFoundError, ValueError):
+        return path.suffix in _HDF5 or (
+            path.suffix == _KERAS and b'"KerasLayer"' in read_keras_config(path)
+        )
+    except ValueError:
         return False
 
 
@@ -68,7 +62,7 @@ def describe(
     """Read everything except the weights.
 
     Args:
-        path: The folder of a SavedModel, an archive of one, or a file of Keras 2.
+        path: The folder of a SavedModel, or a file of Keras 2.
         num_heads: Not used. The shapes of the weights tell it.
         tokenizer: Whether to read the vocabulary.
 
@@ -103,7 +97,6 @@ def describe(
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options,
-        unread=stored.select({name: name for name in others}),
     )
 
 
@@ -114,33 +107,21 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, or there are several vocabularies.
     """
-    if not path.is_dir() and not is_tar(path):
+    if not path.is_dir():
         return None, {}
     with errors_naming(path):
-        return _SavedModel(Unpacked(path, _WANTED)).vocabulary()
+        return _SavedModel(path).vocabulary()
 
 
 def _open(path: pathlib.Path) -> tuple[NamedArrays, "_SavedModel | None"]:
     """Return the variables, by their names in the program, and the SavedModel that has them."""
     if path.suffix in _HDF5:
         return _of_layers(open_hdf5([path])), None
-    unpacked, model = Unpacked(path, _WANTED), None
-    try:
-        with errors_naming(path):
-            if path.suffix == _KERAS:
-                arrays = _of_layers(open_hdf5([unpacked.folder / _WEIGHTS_FILE]))
-            else:
-                model = _SavedModel(unpacked)
-                arrays = model.variables()
-    except FileNotFoundError as error:
-        problem = str(error).replace(f"{unpacked.folder}{os.sep}", "")  # it may be temporary
-        raise FileNotFoundError(f"{os.fspath(path)!r} is incomplete: {problem}") from error
-
-    def read(name: str, kept: Unpacked = unpacked) -> np.ndarray:
-        with errors_naming(path):
-            return arrays.read(name)
-
-    return dataclasses.replace(arrays, source=os.fspath(path), read=read), model
+    if path.suffix == _KERAS:
+        return _of_layers(open_keras(path)), None
+    with errors_naming(path):
+        model = _SavedModel(path)
+        return model.variables(), model
 
 
 def _of_layers(arrays: NamedArrays) -> NamedArrays:
@@ -174,15 +155,15 @@ class _SavedModel:
     """The files of a SavedModel.
 
     Args:
-        unpacked: Its archive or folder.
+        folder: Its folder.
     """
 
-    def __init__(self, unpacked: Unpacked) -> None:
-        self._unpacked = unpacked
-        file = check_file(unpacked.folder / GRAPH_FILE)
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        file = check_file(folder / GRAPH_FILE)
         check_size(file, _MOST_BYTES)
         self._graph = file.read_bytes()
-        self._stored = open_tf(unpacked.folder / _PREFIX)
+        self._stored = open_tf(folder / _PREFIX)
 
     def variables(self) -> NamedArrays:
         """Return the variables by their names in the program."""
@@ -215,7 +196,7 @@ class _SavedModel:
 
     def vocabulary(self) -> tuple[Vocab | None, TokenizerOptions]:
         """Return the vocabulary, if there is one, and the options of the tokenizer."""
-        files = self._unpacked.folder.glob("assets/[!.]*.txt")
+        files = self._folder.glob("assets/[!.]*.txt")
         vocabs = {Vocab.from_file(file) for file in files if "vocab" in file.name}
         if len(vocabs) > 1:
             raise ValueError(

@@ -126,25 +126,6 @@ def test_the_layers_of_an_own_model_are_reported(originals):
     assert "optimizer" not in summary
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "names"),
-    [
-        ("own-functional", "classifier/{}:0", ("classifier/kernel", "classifier/bias")),
-        ("own-whole", "model_weights/classifier/{}:0", ("classifier/kernel", "classifier/bias")),
-        ("own-subclass", "dense/{}:0", ("subclass/dense/kernel", "subclass/dense/bias")),
-        ("own-numbered", "layers/{0[0]}/vars/{0[1]}", ("dense/0", "dense/1")),
-    ],
-)
-def test_the_weights_of_other_layers_are_read_by_their_paths(kind, path, names, originals):
-    weights = kb.unread_weights(originals / kind)
-    with h5py.File(originals / kind / "tf_model.h5") as file:
-        for name in names:
-            part = name.split("/") if "numbered" in kind else name
-            np.testing.assert_array_equal(weights[name], file[path.format(part)])
-    assert [weights[name].shape for name in names] == [(8, 3), (3,)]
-    assert kb.unread_weights(originals / "pretraining") == {}
-
-
 def test_other_files_are_preferred(copied):
     folder = copied("safetensors")
     (folder / "tf_model.h5").write_bytes(b"not looked at")

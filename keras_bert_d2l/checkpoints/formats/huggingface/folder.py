@@ -198,8 +198,7 @@ def describe(
     architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
     architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
-    of_others: NamedArrays | None = stored.metadata.get(NOT_READ)
-    others = first_few(unread or (of_others.shapes if of_others else ()))
+    others = first_few(unread or stored.metadata.get(NOT_READ, ()))
     rows: Sequence[Row] = table(config, task, kind)
     if config.num_segments > 1 and lacks_segments(folder, vocab):
         config, rows = _without_segments(config, rows)
@@ -215,7 +214,6 @@ def describe(
         unsupported=unsupported,
         unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
         embedding=None if task else _embedding(path, config, fields),
-        unread=of_others,
     )
 
 

@@ -78,8 +78,7 @@ def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
     named = {path: _named(path) for path in sorted(stored.shapes)}
     scopes, paths = _one_model(stored, named, kind)
     layers = {path for path in named if not path.startswith(_OPTIMIZER)}
-    others = {path: path for path in layers.difference(*paths.values())}
-    metadata = {**stored.metadata, NOT_READ: stored.select(others)}
+    metadata = {**stored.metadata, NOT_READ: layers.difference(*paths.values())}
     firsts = {name: same[0] for name, same in paths.items()}
     shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
     kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
