@@ -11,7 +11,11 @@ from keras import ops
 from keras_bert_d2l.block_config import Activation, Initializer, width_of_head
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.kernels.attention import flash_attention, flash_obstacle, plain_attention
+from keras_bert_d2l.layers.kernels.attention import (
+    flash_attention,
+    has_flash_attention,
+    plain_attention,
+)
 from keras_bert_d2l.layers.kernels.dense import Dense
 from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.layers.kernels.local_attention import local_attention
@@ -126,8 +130,8 @@ class MultiHeadAttention(NestedLayer):
             heads = local_attention(q, k, v, window=relative.window, mask=mask, dropout=dropout)
         else:
             mask = relative.mask(num_keys, mask)
-            needs_weights = return_attention or not (dropout is None and relative.bias is None)
-            if needs_weights or not self._has_flash(q):
+            is_plain = return_attention or dropout is not None or relative.bias is not None
+            if is_plain or not has_flash_attention(ops.dtype(q), self.head_width):
                 heads, weights = plain_attention(q, k, v, mask, dropout, relative.bias)
             else:
                 heads = flash_attention(q, k, v, mask)
@@ -137,9 +141,6 @@ class MultiHeadAttention(NestedLayer):
 
     def _drop(self, weights: Tensor) -> Tensor:
         return self.dropout(weights, training=True)
-
-    def _has_flash(self, q: Tensor) -> bool:
-        return flash_obstacle(keras.backend.standardize_dtype(q.dtype), self.head_width) is None
 
     def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
         return Dense(

@@ -14,7 +14,7 @@ import numpy as np
 
 import keras_bert_d2l as kb
 from benchmarks.training.contestants import turns, workload
-from keras_bert_d2l.layers.kernels.attention import flash_obstacle
+from keras_bert_d2l.layers.kernels.attention import has_flash_attention
 
 options = workload.read_options()
 size = workload.SIZES[options.size]
@@ -83,7 +83,7 @@ def step() -> float:
     return model.train_on_batch(features, labels, weights, return_dict=True)["loss"]
 
 
-no_flash = flash_obstacle(model.compute_dtype, size.num_hiddens // size.num_heads)
+flash = has_flash_attention(model.compute_dtype, size.num_hiddens // size.num_heads)
 
 
 def peak_mb() -> float:
@@ -99,5 +99,5 @@ turns.take_turns(
     options.answers,
     peak_mb=peak_mb,
     waited=lambda: waited,
-    attention="plain" if options.attention_dropout or no_flash else "flash",
+    attention="flash" if flash and not options.attention_dropout else "plain",
 )

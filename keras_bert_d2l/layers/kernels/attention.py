@@ -9,21 +9,14 @@ attended to.
 
 import contextlib
 import contextvars
-import functools
 import math
 from collections.abc import Callable, Iterator
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.types import Tensor
-
-_DTYPES = ("bfloat16", "float16")
-_WIDEST_HEAD = 128
-_KERNEL = "cudnn"  # the value of `implementation` in `jax.nn.dot_product_attention`
-_TOLERANCE = 2e-2  # of bfloat16
 
 _is_exported = contextvars.ContextVar("is exported", default=False)
 
@@ -104,9 +97,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return ops.softmax(scores, axis=-1)
 
 
-def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, kernel: str | None = None
-) -> Tensor:
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Compute `softmax(q k^T / sqrt(H)) v` without dropout, as `plain_attention` does.
 
     Args:
@@ -114,82 +105,32 @@ def flash_attention(
         k: Keys, `(B, K, N, H)`.
         v: Values, `(B, K, N, H)`.
         mask: Keys to attend to, bool `(B, 1, K)` or `(B, Q, K)`. `None`: all keys.
-        kernel: The implementation of JAX. `None`: the kernel of cuDNN.
 
     Returns: `(B, Q, N, H)`.
     """
-    import jax
-    import jax.numpy as jnp
-
     (B, Q), K = q.shape[:2], k.shape[1]
     if mask is None and K % 2:
-        mask = jnp.ones((B, 1, K), "bool")
+        mask = ops.ones((B, 1, K), "bool")
     if mask is not None:
-        mask = jnp.broadcast_to(mask[:, None], (B, 1, Q, K))
-        mask = jnp.pad(mask, ((0, 0), (0, 0), (0, Q % 2), (0, 0)), constant_values=True)
-        mask = jnp.pad(mask, ((0, 0), (0, 0), (0, 0), (0, K % 2)))
+        mask = ops.broadcast_to(mask[:, None], (B, 1, Q, K))
+        mask = ops.pad(mask, ((0, 0), (0, 0), (0, Q % 2), (0, 0)), constant_values=True)
+        mask = ops.pad(mask, ((0, 0), (0, 0), (0, 0), (0, K % 2)))
     # cuDNN computes the gradients of even numbers of queries and keys only.
-    q, k, v = (jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (q, k, v))
-    return jax.nn.dot_product_attention(q, k, v, mask=mask, implementation=kernel or _KERNEL)[:, :Q]
+    q, k, v = (ops.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (q, k, v))
+    return ops.dot_product_attention(q, k, v, mask=mask)[:, :Q]
 
 
-def flash_obstacle(dtype: str, head_width: int) -> str | None:
-    """Return why flash attention cannot be used on this machine, or `None` if it can.
+def has_flash_attention(dtype: str, head_width: int) -> bool:
+    """Return whether to use cuDNN's kernel for queries, keys and values of a dtype and width.
 
-    The last condition is a trial of the kernel on a small batch, once per process.
-
-    Args:
-        dtype: The dtype of queries, keys and values.
-        head_width: The width of a head, H.
+    It needs JAX, an NVIDIA GPU (Ampere or newer), half precision and heads of width 8, 16, ... 128.
+    `keras.config.disable_flash_attention()` prevents it.
     """
-    if keras.backend.backend() != "jax" or not _is_new_gpu():
-        return "flash attention requires the JAX backend and an NVIDIA GPU, Ampere or newer"
-    if keras.config.is_flash_attention_enabled() is False:
-        return "keras.config.disable_flash_attention() was called"
-    if dtype not in _DTYPES:
-        return f"flash attention requires bfloat16 or float16 instead of {dtype}"
-    if head_width % 8 or head_width > _WIDEST_HEAD:
-        return f"flash attention requires heads of width 8, 16, ... 128 instead of {head_width}"
-    return _failure(dtype, head_width)
-
-
-def _is_new_gpu() -> bool:
+    if keras.backend.backend() != "jax" or keras.config.is_flash_attention_enabled() is False:
+        return False
     platform, capability = device()
-    return platform == "gpu" and capability >= AMPERE
-
-
-@functools.cache
-def _failure(dtype: str, head_width: int) -> str | None:
-    """Try the kernel on a small batch, and return what is wrong with it, if anything."""
-    import jax
-    import jax.numpy as jnp
-
-    random, shape = np.random.default_rng(0), (2, 64, 2, head_width)
-    numbers = [random.normal(size=shape).astype("float32") for _ in "qkv"]
-    numbers[0] = numbers[0][:, :21]  # the last block reads an odd number of queries
-    mask = np.arange(64) < np.array([64, 40])[:, None, None]
-
-    @functools.partial(jax.jit, static_argnums=(0, 1))
-    def results(kernel: str, dtype: str) -> list[Tensor]:
-        def loss(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-            output = flash_attention(q, k, v, mask, kernel=kernel).astype("float32")
-            return jnp.sum(jnp.sin(output)), output
-
-        inputs = [jnp.asarray(x, dtype) for x in numbers]
-        gradients, output = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*inputs)
-        return [output, *gradients]
-
-    try:
-        with jax.ensure_compile_time_eval():  # the caller may be traced
-            found, expected = results(_KERNEL, dtype), results("xla", "float32")
-            for ours, theirs in zip(found, expected, strict=True):
-                error = np.abs(np.asarray(ours, "float32") - np.asarray(theirs)).max()
-                if not error <= _TOLERANCE * np.abs(theirs).max():
-                    return f"flash attention was wrong by {error:.2g} in a trial"
-    except Exception as error:  # cuDNN and XLA raise many types of exceptions
-        [reason, *_] = str(error).splitlines() or [type(error).__name__]
-        return f"flash attention failed in a trial: {reason:.200}"
-    return None
+    fits = dtype in ("bfloat16", "float16") and head_width in range(8, 129, 8)
+    return fits and platform == "gpu" and capability >= AMPERE
 
 
 @contextlib.contextmanager
