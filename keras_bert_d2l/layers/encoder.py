@@ -3,7 +3,6 @@
 B batch, T tokens, D hidden width, N heads, V vocabulary, L blocks.
 """
 
-import math
 from typing import Any, Literal, TypeAlias
 
 import keras
@@ -356,36 +355,8 @@ class BERTEncoder(NestedLayer):
             position_ids = ops.arange(length)[None]
         return ops.take(table[0], ops.cast(position_ids, "int32"), axis=0)
 
-    @property
-    def layers(self) -> list[Any]:
-        """The rows inside the row of the encoder in `summary(expand_nested=True)`."""
-        is_trained = self.config.positions == "learned"
-        positions = Weight(self.pos_embedding) if is_trained and self.built else None
-        rows = (self.token_embedding, self.segment_embedding, positions, self.embedding_ln)
-        rows += (self.embedding_projection, self.relative_bias, *self.blks, self.final_ln)
-        return [row for row in dict.fromkeys(rows) if row is not None]
-
-    def __dir__(self) -> list[str]:
-        # Keras saves every layer that `dir` lists. These are attributes of the encoder already.
-        return [name for name in super().__dir__() if name != "layers"]
-
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), **self.config.to_dict()}
-
-
-class Weight:
-    """A weight that a layer has besides its inner layers, as a row of `summary`."""
-
-    # `summary` of Keras reads these; without the last one, it prints "?" as the shape.
-    built, _inbound_nodes, _build_shapes_dict = True, (), True
-
-    def __init__(self, weight: keras.Variable) -> None:
-        self.name, self.weights, self.trainable = weight.name, [weight], weight.trainable
-        self.output_shape = tuple(weight.shape)
-
-    def count_params(self) -> int:
-        """Return the number of values."""
-        return math.prod(self.output_shape)
 
 
 def _untrained(X: Tensor, is_padding: Tensor) -> Tensor:

@@ -195,11 +195,6 @@ class MaskLM(NestedLayer):
         is_token = np.arange(self.vocab_size) < (self.num_tokens or self.vocab_size)
         return np.where(is_token, 0, np.float32(_NEVER))
 
-    def count_params(self) -> int:
-        """Return the number of values of the weights, without a tied embedding."""
-        tied = 0 if self.token_embedding is None else self.token_embedding.count_params()
-        return int(super().count_params()) - tied
-
     def get_config(self) -> ConfigDict:
         tied = self.token_embedding
         inputs = [node.input_tensors for node in self._inbound_nodes]

@@ -28,7 +28,7 @@ from keras_bert_d2l.layers.nested_layer import NestedLayer
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
 from keras_bert_d2l.models.losses import Loss, Optimizer
-from keras_bert_d2l.models.micro_batches import SplitLoss, check_parts, jax_step, tensorflow_step
+from keras_bert_d2l.models.micro_batches import SplitLoss, check_parts, split_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
 
@@ -144,17 +144,6 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
             }
             options["input_signature"] = [specs]
         super().export(filepath, format, **options)
-
-    def summary(
-        self,
-        line_length: int | None = None,
-        positions: Sequence[float] | None = None,
-        print_fn: Callable[[str], None] | None = None,
-        expand_nested: bool = True,
-        **options: Option,
-    ) -> None:
-        """Print the layers as `keras.Model.summary` does, with the blocks below the encoder."""
-        super().summary(line_length, positions, print_fn, expand_nested, **options)
 
     def saved_state(self) -> ConfigDict:
         """Return what a saved model keeps besides the arguments of its class, for JSON."""
@@ -281,7 +270,7 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 not listed.
             micro_batches: Split each training batch into this many parts and process one after
                 another, which takes less memory. The step is the same as with the whole batch,
-                except for the dropout.
+                except for the dropout. Only with the TensorFlow backend.
             remat: `"blocks"` keeps only the input of each block for the backward pass, which
                 computes the block again: much less memory for up to a third more computation. The
                 step is the same, with the same dropout.
@@ -370,9 +359,7 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
     def train_step(self, *arguments: Any) -> Any:
         if self.micro_batches == 1:
             return super().train_step(*arguments)
-        if keras.backend.backend() == "jax":
-            return jax_step(self, *arguments)
-        return tensorflow_step(self, *arguments)
+        return split_step(self, *arguments)
 
     def get_compile_config(self) -> ConfigDict | None:
         if self.has_lora:  # a saved model has no LoRA, so its trainable variables differ

@@ -1,4 +1,4 @@
-"""Training steps that split a batch into micro-batches, one after another, to save memory.
+"""Training steps with TensorFlow that split a batch into micro-batches, to save memory.
 
 Their gradients add up to exactly the gradient of the whole batch. Keras's
 `gradient_accumulation_steps` averages them equally instead, which is different if one micro-batch
@@ -20,9 +20,6 @@ from keras_bert_d2l.types import Tensor
 
 Data = tuple[Tensor, Tensor, Tensor]
 """Features, labels and weights of a batch."""
-
-State = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
-"""Trainable, non-trainable, optimizer and metric variables, as JAX passes them around."""
 
 
 class SplitLoss:
@@ -84,10 +81,11 @@ def check_parts(is_mean: bool, micro_batches: int, optimizer: Any, loss: Any, me
     steps = getattr(inner, "gradient_accumulation_steps", None)
     advice = "Parts have different weights: use `micro_batches` of `compile` with larger batches."
     check_that(not (is_mean and steps), "gradient_accumulation_steps", "None", steps, advice)
-    expected = "1 unless the loss is a mean over the batch, such as WeightedCrossEntropy, and "
-    expected += "`weighted_metrics` replace `metrics`"
+    expected = "1 unless the backend is TensorFlow, the loss is a mean over the batch, such as "
+    expected += "WeightedCrossEntropy, and `weighted_metrics` replace `metrics`"
     advice = f"It comes with loss={loss!r:.80}, metrics={metrics!r:.80}."
-    is_right = micro_batches == 1 or (is_mean and not metrics)
+    can_split = is_mean and not metrics and keras.backend.backend() == "tensorflow"
+    is_right = micro_batches == 1 or can_split
     check_that(is_right, "micro_batches", expected, micro_batches, advice)
 
 
@@ -100,7 +98,7 @@ def _part(data: Data, start: Tensor, number: int) -> Data:
     """Return the micro-batch that begins at a row.
 
     All micro-batches have M rows. The last one is filled with copies of the last row, which have
-    the weight 0, so that shapes are static under XLA and JAX.
+    the weight 0, so that shapes are static under XLA.
     """
     x, y, weights = data
     rows, size = _sizes(data, number)
@@ -125,8 +123,8 @@ def _sizes(data: Data, number: int) -> tuple[Tensor, Tensor]:
     return rows, -(-rows // number)
 
 
-def tensorflow_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
-    """Return the logs of a training step in `model.micro_batches` parts, with TensorFlow."""
+def split_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
+    """Return the logs of a training step in `model.micro_batches` parts."""
     import tensorflow as tf
 
     x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
@@ -157,45 +155,3 @@ def tensorflow_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
     gradients = [s if used else None for s, used in zip(sums, is_used, strict=True)]
     model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
     return model.get_metrics_result()
-
-
-def jax_step(model: keras.Model, state: State, data: Data) -> tuple[dict[str, Tensor], State]:
-    """Return the logs and the new state of a step in `model.micro_batches` parts, with JAX."""
-    import jax
-
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-    data = (x, y, weights)
-    trainable, others, of_optimizer, of_metrics = state
-    rows, size = _sizes(data, model.micro_batches)
-    gradients_of = jax.value_and_grad(model.compute_loss_and_updates, has_aux=True)
-
-    def add(index: Tensor, sums: Any) -> Any:
-        loss, gradients, others, of_metrics = sums
-        part = _part(data, index * size, model.micro_batches)
-        (_, (share, y_pred, others, of_metrics)), new = gradients_of(
-            trainable, others, of_metrics, *part, training=True, optimizer_variables=of_optimizer
-        )
-        part_x, part_y, part_weights = part
-        with keras.StatelessScope(_pairs(model, of_metrics)) as scope:
-            model.compute_metrics(part_x, part_y, y_pred, part_weights)
-        gradients = [a + b for a, b in zip(gradients, new, strict=True)]
-        return loss + share, gradients, others, _values(model, scope)
-
-    zeros = [ops.zeros_like(variable) for variable in trainable]
-    with model.split_loss.of_parts(y, weights):
-        loss, gradients, others, of_metrics = jax.lax.fori_loop(
-            0, -(-rows // size), add, (0.0, zeros, others, of_metrics)
-        )
-    with keras.StatelessScope(_pairs(model, of_metrics)) as scope:
-        model.metrics[0].update_state(loss, sample_weight=rows)
-        logs = model.get_metrics_result()
-    trainable, of_optimizer = model.optimizer.stateless_apply(of_optimizer, gradients, trainable)
-    return logs, (trainable, others, of_optimizer, _values(model, scope))
-
-
-def _pairs(model: keras.Model, values: list[Tensor]) -> list[tuple[keras.Variable, Tensor]]:
-    return list(zip(model.metrics_variables, values, strict=True))
-
-
-def _values(model: keras.Model, scope: keras.StatelessScope) -> list[Tensor]:
-    return [scope.get_current_value(variable) for variable in model.metrics_variables]

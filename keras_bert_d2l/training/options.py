@@ -249,7 +249,7 @@ class StepOptions(OptionRecord):
         learning_rate: Peak learning rate, reached after the warm-up.
         weight_decay: Weight decay.
         micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same.
+            takes less memory. The training step stays the same. Not with JAX.
         seed: Random seed of everything that the run draws at random.
         jit: Whether to compile the training step with XLA. Defaults to a choice by device.
 

@@ -111,6 +111,14 @@ def test_hidden_states_are_those_of_the_encoder_and_leave_the_logits_as_they_are
         np.testing.assert_array_equal(found[name], expected)
 
 
+def test_the_summary_shows_the_shapes_of_all_layers(make_model):
+    for model in (make_model(), SequenceClassifier(make_model(), ["a", "b"], pooling="mean")):
+        lines = []
+        model.summary(print_fn=lines.append)
+        assert "(None, None, 32)" in lines[0]
+        assert "?" not in lines[0]
+
+
 def test_weights_exist_before_the_first_call(make_model):
     assert make_model().count_params() == (
         (60 + 2 + 16) * 32  # embeddings

@@ -33,7 +33,7 @@ STEPS = {
 }
 RUNS = {
     "adamw": {},
-    "packed": {"rows": "packed", "micro_batches": 2},
+    "packed": {"rows": "packed"},
     "muon": {"optimizer": "muon", "short_steps": 8, "short_len": 12},
 }
 LABELS = ["early", "late"]

@@ -67,7 +67,7 @@ class FinetuningOptions(StepOptions):
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same. Not for embed.
+            takes less memory. The training step stays the same. Not for embed, nor with JAX.
         seed: Random seed of the order of the examples and, for a run on files, of new weights and
             dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
