@@ -65,12 +65,15 @@ def _silently() -> Iterator[None]:
         yield
         return
     os.environ[_LEVEL] = "3"  # Python exceptions still report every error
-    try:
-        # Some lines are written before TensorFlow reads the level.
-        with while_importing(), _stderr_hidden():
+    with while_importing(), open(os.devnull, "wb") as nowhere:
+        stderr = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)  # some lines are written before TensorFlow reads the level
+        try:
             yield
-    finally:
-        del os.environ[_LEVEL]  # already read; child processes should not inherit it
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            del os.environ[_LEVEL]  # already read; child processes should not inherit it
 
 
 def _register_classes() -> None:
@@ -80,26 +83,3 @@ def _register_classes() -> None:
     models = [f"tasks.{name}.model" for name in BUILT_IN]
     for module in (*models, "training.optimization.optimizers", "training.optimization.schedules"):
         importlib.import_module(f"{_PACKAGE}.{module}")
-
-
-@contextlib.contextmanager
-def _stderr_hidden() -> Iterator[None]:
-    """Hide what Python and C++ write to stderr, but show it if there is an error.
-
-    Ctrl-C is not an error.
-    """
-    import tempfile  # takes longer to import than the package
-
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as hidden:
-        os.dup2(hidden.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            hidden.seek(0)
-            os.write(stderr, hidden.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)

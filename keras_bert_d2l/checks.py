@@ -13,7 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
 
 from keras_bert_d2l.types import Tensor
 
@@ -21,7 +21,6 @@ Check: TypeAlias = Callable[[str, Any], Any]
 """Function that takes the name and the value of an argument and returns the normalized value."""
 
 _Value = TypeVar("_Value")
-_Function = TypeVar("_Function", bound=Callable)
 
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
 
@@ -101,24 +100,6 @@ def arguments_of(*functions: Callable) -> list[str]:
     ]
     names = dict.fromkeys(one.name for one in found if one.kind is not one.VAR_KEYWORD)
     return [name for name in names if name != "self"]
-
-
-def checks_names(function: _Function) -> _Function:
-    """Decorate a function so that an unknown keyword argument raises the error of `check_known`.
-
-    With an `__init__`, the error also names the arguments of the subclass that calls it.
-    """
-    own = arguments_of(function)
-
-    @functools.wraps(function)
-    def checked(*arguments: Any, **options: Any) -> Any:
-        if unknown := [name for name in options if name not in own]:
-            is_init = function.__name__ == "__init__"
-            outer = [type(arguments[0]).__init__] if is_init else []
-            check_known("argument", unknown, arguments_of(*outer, function))
-        return function(*arguments, **options)
-
-    return cast(_Function, checked)
 
 
 def check_path(name: str, value: object) -> None:

@@ -255,8 +255,6 @@ def _workspace(path: pathlib.Path) -> Iterator[pathlib.Path]:
     be locked belongs to a dead process. A process id would not show this, because ids repeat.
     """
     with disk_errors(path), contextlib.ExitStack() as stack:
-        for parent in [one for one in path.parents if not one.exists()][::-1]:
-            stack.callback(_remove_if_empty, parent)  # it remains so if there is an error
         make_folder(path.parent)
         recover(path)
         while True:
@@ -278,14 +276,10 @@ def recover(path: PathLike) -> None:
     Windows and some network file systems, this function does nothing.
     """
     path = pathlib.Path(path)
-    for workspace in _workspaces(path):
+    for workspace in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"):
         with locked(workspace) as is_locked:
             if is_locked:
                 _remove(workspace, path)
-
-
-def _workspaces(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    return path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp")
 
 
 def _new_and_old(workspace: pathlib.Path, path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -298,11 +292,6 @@ def _remove(workspace: pathlib.Path, path: pathlib.Path) -> None:
     if new.exists() and old.exists() and not path.exists():
         os.replace(new, path)
     shutil.rmtree(workspace, ignore_errors=True)
-
-
-def _remove_if_empty(folder: pathlib.Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
 
 
 def _sync(path: pathlib.Path) -> None:

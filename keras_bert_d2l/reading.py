@@ -1,7 +1,6 @@
 """Read files that may be damaged, missing or much too large."""
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
@@ -79,18 +78,6 @@ def has_file(path: PathLike) -> bool:
     return os.path.lexists(path) and bool(check_file(path))
 
 
-def check_folder(folder: PathLike) -> None:
-    """Raise a `ValueError` if a folder, or a folder in it, has a named pipe or a device.
-
-    Libraries that read the files of the folder themselves would wait for them forever.
-    """
-    for pattern in ("*", "*/*"):  # no deeper, because links can form loops
-        for name in glob.iglob(pattern, root_dir=folder):
-            path = pathlib.Path(folder, name)
-            if path.exists() and not path.is_dir():
-                check_file(path)
-
-
 def visible_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the files below a folder, sorted, without hidden files and hidden folders."""
     return sorted(
@@ -135,11 +122,11 @@ def read_json(path: PathLike, most_bytes: int = MOST_BYTES) -> object:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        ValueError: The file is too large or not JSON, or an object has the same key twice.
+        ValueError: The file is too large or not JSON.
     """
     text = read_small_text(path, most_bytes)
     try:
-        return json.loads(text, object_pairs_hook=without_duplicates)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a JSON file: {error}.") from error
 
@@ -164,18 +151,6 @@ def read_yaml(path: PathLike) -> object:
     except (yaml.YAMLError, *_OTHER_YAML_ERRORS) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{os.fspath(path)!r} is not a YAML file: {reason}.") from error
-
-
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, or raise `ValueError` if it has the same key twice."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        name = next(name for name in names if names.count(name) > 1)
-        raise ValueError(
-            f"the key {name!r:.100} occurs more than once in the same object. Remove one"
-        )
-    return fields
 
 
 def read_json_object(path: PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:

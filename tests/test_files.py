@@ -216,8 +216,8 @@ def test_numbers_that_json_does_not_have_are_not_written(tmp_path):
     ],
 )
 @pytest.mark.parametrize("replacing", [replacing_file, replacing_folder])
-def test_the_error_on_a_full_disk_names_the_file_and_leaves_no_folder(replacing, error, tmp_path):
-    path = tmp_path / "new" / "folder" / "model"
+def test_the_error_on_a_full_disk_names_the_file_and_leaves_nothing(replacing, error, tmp_path):
+    path = tmp_path / "model"
     with pytest.raises(OSError, match="No space left on device") as raised, replacing(path):
         raise error
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))

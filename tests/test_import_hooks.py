@@ -60,17 +60,6 @@ def test_tensorflow_starts_silently_and_every_name_can_be_imported():
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
-@pytest.mark.slow
-def test_a_failed_import_of_tensorflow_shows_its_messages(tmp_path):
-    (tmp_path / "tensorflow.py").write_text(
-        "import os\nos.write(2, b'a library is missing')\nraise ImportError('no TensorFlow')\n"
-    )
-    path = os.pathsep.join([str(tmp_path), str(TESTS.parent)])
-    result = in_a_process("import keras_bert_d2l, tensorflow", PYTHONPATH=path)
-    assert "a library is missing" in result.stderr
-    assert "ImportError: no TensorFlow" in result.stderr
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "imports",

@@ -39,11 +39,8 @@ WRONG = {
         lambda model, **_: kb.finetune(model, "a", "b", "run", num_epochs=8),
         "epochs",
     ),
-    "a tokenizer": (lambda vocab, **_: kb.Tokenizer(vocab, lower_case=True), "lowercase"),
-    "a task model": (lambda bert, **_: kb.TextEmbedder(bert, poling="mean"), "pooling"),
     "compile of a BERT": (lambda bert, **_: bert.compile(microbatches=2), "micro_batches"),
     "Keras's compile": (lambda model, **_: model.compile(metric=[]), "metrics"),
-    "a question": (lambda model, **_: kb.classify(model, "a", batchsize=2), "batch_size"),
     "a task to load": (lambda **_: kb.SequenceClassifier.from_pretrained("a", label=[]), "labels"),
 }
 

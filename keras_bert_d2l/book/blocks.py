@@ -139,13 +139,6 @@ def _block_in_long_order(
 
 def _width_of(norm_shape: int | list[int]) -> int:
     """Return the width in a `norm_shape`, which must have one axis."""
-    axes = norm_shape if isinstance(norm_shape, list | tuple) else [norm_shape]
-    for axis in axes:
-        check_integer("norm_shape", axis, 1)
-    check_that(
-        len(axes) == 1,
-        "norm_shape",
-        "the width of the last axis only, as in [num_hiddens]",
-        norm_shape,
-    )
-    return axes[0]
+    is_list = isinstance(norm_shape, list | tuple) and len(norm_shape) == 1
+    width = norm_shape[0] if is_list else norm_shape
+    return check_integer("norm_shape", width, 1, ", the width of the last axis")

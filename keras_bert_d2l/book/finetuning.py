@@ -86,7 +86,12 @@ def load_pretrained_model(
     ```
     """
     check_path("pretrained_model", pretrained_model)
-    folder = _local_folder(pretrained_model)
+    folder = pathlib.Path(pretrained_model)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"`pretrained_model` must be a local folder with a checkpoint. Received: "
+            f"{str(folder)!r}. Nothing is downloaded: unpack the book's archive."
+        )
     pretrained = load_pretrained(folder, num_heads=num_heads, verbose=False)
     if pretrained.tokenizer is None:
         raise ValueError(
@@ -108,18 +113,6 @@ def load_pretrained_model(
     vocab.idx_to_token = list(pretrained.tokenizer.vocab.tokens)
     vocab.token_to_idx = {token: idx for idx, token in enumerate(vocab.idx_to_token)}
     return bert, vocab
-
-
-def _local_folder(pretrained_model: PathLike) -> pathlib.Path:
-    folder = pathlib.Path(pretrained_model)
-    if not folder.is_dir():
-        archive = DATA_HUB.get(os.fspath(pretrained_model))
-        hint = f" The book's archive {archive[0]} is not downloaded." if archive else ""
-        raise FileNotFoundError(
-            f"`pretrained_model` must be a local folder with a checkpoint. Received: "
-            f"{os.fspath(pretrained_model)!r}.{hint}"
-        )
-    return folder
 
 
 def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str], list[int]]:
@@ -164,11 +157,10 @@ def read_snli(data_dir: PathLike, is_train: bool) -> tuple[list[str], list[str],
                 f"{str(path)!r} must start with a line of tab-separated column names, including "
                 f"{missing[0]!r}. Received: {shown(rows.fieldnames)}."
             )
-        label_column, premise_column, hypothesis_column = _SNLI_COLUMNS
-        labeled = [row for row in rows if row[label_column] in SNLI_LABELS]
-    premises = [_words(row[premise_column]) for row in labeled]
-    hypotheses = [_words(row[hypothesis_column]) for row in labeled]
-    return premises, hypotheses, [SNLI_LABELS[row[label_column]] for row in labeled]
+        labeled = [row for row in rows if row["gold_label"] in SNLI_LABELS]
+    premises = [_words(row["sentence1_binary_parse"]) for row in labeled]
+    hypotheses = [_words(row["sentence2_binary_parse"]) for row in labeled]
+    return premises, hypotheses, [SNLI_LABELS[row["gold_label"]] for row in labeled]
 
 
 def _words(parse: str) -> str:
@@ -207,20 +199,15 @@ class SNLIBERTDataset:
         max_len: int,
         vocab: Vocab | None = None,
     ) -> None:
-        if vocab is None:
-            raise ValueError("`vocab` is missing. Pass the vocabulary of the pretrained model.")
         check_vocab(vocab)
         check_integer("max_len", max_len, 3)
         is_right = isinstance(dataset, list | tuple) and len(dataset) == 3
         expected = "a tuple of premises, hypotheses and labels, as `read_snli` returns them"
         check_that(is_right, "dataset", expected, dataset)
         premises, hypotheses, labels = dataset
-        lengths = (len(premises), len(hypotheses), len(labels))
-        if len(set(lengths)) > 1:
-            raise ValueError(
-                "`dataset` must contain the same number of premises, hypotheses and labels. "
-                f"Received: {lengths[0]}, {lengths[1]} and {lengths[2]}."
-            )
+        is_right = len(premises) == len(hypotheses) == len(labels)
+        expected = "as many premises as hypotheses and labels"
+        check_that(is_right, "dataset", expected, [*map(len, dataset)])
         self.vocab = vocab
         self.max_len = max_len
         self.labels = np.asarray(labels, np.int32)
@@ -302,11 +289,8 @@ class BERTClassifier(keras.Model):
         kwargs.setdefault("dtype", bert.dtype_policy)  # decides whether `fit` scales the loss
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
-        if bert.hidden is None:
-            raise ValueError(
-                "`bert` must have a pooler, because the classifier uses its output. Received: a "
-                "model with pooler=False. Use a model with a pooler."
-            )
+        has_pooler = bert.hidden is not None
+        check_that(has_pooler, "bert", "a model with a pooler, whose output is classified", bert)
         self.bert_config = bert.bert_config
         self.encoder = bert.encoder
         self.hidden = bert.hidden

@@ -112,7 +112,7 @@ def save_adapter(model: Model, path: PathLike) -> None:
     kb.save_adapter(model, "adapters/mine")
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_kind(model, BERTModel, TaskModel)
     layers = {id(lora_variables(layer)[0]): layer for layer in model.lora_layers}
     if not layers:
         raise ValueError("`model` must have LoRA. Received: a model without it; see `enable_lora`.")
@@ -193,7 +193,7 @@ def load_adapter(model: Model, path: PathLike) -> None:
     base.merge_lora()
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_kind(model, BERTModel, TaskModel)
     check_path("path", path)
     if model.has_lora:
         raise ValueError(

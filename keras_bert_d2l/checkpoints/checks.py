@@ -13,38 +13,15 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 _HEADS = {"mlm": "masked-language-model", "nsp": "next-sentence"}
 
 
-def check_kind(model: object, *kinds: type[BERTModel | TaskModel], remedy: str) -> None:
-    """Raise a `ValueError` if a model is not an instance of one of some classes.
-
-    Args:
-        model: What the caller passed as a model.
-        *kinds: The classes.
-        remedy: What to do with a model of a different class, for the message.
-    """
-    if isinstance(model, kinds):
-        return
-    needed = " or a ".join(kind.__name__ for kind in kinds)
-    received = f"a {type(model).__name__}" if isinstance(model, keras.Model) else shown(model)
-    if not isinstance(model, BERTModel | TaskModel):
-        remedy = "load a checkpoint with `load_pretrained(path).model`"
-        if BERTModel in kinds:
-            remedy += ", or pass `BERTModel.from_layers(encoder)` with the encoder of your model"
-    raise ValueError(f"`model` must be a {needed}. Received: {received}; {remedy}.")
-
-
-def check_order(model: object, *others: object) -> None:
-    """Raise a `ValueError` if a model was passed after the texts or examples instead of before."""
-    if isinstance(model, list | tuple) or any(isinstance(one, keras.Model) for one in others):
+def check_kind(model: object, *kinds: type[BERTModel | TaskModel]) -> None:
+    """Raise a `ValueError` if a model is not an instance of one of some classes."""
+    if not isinstance(model, kinds):
+        needed = " or a ".join(kind.__name__ for kind in kinds)
+        received = f"a {type(model).__name__}" if isinstance(model, keras.Model) else shown(model)
         raise ValueError(
-            "The model must be the first argument, before the texts or examples. Received: "
-            f"model={shown(model)}. Change the order of the arguments."
+            f"`model` must be a {needed}. Received: {received}. Load one with `from_pretrained` of "
+            "its class, or pass `BERTModel.from_layers(encoder)` for a Keras model of your own."
         )
-
-
-def check_bert(model: object) -> None:
-    """Raise a `ValueError` if a model is not a `BERTModel` with its pretraining heads."""
-    remedy = "it has a task head, so use the checkpoint that it was fine-tuned from"
-    check_kind(model, BERTModel, remedy=remedy)
 
 
 def check_head(model: BERTModel, head: str) -> None:

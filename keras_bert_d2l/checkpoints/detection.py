@@ -21,7 +21,7 @@ from keras_bert_d2l.checkpoints.formats import (
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
-from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, first_few, part_of
+from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, part_of
 from keras_bert_d2l.files import read_checksums, verify_checksums
 from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.reading import has_file, read_json_object
@@ -217,13 +217,6 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         message += " Unpack the archive, for example with `tar -xf`, and pass its folder."
     elif has_file(path / "adapter_config.json"):
         message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
-    inside = sorted(
-        os.fspath(folder)
-        for folder in path.glob("*/")
-        if any(format.recognizes(folder) for format in FORMATS.values())
-    )
-    if inside:
-        message += f" It contains checkpoints; pass the path of one of them: {first_few(inside)}."
     return FileNotFoundError(message)
 
 

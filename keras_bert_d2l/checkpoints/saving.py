@@ -91,7 +91,7 @@ def save_pretrained(
     """
     check_choice("dtype", dtype, get_args(Dtype))
     model = shared_bert(model)
-    check_kind(model, BERTModel, TaskModel, remedy="save one of those")
+    check_kind(model, BERTModel, TaskModel)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
         _save(model, path, None, {}, format, dtype)

@@ -9,15 +9,14 @@ V: vocabulary size, D: hidden width.
 
 import dataclasses
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_bert, check_kind, tokenizer_of
-from keras_bert_d2l.checkpoints.weights import first_few, named_weights
+from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.checks import check_bool, check_integer, check_list, check_that, is_integer
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.variants import without_initialization
@@ -55,7 +54,8 @@ def add_tokens(
     Args:
         model: The model.
         tokens: Tokens to add: complete words, or `##` followed by a part of a word that is not at
-            its start.
+            its start. The tokenizer never produces a word that it splits, such as one with
+            punctuation, or lowercases: add such tokens with `special`.
         special: Whether the tokens stay whole in a text, whatever they contain, like `"[MASK]"`.
             They are added to the tokenizer's `special_tokens`. Tokenizers other than WordPiece
             keep all added tokens whole.
@@ -82,7 +82,7 @@ def add_tokens(
     assert larger.tokenizer.tokenize(["[E1]Player[/E1]"]).to_list() == [[8, 7, 9]]
     ```
     """
-    check_bert(model)
+    check_kind(model, BERTModel)
     tokenizer = tokenizer_of(model, tokenizer)
     vocab = tokenizer.vocab.with_tokens(tokens, special)
     new = vocab.tokens[len(tokenizer.vocab) :]
@@ -91,7 +91,6 @@ def add_tokens(
     if check_bool("special", special) and vocab.kind == "wordpiece":
         options["special_tokens"] = [*options.get("special_tokens", ()), *new]
     larger = Tokenizer(vocab, **options)
-    _warn_of_unreachable(larger, new)
 
     def with_means(weight: np.ndarray) -> np.ndarray:
         means = [weight[ids].mean(axis=0, dtype=np.float64) for ids in pieces]
@@ -127,7 +126,7 @@ def resize_positions(model: BERTModel, max_len: int) -> BERTModel:
     assert longer.bert_config.max_len == 256
     ```
     """
-    check_bert(model)
+    check_kind(model, BERTModel)
     config = dataclasses.replace(model.bert_config, max_len=max_len)
     first = model.bert_config.first_position_id
     rows = np.append(np.arange(first), first + np.arange(max_len) % model.bert_config.max_len)
@@ -161,7 +160,7 @@ def keep_blocks(model: Model, blocks: Sequence[int]) -> Model:
     assert kb.keep_blocks(model, [2, 4]).bert_config.num_blks == 2
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_kind(model, BERTModel, TaskModel)
     check_list("blocks", blocks, "numbers of blocks")
     last = model.bert_config.num_blks
     in_order = [n for n in range(1, last + 1) if n in blocks]
@@ -199,7 +198,7 @@ def stack_blocks(model: Model, times: int = 2) -> Model:
     assert kb.stack_blocks(model).bert_config.num_blks == 4
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_kind(model, BERTModel, TaskModel)
     check_integer("times", times, 1)
     number: int = model.bert_config.num_blks
     if not number:
@@ -307,17 +306,3 @@ def _pieces(token: str, tokenizer: Tokenizer) -> list[int]:
         ids.append(vocab[_INSIDE_A_WORD + rest[:end]])
         rest = rest[end:]
     return ids or [vocab.unk_id]
-
-
-def _warn_of_unreachable(tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
-    """Warn about new tokens that the tokenizer never produces because it splits texts first."""
-    words = [token for token in tokens if not token.startswith(_INSIDE_A_WORD)]
-    made = tokenizer.tokenize(words).to_list()
-    never = [w for w, ids in zip(words, made, strict=True) if ids != [tokenizer.vocab[w]]]
-    if never:
-        warnings.warn(
-            f"The tokenizer never produces the new tokens {first_few(never)}: it splits them at "
-            "spaces and punctuation, or lowercases them. Use their ids, or add the tokens that it "
-            "produces instead.",
-            stacklevel=3,
-        )

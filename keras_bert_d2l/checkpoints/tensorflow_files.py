@@ -64,11 +64,8 @@ def open_tf(prefix: pathlib.Path) -> NamedArrays:
     with _refusing(prefix):
         table = _table(_index(prefix))
     # TensorFlow encodes the names of the parts of a variable, unless they are saved one by one.
-    if any(name.startswith(b"\0") or name.endswith(b"/part_0") for name in table):
-        raise ValueError(
-            f"{source!r} has partitioned variables. Restore it in the program that made it without "
-            "a partitioner, which `tf.train.Saver` can do, and save it again."
-        )
+    is_whole = not any(x.startswith(b"\0") or x.endswith(b"/part_0") for x in table)
+    check(is_whole, f"{source!r} has partitioned variables. Save it again without a partitioner.")
     with _refusing(prefix):
         entries = _entries(table, prefix)
         reader = tf.train.load_checkpoint(source)

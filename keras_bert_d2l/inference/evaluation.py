@@ -13,7 +13,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.table import Column, Table
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_order, check_vocabulary
+from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.contract.task import EvaluationOptions
@@ -187,7 +187,6 @@ def evaluate(
     kb.print_evaluation(evaluation)
     ```
     """
-    check_order(model, examples)
     model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
@@ -245,8 +244,7 @@ def check_examples(model: TaskModel, examples: TaskExamples) -> None:
     check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
     task = task_named(examples.task)
     where = examples.source or "The examples"
-    remedy = f"use a model for the task of the examples, {examples.task!r}"
-    check_kind(model, task.model, remedy=remedy)
+    check_kind(model, task.model)
     if not len(examples):
         dropped = "; ".join(examples.dropped_in_words()) or "It is empty."
         raise ValueError(f"{where}: there are no examples. {dropped}")

@@ -104,7 +104,7 @@ def extract_features(
     ```
     """
     kinds: tuple[Any, ...] = (BERTModel, TaskModel)  # their base class is abstract
-    model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer)
     check_integer("batch_size", batch_size, 1)
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of texts. Received: {shown(texts)}.")

@@ -100,7 +100,7 @@ def fill_mask(
         print(prediction.token, prediction.score)
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
     target_ids = None if targets is None else _target_ids(targets, tokenizer)
     if top_k is None:
@@ -249,7 +249,7 @@ def next_sentence_score(
     kb.next_sentence_score(model, "it rained", "she slept", tokenizer=tokenizer)
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(a, b))
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "nsp")
     firsts, seconds = text_pairs(("a", "b"), a, b)
     rows = TextRows(Preprocessor(model, tokenizer), [firsts, seconds], truncate)

@@ -188,7 +188,7 @@ def pseudo_perplexity(
     kb.pseudo_perplexity(model, "the cat sat").perplexity  # about 8: it is untrained
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
     check_integer("batch_size", batch_size, 1)
     asked = text_list("texts", texts)
@@ -313,7 +313,7 @@ def minimal_pairs(
     found.accuracy, found.by_uid["agreement"]
     ```
     """
-    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer, texts=(pairs,))
+    model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
     check_bool("word_wise", word_wise)
     check_integer("batch_size", batch_size, 1)

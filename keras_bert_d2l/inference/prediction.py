@@ -7,15 +7,15 @@ import dataclasses
 import os
 import reprlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_kind, check_order, tokenizer_of
+from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
-from keras_bert_d2l.checks import check_integer, check_that, checks_names
+from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
 from keras_bert_d2l.models.bert import BERTModel
@@ -58,18 +58,14 @@ def one_per_text(
     [Callable[Concatenate[Asked, str | Texts, Options], Found | list[Found]]],
     Asking[Asked, Options, Found],
 ]:
-    """Tell type checkers that a function returns one `result` for each text.
-
-    The function also suggests names for unknown arguments.
-    """
-    return lambda ask: cast(Any, checks_names(ask))
+    """Tell type checkers that a function returns one `result` for each text."""
+    return lambda ask: cast(Any, ask)
 
 
 def asked_model(
     model: keras.Model | PathLike,
     *kinds: type[Model],
     tokenizer: Tokenizer | None = None,
-    texts: Sequence[object] = (),
 ) -> tuple[Model, Tokenizer]:
     """Return the model that a function asks, and its tokenizer.
 
@@ -79,14 +75,12 @@ def asked_model(
         *kinds: The classes that the function takes. If `TextEmbedder` is one, the checkpoint of a
             BERT without a task is loaded as that, with the pooling that its folder defines.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
-        texts: The arguments of the function that follow the model.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
-        ValueError: The model belongs to a different task or is not the first argument, there is no
-            tokenizer, or its vocabulary does not have the model's size.
+        ValueError: The model belongs to a different task, there is no tokenizer, or its vocabulary
+            does not have the model's size.
     """
-    check_order(model, *texts)
     found: Any = model
     if isinstance(model, str | os.PathLike):
         if embedder() in kinds:
@@ -95,7 +89,7 @@ def asked_model(
             found = load_pretrained(model, heads=(), verbose=False).model
     elif BERTModel in kinds:
         found = shared_bert(model)
-    check_kind(found, *kinds, remedy=_remedy(found, *kinds))
+    check_kind(found, *kinds)
     return found, tokenizer_of(found, tokenizer)
 
 
@@ -128,15 +122,6 @@ def with_graph(model: Any, kind: Callable[..., Built], *options: object) -> Buil
     if key not in made or made[key][0] != weights:
         made[key] = weights, kind(model, *options)
     return cast(Built, made[key][1])
-
-
-def _remedy(model: object, *kinds: type[BERTModel | TaskModel]) -> str:
-    """Return what to do with a model that is of none of the classes."""
-    if BERTModel in kinds:
-        return "it is for a different task, so use the checkpoint that it was fine-tuned from"
-    if isinstance(model, TaskModel):
-        return f"query it with `{model.task}`"  # the function has the name of the task
-    return f"fine-tune a {kinds[0].__name__}(bert, ...)"
 
 
 class _Short(reprlib.Repr):

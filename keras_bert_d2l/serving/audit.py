@@ -23,7 +23,6 @@ from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.reading import check_folder
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
@@ -153,7 +152,6 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
         FileNotFoundError: The folder has no `saved_model.pb`.
         ValueError: The file is damaged, or a file of the folder is a named pipe or a device.
     """
-    check_folder(path)
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
         newest = newest_version(file.parent)

@@ -127,7 +127,7 @@ def export_onnx(
     print([output.name for output in session.get_outputs()])
     ```
     """
-    check_kind(model, BERTModel, TaskModel, remedy="export one of those")
+    check_kind(model, BERTModel, TaskModel)
     if model.max_row_len > model.bert_config.max_len:
         raise ValueError(
             "An ONNX graph does not split texts into windows. Received: a model with "

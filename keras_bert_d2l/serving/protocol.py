@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from keras_bert_d2l.checks import check_known, shown
-from keras_bert_d2l.reading import without_duplicates
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf import meta_graph_pb2
@@ -242,7 +241,7 @@ def read_object(body: bytes) -> JSONObject:
     """
     try:
         # Given bytes, json.loads would accept other encodings and lone surrogates.
-        document = json.loads(body.decode("utf-8"), object_pairs_hook=without_duplicates)
+        document = json.loads(body.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("The body is nested too deeply.") from error
     except ValueError as error:

@@ -171,7 +171,7 @@ def _checked(model: object) -> BERTModel | TaskModel:
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
     found: BERTModel | TaskModel = shared_bert(model)
-    check_kind(found, BERTModel, TaskModel, remedy="export one of those")
+    check_kind(found, BERTModel, TaskModel)
     return found
 
 

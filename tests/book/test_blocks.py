@@ -42,7 +42,7 @@ def test_attention_takes_both_argument_orders(sizes):
     [
         ((8, 7, 8, 8, [8]), "query_size=7"),
         ((8, 8, 8, 8, [9]), "norm_shape=9"),
-        ((8, 8, 8, 8, [5, 8]), r"norm_shape=\[5, 8\]"),
+        ((8, 8, 8, 8, [5, 8]), r"the width of the last axis. Received: norm_shape=\[5, 8\]"),
     ],
 )
 def test_a_width_that_the_residual_connection_does_not_allow_raises(sizes, named):

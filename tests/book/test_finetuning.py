@@ -1,7 +1,5 @@
 """d2l.ai, section 16.7: natural language inference on SNLI with a pretrained BERT."""
 
-import gzip
-import itertools
 import json
 
 import keras
@@ -68,7 +66,7 @@ def test_pairs_become_padded_or_truncated_input_sequences(capsys):
 @pytest.mark.parametrize(
     ("texts", "max_len", "vocab", "named"),
     [
-        ((["a", "b"], ["c"], [0, 1]), 8, VOCAB, "2, 1 and 2"),
+        ((["a", "b"], ["c"], [0, 1]), 8, VOCAB, r"\[2, 1, 2\]"),
         ((["a"], ["b"], [0]), 8, None, "`vocab`"),
         ((["a"], ["b"], [0]), 2, VOCAB, "=2"),
     ],
@@ -76,17 +74,6 @@ def test_pairs_become_padded_or_truncated_input_sequences(capsys):
 def test_invalid_pairs_are_rejected(texts, max_len, vocab, named):
     with pytest.raises(ValueError, match=named):
         d2l.SNLIBERTDataset(texts, max_len, vocab)
-
-
-def test_the_development_set_of_snli_is_encoded(data_dir):
-    with gzip.open(data_dir / "nli" / "snli_dev.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in itertools.islice(file, 500)]
-    sides = [[row[key] for row in rows] for key in ("premise", "hypothesis")]
-    classes = {"entailment": 0, "contradiction": 1, "neutral": 2}
-    dataset = d2l.SNLIBERTDataset((*sides, [classes[row["label"]] for row in rows]), 64, VOCAB)
-    assert dataset.all_token_ids.shape == (500, 64)
-    assert dataset.valid_lens.max() <= 64
-    assert (dataset.all_segments.sum(1) > 1).all()
 
 
 # 16.7: the pretrained model
@@ -102,10 +89,9 @@ def pretrained(tmp_path_factory):
 def test_a_saved_model_is_loaded_with_its_vocabulary_and_the_given_dropout(pretrained):
     bert, folder = pretrained
     sizes = {"num_hiddens": 16, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 1, "max_len": 16}
-    loaded, vocab = d2l.load_pretrained_model(
-        folder, **sizes, dropout=0.3, devices=d2l.try_all_gpus()
-    )
-    check_loaded(bert, loaded, vocab)
+    devices = d2l.try_all_gpus()
+    loaded = d2l.load_pretrained_model(folder, **sizes, dropout=0.3, devices=devices)
+    check_loaded(bert, *loaded)
 
 
 def check_loaded(bert, loaded, vocab):
@@ -143,7 +129,7 @@ def test_a_size_that_differs_from_the_saved_model_or_a_missing_vocabulary_raises
 
 def test_the_books_archives_are_not_downloaded_and_other_pickles_are_refused(tmp_path):
     assert set(d2l.DATA_HUB) == {"bert.base", "bert.small"}
-    with pytest.raises(FileNotFoundError, match=r"bert\.small\.torch\.zip is not downloaded"):
+    with pytest.raises(FileNotFoundError, match="bert.small.*Nothing is downloaded"):
         d2l.load_pretrained_model("bert.small", 256, 512, 4, 2, 0.1, 512)
     (tmp_path / "pretrained.params").write_bytes(b"")
     with pytest.raises(ValueError, match=r"pretrained.params.*without unpickling.*save_model"):

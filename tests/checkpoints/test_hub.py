@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_hub_name, is_remote
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, is_remote
 from tests.checkpoints.sbert_folders import LOWER, write
 from tests.checkpoints.small import (
     OF_FORMAT,
@@ -119,7 +119,7 @@ def test_a_short_name_stands_for_an_id(folder, local_hub):
     rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
     listed = [(name.strip(" `"), repo.strip(" `")) for name, repo in rows]
     assert set(SHORT_NAMES.items()) <= set(listed)
-    assert all(map(is_hub_name, SHORT_NAMES.values()))
+    assert all(map(is_remote, SHORT_NAMES.values()))
 
 
 def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
@@ -220,7 +220,7 @@ def test_a_local_path_takes_precedence(model, folder, local_hub, tmp_path, monke
 
 @pytest.mark.parametrize("path", [*"/a/b ./a ~/a a/b/c a a/b@ . a:b a@main".split(), "a/b c"])
 def test_what_looks_like_a_path_is_not_looked_up(path, local_hub):
-    assert not is_hub_name(path)
+    assert not is_remote(path)
     for local in (path, pathlib.Path(path), pathlib.Path(NAME)):
         with pytest.raises(FileNotFoundError):
             kb.load_pretrained(local)

@@ -77,17 +77,6 @@ def _head_weights(config):
     return [("mlm/mlp/logits/kernel", 1), ("mlm/mlp/logits/bias", 0)]
 
 
-# `pytest.warns` also shows unrelated warnings, and Keras issues one whenever it reads a weight.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-def test_new_tokens_that_are_never_produced_cause_a_warning():
-    with pytest.warns(UserWarning, match=r"never produces the new tokens Cat, cat-play: .*splits"):
-        larger = add_tokens(random_model(UNTIED), ["cat-play", "Cat", "cats"])
-    pieces = VOCAB[["cat", "-", "play"]]
-    embedding = array(larger, EMBEDDING)
-    np.testing.assert_allclose(embedding[len(VOCAB)], embedding[pieces].mean(0), rtol=1e-6)
-
-
 def test_a_token_of_the_vocabulary_is_not_added_again():
     with pytest.raises(ValueError, match="must be distinct. Received: 'cat'"):
         add_tokens(random_model(UNTIED), ["cat"])

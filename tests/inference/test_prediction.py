@@ -85,7 +85,7 @@ def test_the_model_may_be_a_folder_or_a_name(words_bert, tmp_path, local_hub):
     assert [one.word for one in kb.tag(str(tmp_path / "tagger"), "the cat")] == ["the", "cat"]
     vector = kb.embed(tmp_path / "cls", "the cat")
     np.testing.assert_allclose(vector, kb.embed(embedder, "the cat"), atol=1e-6)
-    with pytest.raises(ValueError, match="a TokenClassifier; query it with `tag`"):
+    with pytest.raises(ValueError, match="Received: a TokenClassifier"):
         kb.classify(tmp_path / "tagger", "the cat")
     words = kb.WordExamples(words=[["the", "cat"]], labels=[["a", "b"]])
     expected = kb.evaluate(tagger, words).metrics

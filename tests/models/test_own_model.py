@@ -111,7 +111,7 @@ def test_layers_of_a_subclassed_model_are_passed_one_by_one():
     np.testing.assert_allclose(bert(BATCH)["mlm"], expected, atol=1e-6)
     two_encoders = Subclassed(V)
     two_encoders.second = kb.BERTEncoder(V, *SIZES)
-    with pytest.raises(ValueError, match=r"a Subclassed; .*`BERTModel.from_layers\(encoder\)`"):
+    with pytest.raises(ValueError, match=r"a Subclassed. .*`BERTModel.from_layers\(encoder\)`"):
         kb.fill_mask(two_encoders, "[MASK]")
 
 
@@ -124,7 +124,7 @@ def test_layers_of_other_sizes_or_kinds_are_rejected():
     sequential = keras.Sequential([keras.layers.Dense(2)])
     with pytest.raises(ValueError, match=r"`bert` must be a `BERTModel`.*from_layers\(encoder\)"):
         kb.TextEmbedder(sequential)
-    with pytest.raises(ValueError, match=r"a Sequential; load .*from_layers\(encoder\)"):
+    with pytest.raises(ValueError, match=r"a Sequential. Load .*from_layers\(encoder\)"):
         kb.save_pretrained(sequential, "a")
 
 

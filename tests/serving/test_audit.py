@@ -1,4 +1,3 @@
-import os
 import sys
 
 import pytest
@@ -73,14 +72,6 @@ def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
     assert audit_saved_model(tmp_path, server="2.12") == [finding]
     with pytest.raises(ValueError, match="`server` must be one of '2.12', '2.20'"):
         audit_saved_model(tmp_path, server="1.0")
-
-
-def test_a_named_pipe_in_the_folder_is_rejected_because_tensorflow_would_wait_for_it(tmp_path):
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    (tmp_path / "variables").mkdir()
-    os.mkfifo(tmp_path / "variables" / "variables.data-00000-of-00001")
-    with pytest.raises(ValueError, match="variables.data-00000-of-00001' must be a file"):
-        read_saved_model(tmp_path)
 
 
 def test_a_folder_without_a_model_is_rejected(tmp_path):

@@ -30,9 +30,9 @@ def quickstart(
     """Run the whole workflow in minutes, from text to SavedModel.
 
     Learns a vocabulary from the docstrings of the installed tensorflow, keras and numpy, pretrains
-    a small BERT on them and exports it as a SavedModel. Then a process without this package loads
-    the SavedModel and predicts two masked words. Nothing is downloaded. The answers are the same on
-    all machines, up to rounding, with the same versions of these packages.
+    a small BERT on them and exports it as a SavedModel, which then predicts two masked words.
+    Nothing is downloaded. The answers are the same on all machines, up to rounding, with the same
+    versions of these packages.
 
     Args:
         steps: Number of training steps.

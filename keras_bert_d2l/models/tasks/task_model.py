@@ -10,7 +10,7 @@ from typing import Self, get_args
 
 import keras
 
-from keras_bert_d2l.checks import check_choice, check_that, checks_names
+from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.fusion import PlainDropout
@@ -99,7 +99,6 @@ class TaskModel(TextModel):
     has_head = True  # whether the head has weights
     is_task = True
 
-    @checks_names
     def __init__(
         self,
         bert: BERTModel,

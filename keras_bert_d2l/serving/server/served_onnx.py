@@ -14,7 +14,7 @@ import onnxruntime
 import tokenizers
 
 from keras_bert_d2l.files import verify_checksums
-from keras_bert_d2l.reading import DAMAGE, check_folder, errors_naming, read_json_object
+from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec, Specs
 from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, TextRows, halves
 from keras_bert_d2l.serving.server.served import TokenCounter
@@ -76,7 +76,6 @@ class ServedONNX:
 
     def __init__(self, path: PathLike, *, verify: bool = True) -> None:
         folder = pathlib.Path(path).resolve()
-        check_folder(folder)
         if verify:
             verify_checksums(folder)
         with errors_naming(path, " is not a folder of `export --format onnx`", _REMEDY, DAMAGE):

@@ -141,8 +141,7 @@ def answer(
     print(best.text, best.score)
     ```
     """
-    given = (questions, contexts)
-    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer, texts=given)
+    model, tokenizer = asked_model(model, QuestionAnswerer, tokenizer=tokenizer)
     check_integer("top_k", top_k, 1)
     check_integer("max_answer_len", max_answer_len, 1)
     check_integer("batch_size", batch_size, 1)

@@ -102,7 +102,7 @@ def choose(
     print(found.choice, found.score)
     ```
     """
-    model, tokenizer = asked_model(model, MultipleChoice, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, MultipleChoice, tokenizer=tokenizer)
     first = text_list("texts", texts)
     of_texts = _choices_of_texts(first, [choices] if isinstance(texts, str) else choices)
     repeated = [text for text, some in zip(first, of_texts, strict=True) for _ in some]

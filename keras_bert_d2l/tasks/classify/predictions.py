@@ -126,7 +126,7 @@ def classify(
         print(found.label, found.score)
     ```
     """
-    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     answers = text_answers(model, tokenizer, texts, texts_b, batch_size, max_len, truncate)
     found = []
     for one in answers:

@@ -82,7 +82,7 @@ def zero_shot(
     kb.zero_shot(model, "the match", ["sport", "film"], template="This is about {}.").label
     ```
     """
-    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, SequenceClassifier, tokenizer=tokenizer)
     multi_label = check_bool("multi_label", multi_label)
     check_that(not isinstance(labels, str), "labels", "a list of texts", labels)
     labels = text_list("labels", labels)

@@ -86,7 +86,7 @@ def embed(
     vectors[0] @ vectors[1]  # cosine similarity
     ```
     """
-    embedder, tokenizer = _embedder(model, tokenizer, texts)
+    embedder, tokenizer = _embedder(model, tokenizer)
     vectors = _vectors(embedder, tokenizer, text_list("texts", texts), batch_size, truncate)
     return vectors[0] if isinstance(texts, str) else vectors
 
@@ -136,7 +136,7 @@ def similar(
     """
     check_integer("top_k", top_k, 1)
     check_that(not isinstance(texts, str), "texts", "a list of texts", texts)
-    embedder, tokenizer = _embedder(model, tokenizer, query, texts)
+    embedder, tokenizer = _embedder(model, tokenizer)
     queries = text_list("query", query)
     rows = text_list("texts", texts)
 
@@ -196,10 +196,9 @@ def nearest(
 
 
 def _embedder(
-    model: keras.Model | PathLike, tokenizer: Tokenizer | None, *texts: object
+    model: keras.Model | PathLike, tokenizer: Tokenizer | None
 ) -> tuple[TextEmbedder, Tokenizer]:
-    kinds = (TextEmbedder, BERTModel)
-    model, tokenizer = asked_model(model, *kinds, tokenizer=tokenizer, texts=texts)
+    model, tokenizer = asked_model(model, TextEmbedder, BERTModel, tokenizer=tokenizer)
     if isinstance(model, BERTModel):
         return with_graph(model, TextEmbedder), tokenizer
     return model, tokenizer

@@ -98,7 +98,7 @@ def mine_negatives(
     print(triplets.negatives)
     ```
     """
-    check_kind(model, TextEmbedder, remedy="load it with `TextEmbedder.from_pretrained(path)`")
+    check_kind(model, TextEmbedder)
     check_type("examples", examples, PairExamples, "Read a file with `read_examples`.")
     check_share("max_share", max_share)
     if examples.labels is not None or examples.negatives is not None:

@@ -80,7 +80,7 @@ def distill_static(
     kb.embed(student, "the cat")
     ```
     """
-    check_kind(model, TextEmbedder, remedy="load it with `TextEmbedder.from_pretrained(path)`")
+    check_kind(model, TextEmbedder)
     check_vocabulary(model, model.tokenizer)
     width = model.bert_config.num_hiddens
     num_hiddens = min(_WIDTH, width) if num_hiddens is None else num_hiddens

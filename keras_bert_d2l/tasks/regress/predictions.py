@@ -97,7 +97,7 @@ def regress(
     kb.regress(regressor, "a cat", "a cat sat").score
     ```
     """
-    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
     answers = text_answers(model, tokenizer, texts, texts_b, batch_size, max_len, truncate)
     found = [Regression.of(model.labels, one["scores"]) for one in answers]
     return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found

@@ -199,7 +199,7 @@ def tag(
         print(entity.text, entity.label, entity.start, entity.end)
     ```
     """
-    model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer, texts=(texts,))
+    model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
     check_choice("aggregate", aggregate, ("none", *get_args(Joining)))
     check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(max_len, 3, model.max_row_len)

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, checks_names, shown
+from keras_bert_d2l.checks import check_choice, shown
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
@@ -130,7 +130,6 @@ class Tokenizer(tf.Module):
         [b'the cats', b'cat']
     """
 
-    @checks_names
     def __init__(
         self,
         vocab: Vocab,
@@ -201,7 +200,6 @@ class Tokenizer(tf.Module):
         return self.from_config, (self.get_config(),)
 
     @not_converted
-    @checks_names
     def __call__(
         self,
         texts: Texts,

@@ -125,7 +125,7 @@ def distill(
     ```
     """
     teacher: Model = cast(Any, model_at(model))
-    check_kind(teacher, BERTModel, TaskModel, remedy="load a checkpoint of BERT")
+    check_kind(teacher, BERTModel, TaskModel)
     check_integer("epochs", epochs, 1)
     check_integer("batch_size", batch_size, 1)
     check_integer("seed", seed, 0)

@@ -119,7 +119,7 @@ def finetune(
     kb.finetune(model, train, train, "runs/films", learning_rate=1e-3, epochs=2)
     ```
     """
-    check_kind(model, TaskModel, remedy="create a task model from it, or use `pretrain`")
+    check_kind(model, TaskModel)
     options = {"batch_size": task_named(model.task).batch_size, **options}
     settings, run, say = FinetuningOptions.from_dict(options), RunFolder(run_dir), Printer(verbose)
     if process()[1] > 1:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.checks import check_bert
+from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.surgery import with_config
@@ -61,7 +61,7 @@ def from_checkpoint(options: PretrainingOptions, path: PathLike, *, verbose: boo
             tokens, or `lora` would freeze a head that it lacks.
     """
     model, tokenizer, config = load_pretrained(path, verbose=verbose)
-    check_bert(model)
+    check_kind(model, BERTModel)
     if tokenizer is None:
         raise ValueError(
             f"The checkpoint {os.fspath(path)!r} has no vocabulary, which is needed to tokenize "

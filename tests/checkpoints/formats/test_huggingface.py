@@ -247,10 +247,3 @@ def test_weights_that_are_not_a_regular_file_are_named(folder, damage):
     DAMAGES[damage](folder / "model.safetensors")
     with pytest.raises((FileNotFoundError, ValueError), match=r"model\.safetensors'.*must be|link"):
         load_pretrained(folder, verbose=False)
-
-
-def test_a_key_that_occurs_twice_is_an_error(folder):
-    file = folder / "config.json"
-    file.write_text(file.read_text().replace("{", '{"hidden_act": "relu",', 1))
-    with pytest.raises(ValueError, match="config.json.*'hidden_act' occurs more than once"):
-        load_pretrained(folder, verbose=False)

@@ -55,9 +55,6 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
         ("classify", "a.json", "[]", {}, "JSON objects"),
         ("classify", "a.json", '{"text": "a", "label": {"name": "x"}}', {}, "of a label"),
         ("classify", "a.json", '{"text": ["a"], "label": ["x"]}', {}, "object instead of a text"),
-        ("classify", "a.json", '{"text": "a", "text": "b"}', {}, "'text' occurs more than once"),
-        ("tag", "a", '{"text": "a", "text": "b"}', {}, "'text' occurs more than once"),
-        ("answer", "a.json", '{"data": [{"a": 1, "a": 1}]}', {}, "'a' occurs more than once"),
         # Words.
         ("tag", "a.conllu", "1\ta\tb\n", {}, "line 1: .*10 columns"),
         ("tag", "a.conll", "EU ORG\nrejects\ncall O\n", {}, "first: line 1, word 2"),

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.reading import without_duplicates
 
 _SEPARATED = (".csv", ".tsv")
 _DELIMITERS = ",;|"
@@ -32,9 +31,7 @@ _FASTTEXT = "__label__"
 _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
 # NaN is not JSON, but Python writes it for a missing value.
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
-_JSON = json.JSONDecoder(
-    parse_constant=_CONSTANTS.__getitem__, object_pairs_hook=without_duplicates
-)
+_JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 
 class Row(NamedTuple):
