@@ -139,6 +139,6 @@ def _block_in_long_order(
 
 def _width_of(norm_shape: int | list[int]) -> int:
     """Return the width in a `norm_shape`, which must have one axis."""
-    is_list = isinstance(norm_shape, list | tuple) and len(norm_shape) == 1
-    width = norm_shape[0] if is_list else norm_shape
-    return check_integer("norm_shape", width, 1, ", the width of the last axis")
+    if isinstance(norm_shape, list | tuple) and len(norm_shape) == 1:
+        norm_shape = norm_shape[0]
+    return check_integer("norm_shape", norm_shape, 1, ", the width of the last axis")

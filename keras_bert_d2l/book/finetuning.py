@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_bert_d2l.book.pretraining_data import PAD, padded
 from keras_bert_d2l.book.vocabulary import Vocab, check_vocab, tokenize
 from keras_bert_d2l.checkpoints.loading import load_pretrained
-from keras_bert_d2l.checks import check_integer, check_path, check_that, check_type, shown
+from keras_bert_d2l.checks import check_integer, check_path, check_that, check_type, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
@@ -199,7 +199,7 @@ class SNLIBERTDataset:
         max_len: int,
         vocab: Vocab | None = None,
     ) -> None:
-        check_vocab(vocab)
+        vocab = check_vocab(vocab)
         check_integer("max_len", max_len, 3)
         is_right = isinstance(dataset, list | tuple) and len(dataset) == 3
         expected = "a tuple of premises, hypotheses and labels, as `read_snli` returns them"
@@ -289,8 +289,8 @@ class BERTClassifier(keras.Model):
         kwargs.setdefault("dtype", bert.dtype_policy)  # decides whether `fit` scales the loss
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, **kwargs)
-        has_pooler = bert.hidden is not None
-        check_that(has_pooler, "bert", "a model with a pooler, whose output is classified", bert)
+        if bert.hidden is None:
+            raise wrong("bert", "a model with a pooler, whose output is classified", bert)
         self.bert_config = bert.bert_config
         self.encoder = bert.encoder
         self.hidden = bert.hidden

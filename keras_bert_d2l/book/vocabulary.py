@@ -4,13 +4,12 @@ import collections
 import itertools
 import operator
 from collections.abc import Collection, Iterable, Sequence, Sized
-from typing import SupportsInt, overload
+from typing import SupportsInt, cast, overload
 
 from keras_bert_d2l.checks import (
     check_choice,
     check_integer,
     check_list,
-    check_that,
     check_type,
     wrong,
 )
@@ -120,10 +119,11 @@ class Vocab:
         return self.token_to_idx[UNK]
 
 
-def check_vocab(vocab: object) -> None:
-    """Raise a `ValueError` unless `vocab` is a vocabulary of the book or of the package."""
-    is_vocab = isinstance(vocab, Vocab | text_vocab.Vocab)
-    check_that(is_vocab, "vocab", "a Vocab, such as `load_data_wiki` returns", vocab)
+def check_vocab(vocab: object) -> Vocab:
+    """Return a vocabulary of the book or of the package, or raise a `ValueError`."""
+    if not isinstance(vocab, Vocab | text_vocab.Vocab):
+        raise wrong("vocab", "a Vocab, such as `load_data_wiki` returns", vocab)
+    return cast(Vocab, vocab)
 
 
 def _flat(tokens: Sequence[str] | Sequence[Sequence[str]]) -> Iterable[str]:
