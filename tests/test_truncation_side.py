@@ -51,7 +51,7 @@ def test_checkpoints_predictions_and_exports_read_the_end_of_a_text(name, tmp_pa
     loaded = kb.load_pretrained(tmp_path / "native", verbose=False).tokenizer
     assert loaded.options == tokenizer.options
     with pytest.raises(ValueError, match="`format`.*truncation_side='left'"):
-        kb.save_pretrained(bert, tmp_path / "google", tokenizer=tokenizer, format="google")
+        kb.save_pretrained(bert, tmp_path / "book", tokenizer=tokenizer, format="book")
     classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
     expected = kb.classify(classifier, END).scores["good"]
     assert kb.classify(classifier, TEXT).scores["good"] == pytest.approx(expected, abs=1e-6)

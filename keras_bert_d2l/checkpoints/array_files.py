@@ -16,7 +16,7 @@ import pathlib
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import safetensors
@@ -151,11 +151,8 @@ class Place(NamedTuple):
 class ArrayFile:
     """An open file whose arrays are read at their places.
 
-    Args:
-        path: The path of the file.
-        unpacked: The open file to read instead, if its content was unpacked.
-
     Attributes:
+        path: The path of the file.
         places: The places of the arrays, by name, which a subclass must set.
         metadata: Other entries of the file.
     """
@@ -163,10 +160,9 @@ class ArrayFile:
     places: Mapping[str, Place]
     metadata: Mapping[str, str] = {}
 
-    def __init__(self, path: pathlib.Path, unpacked: IO[bytes] | None = None) -> None:
+    def __init__(self, path: pathlib.Path) -> None:
         self.path = check_file(path)
-        self._file = unpacked or open(path, "rb")  # noqa: SIM115
-        self._file.seek(0)
+        self._file: BinaryIO = open(path, "rb")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         if self._file.read(100).startswith(b"version https://git-lfs"):
             raise ValueError(f"{os.fspath(path)!r} is a pointer of Git LFS. Run `git lfs pull`.")

@@ -19,7 +19,6 @@ from keras_bert_d2l.checkpoints.formats import (
     tensorflow_hub,
 )
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, part_of
 from keras_bert_d2l.files import read_checksums, verify_checksums
@@ -211,8 +210,9 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
             )
         return FileNotFoundError(message)
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
-    if path.suffix == ".keras":
-        message += f" Load a model of Keras 3 with `keras.models.load_model`. {SAVE_AS_HDF5}"
+    if path.suffix in (".keras", ".h5"):
+        message += " Load a model of Keras 3 with `keras.models.load_model`. "
+        message += google.SAVE_AS_HDF5
     elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
         message += " Unpack the archive, for example with `tar -xf`, and pass its folder."
     elif has_file(path / "adapter_config.json"):

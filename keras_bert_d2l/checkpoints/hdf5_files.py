@@ -1,32 +1,23 @@
-"""Weights in HDF5: `tf_model.h5`, `.h5` of Keras 2, `.weights.h5` of Keras 3, and `.keras`.
+"""Weights in HDF5: `tf_model.h5`, `.h5` of Keras 2 and `.weights.h5` of Keras 3.
 
 An HDF5 file is a small file system, and hostile ones abuse it: links, external storage and virtual
 datasets read other files of the machine (CVE-2026-1669), and compressed or unwritten values fill
 its memory. h5py shows here only which datasets there are and where their values lie. It opens no
 link to another place and reads no values: they are read at their places, as in safetensors files.
 Keras writes nothing else. Attributes are not looked at.
-
-A `.keras` file is a zip archive of a JSON file and an HDF5 file.
 """
 
-import contextlib
 import io
 import math
 import pathlib
-import shutil
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from collections.abc import Mapping, Sequence
 
 import h5py
 import numpy as np
 
 from keras_bert_d2l.checkpoints.array_files import ArrayFile, NamedArrays, Place, check, together
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.files import disk_errors
-from keras_bert_d2l.reading import DAMAGE, MOST_BYTES, errors_naming
+from keras_bert_d2l.reading import DAMAGE, errors_naming
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_OBJECTS = 10_000  # BERT large has 2,000
@@ -35,7 +26,6 @@ _BFLOAT16_BYTES = 2  # Keras writes bfloat16 as an opaque type of this size
 _DTYPES = {h5py.h5t.IEEE_F32LE: "F32", h5py.h5t.IEEE_F16LE: "F16", h5py.h5t.IEEE_F64LE: "F64"}
 # Kinds of datasets that are not weights, such as a step count.
 _OTHERS = (h5py.h5t.FLOAT, h5py.h5t.INTEGER, h5py.h5t.STRING, h5py.h5t.ENUM)
-_MOST_RATIO = 20  # bytes per byte of a .keras file; compression shrinks weights by a tenth
 _REMEDY = (
     "Only plain datasets are read, as Keras writes them without compression. If the file is "
     "damaged, copy it again. Otherwise save the weights again in the program that made them."
@@ -58,44 +48,6 @@ def open_hdf5(files: Sequence[pathlib.Path]) -> NamedArrays:
     return together(files, [_HDF5File(path) for path in files])
 
 
-def open_keras(path: pathlib.Path) -> NamedArrays:
-    """Open the weights in a `.keras` file; they are copied to a temporary file without a name.
-
-    Raises:
-        OSError: The temporary folder is full.
-        ValueError: The file is damaged, or has far larger weights than a file of its size can.
-    """
-    most_bytes = _MOST_RATIO * path.stat().st_size
-    with contextlib.ExitStack() as stack:
-        unpacked = stack.enter_context(tempfile.TemporaryFile())
-        errors = disk_errors(tempfile.gettempdir())
-        with errors, _entry(path, "model.weights.h5", most_bytes) as content:
-            shutil.copyfileobj(content, unpacked)
-        stack.pop_all()  # the file stays open
-    return together([path], [_HDF5File(path, unpacked)])
-
-
-def read_keras_config(path: pathlib.Path) -> bytes:
-    """Return the JSON in a `.keras` file, or raise `ValueError` if it is damaged."""
-    with _entry(path, "config.json", MOST_BYTES) as content:
-        return content.read()
-
-
-@contextlib.contextmanager
-def _entry(path: pathlib.Path, name: str, most_bytes: int) -> Iterator[IO[bytes]]:
-    """Open an entry of a zip archive."""
-    damage = (ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-    remedy = "Copy it again, or save the model again."
-    with (
-        errors_naming(path, " is not a complete .keras file", remedy, damage),
-        zipfile.ZipFile(path) as archive,
-    ):
-        entry = archive.getinfo(name)
-        check(entry.file_size <= most_bytes, f"{name!r} has {entry.file_size:,} bytes")
-        with archive.open(entry) as content:
-            yield content
-
-
 def write_hdf5(file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays by their paths to a folder that is not yet visible to readers."""
     content = io.BytesIO()  # HDF5 crashes if it writes to a full disk
@@ -106,8 +58,8 @@ def write_hdf5(file: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 class _HDF5File(ArrayFile):
-    def __init__(self, path: pathlib.Path, unpacked: IO[bytes] | None = None) -> None:
-        super().__init__(path, unpacked)
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__(path)
         self._sum = 0  # of the bytes of all datasets
         self._seen: set[int] = set()
         self.places: dict[str, Place] = {}

@@ -319,7 +319,6 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
                 with errors_naming(arrays.source, " has a task that is not valid"):
                     model = make_task(model, checkpoint.task)
         load_weights(model, table, arrays)
-    model._preset = checkpoint.preset
     if checkpoint.positions is not None:
         model.encoder.pos_embedding = checkpoint.positions
     return model

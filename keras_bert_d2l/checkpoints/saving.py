@@ -29,7 +29,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict, PathLike
 
-Format = Literal["native", "huggingface", "kerashub", "google", "book"]
+Format = Literal["native", "huggingface", "kerashub", "book"]
 Dtype = Literal["float32", "bfloat16"]
 
 _FOR_TASKS = ("native", "huggingface", "kerashub")
@@ -38,8 +38,7 @@ _CONFIG_FILE = "config.json"
 # the model card of a checkpoint, but not any other README.md.
 _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
-    *("bert_config.json", "checkpoint", "bert_model.ckpt.index"),
-    *("bert_model.ckpt.data-00000-of-00001", "vocab.json", "pretrained.safetensors"),
+    *("vocab.json", "pretrained.safetensors"),
     *kerashub.FILES,
     *(MODULES_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
 }
@@ -66,9 +65,9 @@ def save_pretrained(
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
         format: `"native"` keeps everything. The others are for other programs: `"huggingface"`,
-            `"kerashub"`, `"google"`, and `"book"`, a state dict for PyTorch in safetensors. Task
-            models can be saved in the first three formats. The others do not store
-            compat="huggingface" of a tokenizer, and say so in a printed line.
+            `"kerashub"`, and `"book"`, a state dict for PyTorch in safetensors. Task models can be
+            saved in the first three formats. The last does not store compat="huggingface" of a
+            tokenizer, and says so in a printed line.
         dtype: `"bfloat16"` halves the file of weights, which keep 8 significant bits. Only for the
             native format. Weights are always loaded as float32.
 
@@ -83,10 +82,10 @@ def save_pretrained(
     ```python
     import keras_bert_d2l as kb
 
-    config = kb.BERTConfig.preset("tiny", vocab_size=100)
+    config = kb.BERTConfig.preset("tiny", vocab_size=100, activation="gelu")
     model = kb.BERTModel.from_bert_config(config)
     kb.save_pretrained(model, "checkpoints/tiny")
-    kb.save_pretrained(model, "checkpoints/tiny-google", format="google")
+    kb.save_pretrained(model, "checkpoints/tiny-hf", format="huggingface")
     ```
     """
     check_choice("dtype", dtype, get_args(Dtype))

@@ -21,7 +21,7 @@ import io
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple
 
@@ -182,18 +182,6 @@ def _integers(stream: BinaryIO, number: int) -> list[int]:
             check(shift <= 70, "it has an integer of more than 64 bits")
         found.append(value)
     return found
-
-
-def write_tf1(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a TF1 checkpoint. The same arrays always produce the same bytes."""
-    names = sorted(arrays)
-    with tf.device("CPU"):
-        tf.raw_ops.SaveV2(
-            prefix=os.fspath(prefix),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),  # complete arrays, not slices
-            tensors=[arrays[name] for name in names],
-        )
 
 
 def variables_of(stored: NamedArrays) -> NamedArrays:

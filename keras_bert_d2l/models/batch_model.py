@@ -105,13 +105,12 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
     tokenizer: TextTokenizer = None
     gives_logits = True
     is_task = False
-    _preset: ConfigDict | None = None  # arguments of its KerasHub preset, to be written back
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name not in ("tokenizer", "_preset"):
+        if name != "tokenizer":
             super().__setattr__(name, value)
             return
-        if name == "tokenizer" and value is not None:
+        if value is not None:
             check_tokenizer(value)
         self.__dict__[name] = value  # not tracked, so that Keras does not export it
 

@@ -103,7 +103,7 @@ def keep(path: str | pathlib.Path, name: str) -> None:
 
 
 def fine_tuned(encoder: str, preprocessor: str) -> None:
-    """Write the classifier of TensorFlow's tutorial, trained for a step, in three formats."""
+    """Write the classifier of TensorFlow's tutorial, trained for a step."""
     layer = hub.KerasLayer(encoder, trainable=True, name="BERT_encoder")
     texts = tf.keras.layers.Input((), dtype=tf.string, name="text")
     outputs = layer(hub.KerasLayer(preprocessor, name="preprocessing")(texts))
@@ -113,14 +113,9 @@ def fine_tuned(encoder: str, preprocessor: str) -> None:
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tf.keras.optimizers.Adam(0.1), loss)
     model.fit(tf.constant(["the cat is good", "a dog"]), tf.constant([2, 1]), verbose=0)
-    names = ("input_word_ids", "input_mask", "input_type_ids")
-    ids = {name: tf.keras.layers.Input((None,), dtype=tf.int32, name=name) for name in names}
-    on_ids = tf.keras.Model(ids, tf.keras.layers.Dense(2, name="labels")(layer(ids)["default"]))
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder, save_format="tf")
         keep(folder, "fine_tuned")
-    on_ids.save(FOLDER / "fine_tuned.h5")
-    on_ids.save(FOLDER / "fine_tuned.keras")
     outputs = layer({name: tf.constant(value) for name, value in INPUTS.items()})
     names = ("sequence_output", "pooled_output")
     np.savez(FOLDER / "fine_tuned.npz", **INPUTS, **{key: outputs[key].numpy() for key in names})

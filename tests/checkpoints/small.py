@@ -8,8 +8,10 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Vocab
+from keras_bert_d2l.checkpoints.formats import google
+from keras_bert_d2l.checkpoints.formats.foreign_config import their_fields
 from keras_bert_d2l.checkpoints.loading import load_model
-from keras_bert_d2l.checkpoints.weights import named_weights
+from keras_bert_d2l.checkpoints.weights import named_weights, stored_weights
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##c".split())
 SMALL = {
@@ -24,7 +26,6 @@ TWO_BLOCKS = {"num_hiddens": 16, "ffn_num_hiddens": 24, "num_heads": 2, "num_blk
 OF_FORMAT = {  # for each format, a model that it can express
     "native": BERTConfig.preset("d2l", **SMALL),
     "huggingface": BERTConfig.preset("huggingface", **SMALL),
-    "google": BERTConfig.preset("google", **SMALL),
     "book": BERTConfig.preset("d2l-torch", **SMALL),
 }
 BATCH = {
@@ -52,6 +53,16 @@ def outputs_of(model, inputs):
     if nsp is not None:
         found |= dict.fromkeys(("sop_logits", "seq_relationship_logits"), nsp[:, ::-1])
     return found
+
+
+def write_google(model, folder, vocab=None):
+    """Write a checkpoint of google-research/bert, which the package only reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = their_fields(model.bert_config, google.FIELDS) | {"hidden_act": "gelu"}
+    (folder / "bert_config.json").write_text(json.dumps(fields))
+    save_tensors(folder / google.PREFIX, stored_weights(model, google.table(model.bert_config)))
+    if vocab is not None:
+        vocab.to_file(folder / "vocab.txt")
 
 
 def save_tensors(prefix, tensors):

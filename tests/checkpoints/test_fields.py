@@ -14,7 +14,7 @@ import yaml
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints import adapters
-from keras_bert_d2l.checkpoints.formats import foreign_config, huggingface, kerashub, model_garden
+from keras_bert_d2l.checkpoints.formats import google, huggingface, kerashub, model_garden
 from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task_of
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
@@ -113,6 +113,11 @@ def adapter(folder, _):
     return found["r"], alpha
 
 
+def google_config(folder, _):
+    file = folder / "bert_config.json"
+    return google.read_config(file, json.loads(file.read_text()))
+
+
 LORA = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["query"]}
 PARAMS = yaml.safe_load((GARDEN / "pretraining/params.yaml").read_text())
 OF_TOKENIZERS = (write_files, tokenizer, TOKENIZERS)
@@ -123,7 +128,7 @@ READERS = {  # by heading: what writes a folder, what reads it, and the values o
     ),
     "bert_config.json": (
         lambda folder, _: write(folder, **{"bert_config.json": {"vocab_size": 30}}),
-        lambda folder, _: foreign_config.read_bert_config(folder / "bert_config.json"),
+        google_config,
     ),
     "adapter_config.json": (
         *(lambda folder, _: write(folder, **{"adapter_config.json": LORA}), adapter),

@@ -119,8 +119,8 @@ def test_the_native_format_keeps_every_architecture(tmp_path):
     assert load_pretrained(tmp_path / "task").config == other
     with pytest.raises(ValueError, match="embedding_norm"):
         save_pretrained(model, tmp_path / "other", format="huggingface")
-    with pytest.raises(ValueError, match="for a task model. Received: format='google'"):
-        convert_checkpoint(tmp_path / "task", tmp_path / "other", "google")
+    with pytest.raises(ValueError, match="for a task model. Received: format='book'"):
+        convert_checkpoint(tmp_path / "task", tmp_path / "other", "book")
 
 
 def test_a_folder_written_before_a_field_existed_loads_with_its_default(editable_task):
@@ -141,8 +141,8 @@ def test_conversion_keeps_how_a_folder_of_sentence_transformers_pools(saved_task
         found = TextEmbedder.from_pretrained(tmp_path / folder)
         assert found.task_config() == model.task_config()
         np.testing.assert_array_equal(outputs(found), outputs(model))
-    with pytest.raises(ValueError, match="'google' cannot store how texts are embedded"):
-        convert_checkpoint(source, tmp_path / "google", "google")
+    with pytest.raises(ValueError, match="'book' cannot store how texts are embedded"):
+        convert_checkpoint(source, tmp_path / "book", "book")
 
 
 def test_lora_is_merged_into_the_kernels_when_saved(tmp_path):

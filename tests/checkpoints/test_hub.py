@@ -135,25 +135,6 @@ def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
         assert fields["architectures"] == [architecture]
 
 
-@pytest.mark.parametrize(
-    ("make", "pipeline"),
-    [
-        (lambda bert: bert, "fill-mask"),
-        (lambda bert: kb.TokenClassifier(bert, LABELS), "token-classification"),
-    ],
-)
-def test_a_saved_folder_has_a_valid_model_card(make, pipeline, models, tmp_path):
-    model = make(models["huggingface"])
-    kb.save_pretrained(model, tmp_path / "films", format="huggingface")
-    card = pytest.importorskip("huggingface_hub").ModelCard.load(tmp_path / "films/README.md")
-    assert card.data.library_name == "transformers"
-    assert card.data.pipeline_tag == pipeline
-    assert card.text.startswith("\n# films\n")
-    assert 'kb.load_pretrained("OWNER/films")' in card.text
-    for label in getattr(model, "labels", ()):
-        assert f"`{label}`" in card.text
-
-
 def test_a_model_card_may_be_edited_but_another_readme_is_not_replaced(saved, models, tmp_path):
     folder = shutil.copytree(saved["huggingface"], tmp_path / "films")
     (folder / "README.md").write_text("# My model\n")

@@ -35,7 +35,6 @@ from tests.nightly import nightly_except
 
 CONFIG_FILE, VOCAB_FILE = "config.json", "vocab.txt"
 FORMATS = list(OF_FORMAT)
-FOR_TEXT = ("google", "book")  # these formats store few options of a tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +83,12 @@ def test_options_of_a_tokenizer_are_restored_or_refused(options, models, tmp_pat
     refused = [name for name in options if name not in ("lowercase", "compat")]
     for format in FORMATS:
         folder = tmp_path / format
-        if format in FOR_TEXT and refused:
+        if format == "book" and refused:  # it stores few options of a tokenizer
             with pytest.raises(ValueError, match=f"tokenizer with {refused[0]}="):
                 save_pretrained(models[format], folder, tokenizer=tokenizer, format=format)
             continue
         save_pretrained(models[format], folder, tokenizer=tokenizer, format=format)
-        lost = format in FOR_TEXT
+        lost = format == "book"
         line = f"The format {format!r} cannot store compat='huggingface'"
         assert capsys.readouterr().out.startswith(line) == lost
         found = load_tokenizer(folder).options
@@ -115,7 +114,7 @@ def test_a_folder_without_a_tokenizer_is_named(editable, tmp_path):
 
 @pytest.mark.slow
 def test_weights_are_bitwise_identical_after_conversion_through_all_formats(saved, tmp_path):
-    steps = [saved["google"], tmp_path / "native", tmp_path / "huggingface", tmp_path / "google"]
+    steps = [saved["huggingface"], tmp_path / "native", tmp_path / "huggingface"]
     for source, target in itertools.pairwise(steps):
         convert_checkpoint(source, target, target.name)
     assert contents(steps[-1]) == contents(steps[0])
@@ -216,7 +215,7 @@ def test_other_files_and_the_working_directory_are_not_replaced(
 
 
 def test_an_unknown_format_is_rejected(checkpoint, model, tmp_path):
-    with pytest.raises(ValueError, match="`format` .*'google'.*Received: format='torch'"):
+    with pytest.raises(ValueError, match="`format` .*'kerashub'.*Received: format='torch'"):
         save_pretrained(model, tmp_path / "x", format="torch")
     assert not (tmp_path / "x").exists()
 
@@ -262,7 +261,7 @@ def test_weights_that_are_not_finite_are_rejected_but_listed(editable):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", nightly_except({"native", "google"}, FORMATS[:4]))
+@pytest.mark.parametrize("format", nightly_except({"native"}, FORMATS))
 def test_a_changed_file_is_reported_unless_verification_is_skipped(format, saved, models, tmp_path):
     folder = shutil.copytree(saved[format], tmp_path / "checkpoint")
     *_, largest = sorted(folder.iterdir(), key=lambda file: file.stat().st_size)
@@ -271,10 +270,9 @@ def test_a_changed_file_is_reported_unless_verification_is_skipped(format, saved
     for load in (load_pretrained, inspect_checkpoint):
         with pytest.raises(ValueError, match=f"{largest.name}' has changed.*'SHA256SUMS'"):
             load(folder)
-    if format != "google":  # TensorFlow compares its own checksums
-        found = load_pretrained(folder, verify=False).model
-        with pytest.raises(AssertionError):
-            assert_same_weights(found, models[format])
+    found = load_pretrained(folder, verify=False).model
+    with pytest.raises(AssertionError):
+        assert_same_weights(found, models[format])
 
 
 def test_the_error_for_an_unknown_path_says_what_was_looked_for(checkpoint):

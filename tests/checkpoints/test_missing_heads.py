@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.formats import google
 from tests.checkpoints.small import drop_weights
 
 pytestmark = pytest.mark.slow
@@ -24,7 +23,7 @@ BATCH = {
 def folder(saved, tmp_path_factory):
     """A native checkpoint that lacks the MLM head and the next-sentence head."""
     folder = tmp_path_factory.mktemp("missing") / "encoder"
-    kb.convert_checkpoint(saved["google"], folder)
+    kb.convert_checkpoint(saved["huggingface"], folder)
     drop_weights(folder, "mlm", "nsp")
     return folder
 
@@ -76,15 +75,11 @@ def test_copies_of_a_model_lack_the_same_heads(model, tmp_path):
         assert copy.missing_heads == {"mlm", "nsp"}
 
 
-@pytest.mark.parametrize("format", ["native", "google"])
-def test_missing_heads_are_not_written(model, tmp_path, format):
-    kb.save_pretrained(model, tmp_path / "copy", format=format)
+def test_missing_heads_are_not_written(model, tmp_path):
+    kb.save_pretrained(model, tmp_path / "copy")
     again = kb.load_pretrained(tmp_path / "copy", verbose=False).model
     assert again.missing_heads == {"mlm", "nsp"}
     np.testing.assert_array_equal(again(**BATCH)[0], model(**BATCH)[0])
-    if format == "google":
-        names = google.describe(tmp_path / "copy").arrays.shapes
-        assert {name.partition("/")[0] for name in names} == {"bert"}
 
 
 def test_other_formats_have_the_heads_that_are_written(model, tmp_path, monkeypatch):

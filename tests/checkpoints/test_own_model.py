@@ -20,7 +20,9 @@ from tests.checkpoints.small import VOCAB, values
 def own_folder(models, tmp_path, monkeypatch):
     """A folder in place of the package's, in an empty working directory."""
     folder = tmp_path / "package/novels_small"
-    kb.save_pretrained(models["google"], folder, dtype="bfloat16", tokenizer=kb.Tokenizer(VOCAB))
+    kb.save_pretrained(
+        models["huggingface"], folder, dtype="bfloat16", tokenizer=kb.Tokenizer(VOCAB)
+    )
     monkeypatch.setattr(location, "_OWN_FOLDER", folder)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
@@ -29,7 +31,7 @@ def own_folder(models, tmp_path, monkeypatch):
 
 def test_it_is_loaded_by_name_unless_a_path_has_that_name(own_folder, models):
     loaded = kb.load_pretrained(OWN_MODEL)
-    for name, value in values(models["google"]).items():
+    for name, value in values(models["huggingface"]).items():
         rounded = value.astype(ml_dtypes.bfloat16).astype("float32")
         np.testing.assert_array_equal(values(loaded.model)[name], rounded)
     assert {weight.dtype for weight in kb.inspect_checkpoint(OWN_MODEL)[1]} == {"BF16"}
@@ -41,9 +43,9 @@ def test_it_is_loaded_by_name_unless_a_path_has_that_name(own_folder, models):
 
 def test_dtypes_that_a_format_cannot_store_are_rejected(models, tmp_path):
     with pytest.raises(ValueError, match="one of 'float32', 'bfloat16'. Received: dtype='int8'"):
-        kb.save_pretrained(models["google"], tmp_path / "a", dtype="int8")
-    with pytest.raises(ValueError, match="must be \"float32\" for the format 'google'"):
-        kb.save_pretrained(models["google"], tmp_path / "a", dtype="bfloat16", format="google")
+        kb.save_pretrained(models["huggingface"], tmp_path / "a", dtype="int8")
+    with pytest.raises(ValueError, match="must be \"float32\" for the format 'book'"):
+        kb.save_pretrained(models["huggingface"], tmp_path / "a", dtype="bfloat16", format="book")
 
 
 def test_commands_use_it_if_no_model_is_named(own_folder, capsys):

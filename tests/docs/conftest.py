@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES
 from tests import family
+from tests.checkpoints.small import write_google
 
 WORDS = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h i k l m n o p r s t u v w y good bad film
 what paris is the of france . ##a ##d ##e ##g ##i ##l ##m ##n ##o ##r ##s ##t ##u ##y""".split()
@@ -177,7 +178,8 @@ def prepared(small_models, tmp_path_factory):
     kb.save_pretrained(bert, folder / "runs/mine")
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
     for name in ("uncased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"):
-        kb.save_pretrained(make_bert("google"), folder / "downloads" / name, format="google")
+        bert = make_bert("google")
+        write_google(bert, folder / "downloads" / name, bert.tokenizer.vocab)
     unpacked = tmp_path_factory.mktemp("unpacked")
     zipfile.ZipFile(ORIGINALS / "tf_model_h5.zip").extractall(unpacked)
     preset = zipfile.ZipFile(ORIGINALS / "kerashub/classifier_softmax.zip")

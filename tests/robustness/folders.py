@@ -19,6 +19,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.training.finetuning.trainer import Trainer as Finetuning
 from keras_bert_d2l.training.pretraining.trainer import Trainer as Pretraining
+from tests.checkpoints.small import write_google
 
 WORDS = "the a dog cat owl sees hears finds hare bird mouse . good bad ##s ##ing".split()
 VOCAB = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
@@ -97,6 +98,11 @@ def _copied(folder: str) -> Kind:
         write_checksums(path)
 
     return Kind(write, _load_checkpoint)
+
+
+def _write_google(path: Path) -> None:
+    write_google(_bert("google"), path, VOCAB)
+    write_checksums(path)
 
 
 def _write_tf_model(path: Path) -> None:
@@ -226,7 +232,7 @@ KINDS: dict[str, Kind] = {
     "pytorch": _copied("torch_files/bert-zip"),
     "tf_model.h5": Kind(_write_tf_model, _load_checkpoint),
     "kerashub": _checkpoint("kerashub", "google", _classifier),
-    "google": _checkpoint("google", "google"),
+    "google": Kind(_write_google, _load_checkpoint),
     "tensorflow hub": _copied("formats/originals/tensorflow_hub/with_mlm"),
     "model garden": _copied("formats/originals/model_garden/pretraining"),
     "book": _checkpoint("book", "d2l-torch"),

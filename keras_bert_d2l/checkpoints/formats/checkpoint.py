@@ -35,7 +35,6 @@ class Checkpoint(NamedTuple):
         name: The path of the checkpoint or its name on the Hub, for messages.
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
-        preset: The value of `_preset` of the model.
         unnamed: Why the names of the task's labels are not known, or an empty string.
     """
 
@@ -50,7 +49,6 @@ class Checkpoint(NamedTuple):
     embedding: ConfigDict | None = None
     name: str = ""
     positions: np.ndarray | None = None
-    preset: ConfigDict | None = None
     unnamed: str = ""
 
     @property

@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import check_choice, shown
-from keras_bert_d2l.config import Activation, BERTConfig
-from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
 
 # Fields that affect only training, not the outputs of trained weights.
@@ -58,63 +57,14 @@ GOOGLE_FIELDS: FieldTable = {
     "max_position_embeddings": ("max_len", 512),
     "initializer_range": ("initializer_range", 0.02),
 }
-BERT_FIELDS: FieldTable = {  # of bert_config.json
-    "vocab_size": ("vocab_size", None),
-    **GOOGLE_FIELDS,
-    "type_vocab_size": ("num_segments", 16),
-}
-_ACTIVATIONS: dict[str, Activation] = {  # `get_activation` of modeling.py, and of the Model Garden
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-    "gelu": "gelu_tanh",
-}
-# Fields of the multilingual and Chinese models and of the Model Garden, which have no effect.
-_IGNORED = """
-    backward_compatible directionality pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type return_all_encoder_outputs
-    return_attention_scores
-""".split()
-
-
-def read_bert_config(path: pathlib.Path, fields: ConfigDict | None = None) -> BERTConfig:
-    """Read a `bert_config.json`.
-
-    A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
-    approximation.
-
-    Args:
-        path: The file.
-        fields: The fields, if the file is not a JSON file.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file is not a JSON object, or a field is unsupported or out of range.
-    """
-    known = {*BERT_FIELDS, "hidden_act", *_IGNORED}
-    return read_config(path, BERT_FIELDS, known, from_bert_fields, fields)
-
-
-def from_bert_fields(fields: ConfigDict) -> BERTConfig:
-    """Return the architecture that the fields of a `bert_config.json` describe."""
-    if "vocab_size" not in fields:
-        raise ValueError(f"the field 'vocab_size' is missing. Received: {shown(sorted(fields))}.")
-    ours = our_fields(fields, BERT_FIELDS)
-    return BERTConfig.preset("google", **ours, activation=activation_of(fields, "hidden_act"))
-
-
-def activation_of(fields: ConfigDict, name: str) -> Activation:
-    """Return our name of an activation of Google's programs."""
-    activation = str(fields.get(name, "gelu") or "linear").lower()
-    return _ACTIVATIONS[check_choice(name, activation, tuple(_ACTIVATIONS))]
 
 
 def read_config(
     path: pathlib.Path,
+    fields: ConfigDict,
     table: FieldTable,
     known: Collection[str],
     parse: Callable[[ConfigDict], BERTConfig],
-    fields: ConfigDict | None = None,
 ) -> BERTConfig:
     """Read another program's configuration file.
 
@@ -123,16 +73,14 @@ def read_config(
 
     Args:
         path: The file.
+        fields: Its content.
         table: The fields. An error about one of our fields also names the one in the file.
         known: Names of the fields that `parse` reads, and of those without effect on outputs.
         parse: Function that converts the file's fields to a configuration.
-        fields: The fields, if they are read already or the file is not a JSON file.
 
     Raises:
-        FileNotFoundError: The file does not exist.
-        ValueError: The file is not a JSON object, a field is not supported, or `parse` rejects it.
+        ValueError: A field is not supported, or `parse` rejects it.
     """
-    fields = read_json_object(path) if fields is None else fields
     try:
         _check_others(fields, known, os.fspath(path))
         return parse(fields)

@@ -1,4 +1,4 @@
-"""Read and write the checkpoint folders of google-research/bert.
+"""Read the checkpoint folders of google-research/bert.
 
 A folder contains
 
@@ -9,7 +9,8 @@ A folder contains
   checkpoints of a training run also the optimizer state;
 - often `checkpoint`, which names the latest prefix.
 
-The files do not record the graph, the case of the vocabulary or the kind of model.
+The files do not record the graph, the case of the vocabulary or the kind of model. How a checkpoint
+and the files beside it are found is the same for `model_garden`.
 
 Source: github.com/google-research/bert, modeling.py, run_pretraining.py and optimization.py.
 """
@@ -17,21 +18,54 @@ Source: github.com/google-research/bert, modeling.py, run_pretraining.py and opt
 import dataclasses
 import os
 import pathlib
-import warnings
+import unicodedata
 from collections.abc import Mapping
 
+import tensorflow as tf
+
 from keras_bert_d2l.checkpoints import weights
-from keras_bert_d2l.checkpoints.formats import foreign_config, tensorflow_folder
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE, PREFIX, VOCAB_FILE
-from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, write_tf1
-from keras_bert_d2l.checkpoints.weights import Names, Row
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.files import write_json, write_text
-from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.checkpoints.formats import foreign_config
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of, unnamed_labels
+from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
+from keras_bert_d2l.checkpoints.weights import Names, Row, first_few
+from keras_bert_d2l.checks import check_choice, check_that
+from keras_bert_d2l.config import Activation, BERTConfig
+from keras_bert_d2l.reading import has_file, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
+
+CONFIG_FILE, VOCAB_FILE, PREFIX = "bert_config.json", "vocab.txt", "bert_model.ckpt"
+
+# Remedies for a checkpoint of Google without `bert_config.json`, and for models of Keras 2.
+RENAME_CONFIG = f"If it is one of google-research/bert, rename its config.json to {CONFIG_FILE}."
+SAVE_AS_HDF5 = (
+    "If it is a BERT of transformers in Keras 2, call `model.save_weights('tf_model.h5')` and "
+    "`bert.config.save_pretrained(folder)` there, and pass the folder with both files."
+)
+
+# Lowercasing changes 29 % of the pieces in Google's cased vocabulary and none in the uncased one.
+# The threshold is above 0 because users replace unused pieces with their own words, which may
+# contain uppercase letters.
+_LEAST_CASED = 0.05
+
+FIELDS: foreign_config.FieldTable = {  # of bert_config.json
+    "vocab_size": ("vocab_size", None),
+    **foreign_config.GOOGLE_FIELDS,
+    "type_vocab_size": ("num_segments", 16),
+}
+_ACTIVATIONS: dict[str, Activation] = {  # `get_activation` of modeling.py, and of the Model Garden
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+    "gelu": "gelu_tanh",
+}
+# Fields of the multilingual and Chinese models and of the Model Garden, which have no effect.
+_IGNORED = """
+    backward_compatible directionality pooler_fc_size pooler_num_attention_heads
+    pooler_num_fc_layers pooler_size_per_head pooler_type return_all_encoder_outputs
+    return_attention_scores
+""".split()
 
 # Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
 # Column 0 of its logits means "is next".
@@ -65,6 +99,32 @@ _SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
 _STEPS = ("global_step", "beta1_power", "beta2_power")
 
 
+def read_config(path: pathlib.Path, fields: ConfigDict) -> BERTConfig:
+    """Return the architecture that the fields of a `bert_config.json` describe.
+
+    A missing field gets the default of Google's code. Google's activation `"gelu"` is the tanh
+    approximation.
+
+    Raises:
+        ValueError: A field is missing, unsupported or out of range.
+    """
+
+    def parse(fields: ConfigDict) -> BERTConfig:
+        check_that("vocab_size" in fields, "vocab_size", "in the file", sorted(fields))
+        ours = foreign_config.our_fields(fields, FIELDS)
+        activation = activation_of(fields, "hidden_act")
+        return BERTConfig.preset("google", **ours, activation=activation)
+
+    known = {*FIELDS, "hidden_act", *_IGNORED}
+    return foreign_config.read_config(path, fields, FIELDS, known, parse)
+
+
+def activation_of(fields: ConfigDict, name: str) -> Activation:
+    """Return our name of an activation of Google's programs."""
+    activation = str(fields.get(name, "gelu") or "linear").lower()
+    return _ACTIVATIONS[check_choice(name, activation, tuple(_ACTIVATIONS))]
+
+
 def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row with Google's name and layout for every weight."""
     kernel = _SQUAD if task and task["kind"] == "QuestionAnswerer" else _CLASSIFIER
@@ -80,31 +140,13 @@ def _task(shapes: Mapping[str, tuple[int, ...]]) -> ConfigDict | None:
     if _SQUAD in shapes:
         return {"kind": "QuestionAnswerer"}
     is_sentence = _CLASSIFIER in shapes
-    return tensorflow_folder.sentence_task(shapes[_CLASSIFIER][0]) if is_sentence else None
-
-
-def config_to_json(config: BERTConfig, path: pathlib.Path) -> None:
-    """Write a `bert_config.json`.
-
-    A warning is issued if a dropout rate cannot be stored. The outputs do not depend on it.
-
-    Raises:
-        ValueError: The format cannot express the architecture. The message names the field.
-    """
-    fields = {
-        **foreign_config.their_fields(config, foreign_config.BERT_FIELDS),
-        "hidden_act": {"gelu_tanh": "gelu"}.get(config.activation, config.activation),
-    }
-    foreign_config.check_kept(
-        config, foreign_config.from_bert_fields(fields), "google-research/bert"
-    )
-    write_json(path, fields, sort_keys=True)
+    return sentence_task(shapes[_CLASSIFIER][0]) if is_sentence else None
 
 
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a checkpoint prefix looks like Google's."""
     if path.is_dir():
-        return os.path.lexists(path / CONFIG_FILE) or bool(tensorflow_folder.prefixes(path))
+        return os.path.lexists(path / CONFIG_FILE) or bool(_prefixes(path))
     names = [file.name for file in path.parent.glob("*.*")]
     start = f"{path.name}.data-"
     return f"{path.name}.index" in names or any(name.startswith(start) for name in names)
@@ -128,10 +170,10 @@ def describe(
         FileNotFoundError: The checkpoint or `bert_config.json` is missing.
         ValueError: A file is damaged.
     """
-    prefix = tensorflow_folder.find_prefix(path)
-    config_file = tensorflow_folder.find_config(prefix, CONFIG_FILE)
-    config = foreign_config.read_bert_config(config_file)
-    vocab, options = tensorflow_folder.read_vocab(config_file.parent) if tokenizer else (None, {})
+    prefix = find_prefix(path)
+    config_file = find_config(prefix, CONFIG_FILE)
+    config = read_config(config_file, read_json_object(config_file))
+    vocab, options = read_vocab(config_file.parent) if tokenizer else (None, {})
     arrays = open_tf(prefix)
     weights.check_extent(config, arrays)
     names = [name for name in arrays.shapes if not name.endswith((*_SLOTS, *_STEPS))]
@@ -152,28 +194,78 @@ def describe(
     )
 
 
-def write(
-    model: BERTModel, folder: pathlib.Path, vocab: Vocab | None, tokenizer_options: TokenizerOptions
-) -> None:
-    """Write a model as Google's own code would save it, without optimizer state.
+def find_prefix(path: pathlib.Path) -> pathlib.Path:
+    """Return the prefix of the checkpoint at a path. In a folder, choose the latest checkpoint."""
+    if not path.is_dir():
+        if path not in _prefixes(path.parent):
+            raise FileNotFoundError(
+                f"There is no checkpoint {os.fspath(path)!r}: {path.name + '.index'!r} is missing."
+            )
+        return path
+    found = _prefixes(path)
+    if len(found) == 1:
+        return found[0]
+    # Compare only the name: the file may contain a path on the machine that trained the model.
+    state = tf.train.get_checkpoint_state(os.fspath(path))
+    latest = "" if state is None else pathlib.PurePath(state.model_checkpoint_path).name
+    if latest in [prefix.name for prefix in found]:
+        return path / latest
+    if not found:
+        raise FileNotFoundError(
+            f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
+            f"{PREFIX}.data-00000-of-00001 are missing."
+        )
+    raise ValueError(
+        f"{os.fspath(path)!r} contains {len(found)} checkpoints and no file `checkpoint` that "
+        "names one of them. Pass one of their paths: "
+        f"{first_few(os.fspath(prefix) for prefix in found)}."
+    )
 
-    The same model always produces the same bytes. The format cannot store the tokenizer's options.
-    `lowercase` corresponds to Google's flag `--do_lower_case`.
+
+def _prefixes(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the prefixes of all checkpoints in a folder."""
+    return sorted(file.with_suffix("") for file in folder.glob("*.index"))
+
+
+def find_config(prefix: pathlib.Path, *names: str) -> pathlib.Path:
+    """Return the first of some files next to a checkpoint, or else in the folder above.
 
     Raises:
-        ValueError: The format cannot express the model.
+        FileNotFoundError: There is none.
     """
-    config_to_json(model.bert_config, folder / CONFIG_FILE)
-    write_tf1(folder / PREFIX, weights.stored_weights(model, table(model.bert_config)))
-    state = f'model_checkpoint_path: "{PREFIX}"\nall_model_checkpoint_paths: "{PREFIX}"\n'
-    write_text(folder / "checkpoint", state)
-    if vocab is not None:
-        vocab.to_file(folder / VOCAB_FILE)
-        lowercase = tokenizer_options.get("lowercase", True)
-        if lowercase != tensorflow_folder.is_lowercase(vocab):
-            warnings.warn(
-                f"The tokenizer has lowercase={lowercase}, which this format does not record and "
-                "which cannot be inferred from the vocabulary. Set it when you load the checkpoint "
-                f"(Google's flag: --do_lower_case={lowercase}).",
-                stacklevel=2,
-            )
+    folders = prefix.parent, prefix.parent.parent
+    for file in (folder / name for folder in folders for name in names):
+        if has_file(file):
+            return file
+    raise FileNotFoundError(
+        f"There is no {' or '.join(names)} next to the checkpoint {os.fspath(prefix)!r} or in its "
+        "parent folder. It describes the architecture: copy it from the source of the weights. "
+        f"{RENAME_CONFIG} {SAVE_AS_HDF5}"
+    )
+
+
+def read_vocab(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
+    """Return the vocabulary of a folder, or `None`, and whether it is lowercase."""
+    if not has_file(folder / VOCAB_FILE):
+        return None, {}
+    vocab = Vocab.from_file(folder / VOCAB_FILE)
+    return vocab, {"lowercase": _is_lowercase(vocab)}
+
+
+def _is_lowercase(vocab: Vocab) -> bool:
+    """Return whether a vocabulary consists of lowercase words without accents."""
+    changed = 0
+    for token in vocab:
+        special = token.startswith("[") and token.endswith("]")
+        decomposed = unicodedata.normalize("NFD", token.lower())
+        plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        changed += plain != token and not special
+    return changed < _LEAST_CASED * len(vocab)
+
+
+def sentence_task(num_labels: int) -> ConfigDict:
+    """Return the task of a head of classification or, with one output, of regression."""
+    fields = {"labels": unnamed_labels(num_labels), "long_texts": "cut", "dropout": 0.1}
+    if num_labels == 1:
+        return {"kind": "SequenceRegressor", **fields, "pooling": "cls"}
+    return {"kind": "SequenceClassifier", "multi_label": False, **fields, "pooling": "cls"}

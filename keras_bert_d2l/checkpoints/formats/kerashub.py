@@ -33,7 +33,8 @@ import numpy as np
 from keras_bert_d2l import checks, reading
 from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays, shard_files
-from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config, garden_names
+from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config
+from keras_bert_d2l.checkpoints.formats.tensorflow_hub import split_heads
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
@@ -95,7 +96,7 @@ _NAMES: weights.Names = {
 def table(config: BERTConfig, task: ConfigDict | None) -> list[weights.Row]:
     """Return a row for every weight, with the name that Keras gives it in the file of a task."""
     rows = weights.expand(config, _NAMES, _ENDINGS, checkpoint.parts_of(task))
-    rows = garden_names.split_heads(rows, config.num_heads)
+    rows = split_heads(rows, config.num_heads)
     first = _BLOCK.format(0)  # Keras numbers layers of the same class from the second one
     return [row._replace(theirs=row.theirs.replace(f"{first}/", f"{first[:-2]}/")) for row in rows]
 
@@ -119,7 +120,6 @@ _OPTIONS = {  # of the tokenizer, theirs and ours
     "split_on_cjk": "tokenize_chinese_chars",
 }
 _FIXED = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
-_TRUNCATE = ("round_robin", "waterfall")  # the first is the default
 _OF_LAYERS = ("name", "trainable", "dtype")
 _OF_OTHERS = """
     backbone preprocessor num_classes activation dropout pooling_mode normalize tokenizer
@@ -170,24 +170,16 @@ def _classifier_of(fields: ConfigDict, own: ConfigDict, bias: tuple[int, ...]) -
     return checkpoint.check_task_fields(task)
 
 
-def _embedding_of(fields: ConfigDict, own: ConfigDict, max_len: int | None) -> ConfigDict:
+def _embedding_of(fields: ConfigDict, own: ConfigDict, most: int) -> ConfigDict:
     """Return the arguments of the `TextEmbedder` that computes what a `BertTextEmbedder` does."""
+    max_len = None
     if (preprocessor := fields.get("preprocessor")) is not None:
-        _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
+        _, rows = _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
+        length = checks.check_integer("sequence_length", rows.get("sequence_length"), least=3)
+        max_len = length if length < most else None
     pooling = checks.check_choice("pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS)
     normalize = checks.check_bool("normalize", fields.get("normalize", True))
     return {"pooling": pooling, "normalize": normalize, "max_len": max_len, **own}
-
-
-def _rows_of(fields: ConfigDict, max_len: int) -> ConfigDict:
-    """Return how a preprocessor truncates texts, without default values and `max_len`."""
-    preprocessor = fields.get("preprocessor")
-    options = preprocessor.get("config") if isinstance(preprocessor, dict) else None
-    options = options if isinstance(options, dict) else {"sequence_length": max_len}
-    length = checks.check_integer("sequence_length", options.get("sequence_length"), least=3)
-    truncate = checks.check_choice("truncate", options.get("truncate", _TRUNCATE[0]), _TRUNCATE)
-    kept = {"sequence_length": length} if length < max_len else {}
-    return kept if truncate == _TRUNCATE[0] else {**kept, "truncate": truncate}
 
 
 def recognizes(path: pathlib.Path, file: str = CONFIG_FILE) -> bool:
@@ -214,18 +206,13 @@ def describe(
     task = embedding = None
     own = {"long_texts": "cut", **_own_fields(path, *_OWN_FIELDS.get(kind, ()))}
     with reading.errors_naming(file):
-        preset = _rows_of(fields, config.max_len)
         if kind in _CLASSIFIERS:
             task = _classifier_of(fields, own, arrays.shapes.get("layers/dense/vars/1", ()))
-            softmax = fields.get("activation") == "softmax"
-            preset = {"activation": "softmax", **preset} if softmax else preset
         elif kind == _EMBEDDER:
-            embedding, preset = _embedding_of(fields, own, preset.get("sequence_length")), {}
-    kept = ", ".join(f"{name}={value!r}" for name, value in preset.items())
-    note = f" (not applied here, but written back to presets: {kept})" if preset else ""
-    known = (f"KerasHub {kind}{note}", config, table(config, task), arrays)
+            embedding = _embedding_of(fields, own, config.max_len)
+    known = (f"KerasHub {kind}", config, table(config, task), arrays)
     words = read_tokenizer(path) if tokenizer else (None, TokenizerOptions())
-    return checkpoint.Checkpoint(*known, *words, task, embedding=embedding, preset=preset)
+    return checkpoint.Checkpoint(*known, *words, task, embedding=embedding)
 
 
 def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
@@ -306,15 +293,14 @@ def write(
     config, task = model.bert_config, checkpoint.task_fields(model)
     as_embedder = None if embedding is None else embedder()(model, **embedding)
     fields = checkpoint.task_fields(as_embedder or model) or {}
-    rows = {"sequence_length": config.max_len, **(model._preset or {})}
-    kind, arguments = _task_object(model, fields, rows.pop("activation", "linear"))
+    kind, arguments = _task_object(model, fields)
     backbone = _serialized(_BACKBONE, _checked_fields(model, kind))
     _write_weights(folder, kind, weights.stored_weights(model, table(config, task)), config)
     own = {name: fields[name] for name in _OWN_FIELDS.get(kind, ())}
     preprocessor = None
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
-        rows["sequence_length"] = own.get("max_len") or rows["sequence_length"]
+        rows: ConfigDict = {"sequence_length": own.get("max_len") or config.max_len}
         rows["tokenizer"] = _write_tokenizer(folder, vocab, tokenizer_options)
         preprocessor = _serialized(f"{kind}Preprocessor", rows)
     write_json(folder / CONFIG_FILE, backbone)
@@ -326,13 +312,8 @@ def write(
     write_json(folder / METADATA_FILE, {"keras_version": keras.__version__, _OWN: own})
 
 
-def _task_object(
-    model: BERTModel | TaskModel, fields: ConfigDict, activation: str
-) -> tuple[str, ConfigDict]:
-    """Return the class that a model is in KerasHub, and the arguments of its task.
-
-    A classifier has the `activation` of its preset, if it comes from one.
-    """
+def _task_object(model: BERTModel | TaskModel, fields: ConfigDict) -> tuple[str, ConfigDict]:
+    """Return the class that a model is in KerasHub, and the arguments of its task."""
     if not fields:
         config = model.bert_config
         same = dataclasses.replace(config, **_HEAD_OF_MLM).mlm_fields() == config.mlm_fields()
@@ -345,7 +326,7 @@ def _task_object(
     is_known = (fields["kind"], fields.get("pooling")) == (kind, "cls")
     expected = 'a classifier with several labels or a regressor with one score, and pooling="cls"'
     checks.check_that(is_known, "model", expected, checkpoint.describe_task(fields))
-    activation = "sigmoid" if fields.get("multi_label") else fields.get("activation", activation)
+    activation = "sigmoid" if fields.get("multi_label") else fields.get("activation", "linear")
     arguments = {"num_classes": number, "activation": activation, "dropout": fields["dropout"]}
     return _CLASSIFIERS[0], arguments
 

@@ -26,10 +26,10 @@ import re
 from collections.abc import Mapping
 
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.formats import foreign_config, garden_names, tensorflow_folder
+from keras_bert_d2l.checkpoints.formats import google, tensorflow_hub
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of, unnamed_labels
-from keras_bert_d2l.checkpoints.formats.garden_names import PRETRAINING, SENTENCE, TOKENS
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import find_config, find_prefix
+from keras_bert_d2l.checkpoints.formats.google import find_config, find_prefix
+from keras_bert_d2l.checkpoints.formats.tensorflow_hub import PRETRAINING, SENTENCE, TOKENS
 from keras_bert_d2l.checkpoints.tensorflow_files import (
     OBJECT_GRAPH,
     has_object_graph,
@@ -39,7 +39,7 @@ from keras_bert_d2l.checkpoints.tensorflow_files import (
 from keras_bert_d2l.checkpoints.weights import check_extent
 from keras_bert_d2l.checks import check_bool, check_choice, check_that, shown_names
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.reading import errors_naming, read_yaml
+from keras_bert_d2l.reading import errors_naming, read_json_object, read_yaml
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.types import ConfigDict
 
@@ -59,7 +59,7 @@ _BERT_FIELDS = {  # by their names in bert_config.json
 def _read_config(path: pathlib.Path) -> tuple[BERTConfig, ConfigDict]:
     """Return the architecture, and the fields of the task in a YAML file."""
     if path.suffix == ".json":
-        return foreign_config.read_bert_config(path), {}
+        return google.read_config(path, read_json_object(path)), {}
     params = {"params": read_yaml(path)}
     with errors_naming(path):
         task = _inner(_inner(params, "params"), "task")
@@ -73,7 +73,7 @@ def _read_config(path: pathlib.Path) -> tuple[BERTConfig, ConfigDict]:
         if fields.get("embedding_size") == fields.get("hidden_size", 768):
             del fields["embedding_size"]  # another size is rejected
     fields = {_BERT_FIELDS.get(name, str(name)): value for name, value in fields.items()}
-    return foreign_config.read_bert_config(path, fields), task
+    return google.read_config(path, fields), task
 
 
 def _inner(fields: ConfigDict, name: str) -> ConfigDict:
@@ -87,7 +87,7 @@ def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder or a prefix has a checkpoint of TensorFlow 2."""
     with contextlib.suppress(OSError, ValueError):
         prefix = find_prefix(path)
-        files = tensorflow_folder.CONFIG_FILE, *_YAML_FILES
+        files = google.CONFIG_FILE, *_YAML_FILES
         return has_object_graph(prefix) or find_config(prefix, *files).suffix == ".yaml"
     return False
 
@@ -111,10 +111,10 @@ def describe(
         ValueError: A file is damaged, or the model is not one of the BERTs above.
     """
     prefix = find_prefix(path)
-    config_file = find_config(prefix, *_YAML_FILES, tensorflow_folder.CONFIG_FILE)
+    config_file = find_config(prefix, *_YAML_FILES, google.CONFIG_FILE)
     config, params = _read_config(config_file)
     stored = variables_of(open_tf(prefix))
-    names = garden_names.bert_names(stored, _HEAD)
+    names = tensorflow_hub.bert_names(stored, _HEAD)
     if not names:
         raise ValueError(
             f"{stored.source!r} has no BERT of the Model Garden. It contains "
@@ -128,11 +128,11 @@ def describe(
     arrays = stored.select(names)
     check_extent(config, arrays)
     unread = sorted(stored.shapes.keys() - {*names.values()})
-    vocab, options = tensorflow_folder.read_vocab(config_file.parent) if tokenizer else (None, {})
+    vocab, options = google.read_vocab(config_file.parent) if tokenizer else (None, {})
     return Checkpoint(
         description="Model Garden" + (f" (not read: {shown_names(unread)})" if unread else ""),
         config=config,
-        table=garden_names.table(config, task),
+        table=tensorflow_hub.table(config, task),
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options if vocab is None else {**options, **casing},
@@ -150,7 +150,7 @@ def _task(stored: NamedArrays, names: Mapping[str, str], params: ConfigDict) -> 
     [(name, full_name)] = logits.items()
     num_labels = stored.shapes[full_name][-1]
     if name.startswith(SENTENCE):
-        return tensorflow_folder.sentence_task(num_labels)
+        return google.sentence_task(num_labels)
     attributes = stored.metadata[OBJECT_GRAPH]
     if "span_labeling" in attributes:
         return {"kind": "QuestionAnswerer"}
@@ -182,7 +182,7 @@ def _with_heads(
     projects, expected = _inner(params, "model").get(_PROJECTION), "False or omitted"
     check_that(not projects, _PROJECTION, expected, projects)
     if "model" in params and any(name.startswith(_MLM) for name in names):
-        activation = foreign_config.activation_of(_inner(params, "model"), "mlm_activation")
+        activation = google.activation_of(_inner(params, "model"), "mlm_activation")
         if activation != config.activation:
             config = dataclasses.replace(config, mlm_activation=activation)
     if task and "hidden" not in parts_of(task):

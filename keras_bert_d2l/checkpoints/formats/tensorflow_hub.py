@@ -7,53 +7,171 @@ They are SavedModels. The folder contains
 - `variables/variables.index` and `variables/variables.data-*`: a checkpoint of TensorFlow 2;
 - `assets/vocab.txt`, in the encoders and in the preprocessing models.
 
-A model of Keras 2 with a `hub.KerasLayer` is read in the same way, as a SavedModel, `.h5` or
-`.keras` file: its encoder is loaded, and the layers around it are reported.
+The variables have the names of the program that made them, the Model Garden, whose checkpoints
+have the same ones. They may follow the name of a model, such as `bert_encoder/`. The attention has
+the heads as an axis of their own, see `split_heads`.
 
-Source: github.com/tensorflow/models, official/nlp/tools/export_tfhub_lib.py, and
-github.com/tensorflow/hub, tensorflow_hub/keras_layer.py.
+A SavedModel of Keras 2 with a `hub.KerasLayer` is read in the same way: its encoder is loaded, and
+the layers around it are reported.
+
+Source: github.com/tensorflow/models, official/nlp/modeling, official/nlp/tools/export_tfhub_lib.py
+and, for the first versions, official/nlp/tools/tf1_bert_checkpoint_converter_lib.py.
 """
 
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
-from keras_bert_d2l.checkpoints.array_files import FLOATS, NamedArrays
-from keras_bert_d2l.checkpoints.formats import garden_names
-from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import SAVE_AS_HDF5
-from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, open_keras, read_keras_config
+import numpy as np
+
+from keras_bert_d2l.checkpoints import weights
+from keras_bert_d2l.checkpoints.array_files import NamedArrays
+from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
+from keras_bert_d2l.checkpoints.formats.google import SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf, variables_of
-from keras_bert_d2l.checkpoints.weights import check_extent
-from keras_bert_d2l.checks import shown_names
+from keras_bert_d2l.checkpoints.weights import Layout, Names, Row
+from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.reading import check_file, check_size, errors_naming
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.types import ConfigDict
 
 GRAPH_FILE, _PREFIX = "saved_model.pb", "variables/variables"
-_HDF5, _KERAS = (".h5", ".hdf5"), ".keras"
 _MOST_BYTES = 2**26  # of the graph; a fine-tuned BERT large needs 35 MB
-_USUAL = "gelu_tanh"  # of all BERTs of TensorFlow Hub
 # Operations that only one activation in a BERT needs: x**3 of the tanh approximation, and erf.
-_ACTIVATIONS = {"Pow": _USUAL, "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
+_ACTIVATIONS = {"Pow": "gelu_tanh", "Erf": "gelu", "Erfc": "gelu", "Relu": "relu"}
 # The data of the operation `FastBertNormalize`, which are not read, say whether it lowercases.
 _WORDPIECE, _LOWERCASE, _FAST = b"WordpieceTokenizeWithOffsets", b"CaseFoldUTF8", b"FastBertNorm"
-_LAYER = re.compile(r"(?:model_weights/|layers/)?([^/]+)")
-_NUMBERED = re.compile(r"(layers/.+)/vars/(\d+)")
-_NUM_AROUND, _NUM_IN_BLOCK = 7, 16  # variables of an encoder
+
+PRETRAINING, SENTENCE, TOKENS = "next_sentence", "sentence_prediction", "predictions/transform"
+
+_BLOCK = "transformer/layer_{}"
+_NAMES: Names = {
+    "encoder/token_embedding": "word_embeddings/embeddings",
+    "encoder/segment_embedding": "type_embeddings/embeddings",
+    "encoder/pos_embedding": ("position_embedding/embeddings", weights.POSITIONS),
+    "encoder/embedding_ln": "embeddings/layer_norm",
+    "encoder/blk_{}/attention/W_q": f"{_BLOCK}/self_attention/query",
+    "encoder/blk_{}/attention/W_k": f"{_BLOCK}/self_attention/key",
+    "encoder/blk_{}/attention/W_v": f"{_BLOCK}/self_attention/value",
+    "encoder/blk_{}/attention/W_o": f"{_BLOCK}/self_attention/attention_output",
+    "encoder/blk_{}/addnorm1/ln": f"{_BLOCK}/self_attention_layer_norm",
+    "encoder/blk_{}/ffn/dense1": f"{_BLOCK}/intermediate",
+    "encoder/blk_{}/ffn/dense2": f"{_BLOCK}/output",
+    "encoder/blk_{}/addnorm2/ln": f"{_BLOCK}/output_layer_norm",
+    "hidden": "pooler_transform",
+    "mlm/mlp/dense": "cls/predictions/transform/dense",
+    "mlm/mlp/ln": "cls/predictions/transform/LayerNorm",
+    "mlm/bias": "cls/predictions/output_bias/bias",
+    # The labels of the sentence pairs are Google's: column 0 means "is next".
+    "nsp/dense/kernel": (f"{PRETRAINING}/logits/kernel", weights.SWAPPED),
+    "nsp/dense/bias": (f"{PRETRAINING}/logits/bias", weights.SWAPPED),
+}
+_OLD_NAMES = {  # of the first versions on TensorFlow Hub
+    "embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
+    "embedding_postprocessor/position_embeddings": "position_embedding/embeddings",
+    "embedding_postprocessor/layer_norm/": "embeddings/layer_norm/",
+    "encoder/layer_": "transformer/layer_",
+    "/self_attention_output/": "/self_attention/attention_output/",
+}
+_OF_BERT = re.compile(
+    r"(?:.+/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
+    r"|embeddings/layer_norm/\w+|transformer/layer_(\d+)/.+|pooler_transform/\w+"
+    r"|cls/predictions/.+)"
+)
+
+
+def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
+    """Return a row with the Model Garden's name for every weight."""
+    head = SENTENCE if "hidden" in parts_of(task) else TOKENS
+    names = {**_NAMES, "head": f"{head}/logits"}
+    rows = weights.expand(config, names, weights.TENSORFLOW_ENDINGS, parts_of(task))
+    return split_heads(rows, config.num_heads)
+
+
+def bert_names(arrays: NamedArrays, heads: str = "(?!)") -> dict[str, str]:
+    """Map the names of `table` to the names in a file, for each variable of a BERT.
+
+    Args:
+        arrays: The variables of the file.
+        heads: A regular expression for the names of further variables.
+
+    Raises:
+        ValueError: The file has several models.
+    """
+    names: dict[str, str] = {}
+    of_head = re.compile(f"(?:.+/)?({heads})")
+    for stored in arrays.shapes:
+        name = stored
+        for old, new in _OLD_NAMES.items():
+            name = name.replace(old, new)
+        found = _OF_BERT.fullmatch(name) or of_head.fullmatch(name)
+        if found and names.setdefault(found[1], stored) != stored:
+            raise ValueError(
+                f"{arrays.source!r} contains several BERTs: {shown(names[found[1]])} and "
+                f"{shown(stored)}. Save one of them alone in the program that made them."
+            )
+    return names
+
+
+def _sizes(arrays: NamedArrays) -> dict[str, int]:
+    """Return the sizes of a BERT from the shapes of its variables, by their names of `table`."""
+    shapes = arrays.shapes
+
+    def size(name: str, axis: int, rank: int = 2) -> int:
+        if len(shapes.get(name, ())) != rank:
+            raise ValueError(
+                f"{arrays.source!r} is not a BERT of TensorFlow Hub: it must "
+                f"have an array {name!r} with {rank} axes. Received: {shapes.get(name)}."
+            )
+        return shapes[name][axis]
+
+    blocks = {found[2] for name in shapes if (found := _OF_BERT.fullmatch(name)) and found[2]}
+    return {
+        "vocab_size": size("word_embeddings/embeddings", 0),
+        "num_hiddens": size("word_embeddings/embeddings", 1),
+        "num_segments": size("type_embeddings/embeddings", 0),
+        "max_len": size("position_embedding/embeddings", 0),
+        "num_heads": size("transformer/layer_0/self_attention/query/kernel", 1, rank=3),
+        "ffn_num_hiddens": size("transformer/layer_0/intermediate/kernel", 1),
+        "num_blks": len(blocks),
+    }
+
+
+def split_heads(rows: Sequence[Row], num_heads: int) -> list[Row]:
+    """Return rows for files whose attention weights have an axis for the heads, as in Keras."""
+    layouts = dict.fromkeys(
+        (f"W_{x}/{end}" for x in "qkv" for end in ("kernel", "bias")), _by_head(num_heads, -1)
+    )
+    layouts["W_o/kernel"] = _by_head(num_heads, 0)
+    return [
+        row._replace(layout=layouts.get(row.ours.partition("/attention/")[2], row.layout))
+        for row in rows
+    ]
+
+
+def _by_head(num_heads: int, axis: int) -> Layout:
+    """Return a layout in which the first axis (0) or the last one (-1) is heads times their width.
+
+    The first axis D of the kernel of the output is (N, D / N) there, and so is the last axis of the
+    kernels and biases of query, key and value.
+    """
+
+    def theirs(shape: tuple[int, ...]) -> tuple[int, ...]:
+        split = (num_heads, shape[axis] // num_heads)
+        return (*split, *shape[1:]) if axis == 0 else (*shape[:-1], *split)
+
+    def ours(x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, *x.shape[2:]) if axis == 0 else x.reshape(*x.shape[:-2], -1)
+
+    return Layout(ours, lambda x: x.reshape(theirs(x.shape)), theirs)
 
 
 def recognizes(path: pathlib.Path) -> bool:
-    """Return whether a path looks like a SavedModel, or a file of Keras 2 with a Hub layer."""
-    if not path.is_file():
-        return os.path.lexists(path / GRAPH_FILE)
-    try:
-        return path.suffix in _HDF5 or (
-            path.suffix == _KERAS and b'"KerasLayer"' in read_keras_config(path)
-        )
-    except ValueError:
-        return False
+    """Return whether a path looks like a SavedModel."""
+    return os.path.lexists(path / GRAPH_FILE)
 
 
 def describe(
@@ -62,7 +180,7 @@ def describe(
     """Read everything except the weights.
 
     Args:
-        path: The folder of a SavedModel, or a file of Keras 2.
+        path: The folder.
         num_heads: Not used. The shapes of the weights tell it.
         tokenizer: Whether to read the vocabulary.
 
@@ -70,30 +188,30 @@ def describe(
         FileNotFoundError: The variables are missing.
         ValueError: A file is damaged, or the model is not a BERT.
     """
-    stored, model = _open(path)
-    names = garden_names.bert_names(stored)
+    with errors_naming(path):
+        model = _SavedModel(path)
+        stored = model.variables()
+    names = bert_names(stored)
     if not names:
         raise ValueError(
             f"{os.fspath(path)!r} has no BERT of TensorFlow Hub. For a preprocessing model, "
             "use `load_tokenizer`. For a model that this package exported, pass its checkpoint. "
-            "For a file of transformers or KerasHub, pass its folder, which has a config.json. "
-            f"{SAVE_AS_HDF5}"
+            + SAVE_AS_HDF5
         )
     arrays = stored.select(names)
-    sizes = garden_names.bert_sizes(arrays)
+    sizes = _sizes(arrays)
     with errors_naming(path):
-        activation = model.activation() if model else _USUAL
+        activation = model.activation()
         config = BERTConfig.preset("google", **sizes, activation=activation, next_sentence=False)
-        vocab, options = model.vocabulary() if model and tokenizer else (None, {})
-    check_extent(config, arrays)
+        vocab, options = model.vocabulary() if tokenizer else (None, {})
+    weights.check_extent(config, arrays)
     others = stored.shapes.keys() - {*names.values()}
-    layers = {found[1] for name in others if (found := _LAYER.match(name))}
-    kind = "SavedModel" if model else f"{path.suffix} file, assuming the activation {_USUAL!r}"
-    unread = f" (not read: the layers {shown_names(sorted(layers))})" if layers else ""
+    layers = sorted({name.partition("/")[0] for name in others})
+    unread = f" (not read: the layers {shown_names(layers)})" if layers else ""
     return Checkpoint(
-        description=f"TensorFlow Hub, {kind}{unread}",
+        description=f"TensorFlow Hub, SavedModel{unread}",
         config=config,
-        table=garden_names.table(config),
+        table=table(config),
         arrays=arrays,
         vocab=vocab,
         tokenizer_options=options,
@@ -107,48 +225,8 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, or there are several vocabularies.
     """
-    if not path.is_dir():
-        return None, {}
     with errors_naming(path):
         return _SavedModel(path).vocabulary()
-
-
-def _open(path: pathlib.Path) -> tuple[NamedArrays, "_SavedModel | None"]:
-    """Return the variables, by their names in the program, and the SavedModel that has them."""
-    if path.suffix in _HDF5:
-        return _of_layers(open_hdf5([path])), None
-    if path.suffix == _KERAS:
-        return _of_layers(open_keras(path)), None
-    with errors_naming(path):
-        model = _SavedModel(path)
-        return model.variables(), model
-
-
-def _of_layers(arrays: NamedArrays) -> NamedArrays:
-    """Return the variables of the layers in an HDF5 file of Keras 2.
-
-    A `.keras` or `.weights.h5` file stores those of a layer in order, without their names. The
-    layers of a block are created in the same order in all versions of the Model Garden:
-    official/nlp/bert_modeling.py (2019), modeling/layers/transformer.py (2020), and today's
-    transformer_encoder_block.py.
-    """
-    floats = (name for name, dtype in arrays.dtypes.items() if dtype in FLOATS)
-    weights = [name for name in floats if not name.startswith(("optimizer", "metrics"))]
-    layers: dict[str, dict[int, str]] = {}
-    for name in weights:
-        if found := _NUMBERED.fullmatch(name):
-            layers.setdefault(found[1], {})[int(found[2])] = name
-    names = {x.removesuffix(":0"): x for x in weights if not _NUMBERED.fullmatch(x)}
-    for layer, variables in layers.items():
-        ordered = stored = [variables[number] for number in sorted(variables)]
-        num_blks, rest = divmod(len(stored) - _NUM_AROUND, _NUM_IN_BLOCK)
-        if num_blks > 0 and not rest:
-            config = BERTConfig.preset("google", vocab_size=1, num_blks=num_blks)
-            ordered = [f"{layer}/{row.theirs}" for row in garden_names.table(config)][: len(stored)]
-            # The positions, which are more than the segments, come first in most versions.
-            stored[1:3] = sorted(stored[2:0:-1], key=lambda name: arrays.shapes[name])
-        names |= zip(ordered, stored, strict=True)
-    return arrays.select(names)
 
 
 class _SavedModel:

@@ -112,7 +112,7 @@ def convert(
     target: Path,
     /,
     *,
-    format: Literal["native", "google", "huggingface", "kerashub", "book"] = "native",
+    format: Literal["native", "huggingface", "kerashub", "book"] = "native",
     num_heads: NumHeads = None,
 ) -> None:
     """Convert a checkpoint to another format.

@@ -13,6 +13,7 @@ from tests.checkpoints.small import (
     model_of,
     random_model,
     save_tensors,
+    write_google,
 )
 
 SIZES = {"vocab_size": 11, "num_hiddens": 6, "num_heads": 2, "num_blks": 1, "max_len": 7}
@@ -95,7 +96,8 @@ def test_a_state_dict_is_found_under_a_prefix(tmp_path, prefix):
 @pytest.mark.parametrize("prefix", ["module/", "model/tower/"])
 def test_googles_variables_are_found_under_a_prefix(tmp_path, prefix):
     folder = tmp_path / "google"
-    expected = saved(google, "google", folder)
+    expected = random_model(BERTConfig.preset("google", ffn_num_hiddens=10, **SIZES))
+    write_google(expected, folder)
     reader = tf.train.load_checkpoint(str(folder / google.PREFIX))
     arrays = {prefix + n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
     arrays["global_step"] = np.int64(3)

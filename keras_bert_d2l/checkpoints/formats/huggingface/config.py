@@ -87,7 +87,7 @@ def config_from_json(path: pathlib.Path) -> tuple[BERTConfig, ModelType]:
     ignored = _WITHOUT_EFFECT.union(kind.ignored.split())
     known = {*kind.fields, *kind.fixed, *kind.aliases, *ignored, "model_type", kind.dropout[0]}
     config = foreign_config.read_config(
-        path, kind.fields, known, lambda fields: _from_fields(fields, kind), fields
+        path, fields, kind.fields, known, lambda fields: _from_fields(fields, kind)
     )
     return config, kind
 

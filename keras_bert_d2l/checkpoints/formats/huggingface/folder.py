@@ -24,6 +24,7 @@ from keras_bert_d2l.checkpoints.array_files import (
     shard_files,
     write_safetensors,
 )
+from keras_bert_d2l.checkpoints.formats import google
 from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     embedding_fields,
@@ -37,7 +38,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     config_to_dict,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task_of
-from keras_bert_d2l.checkpoints.formats.huggingface.model_card import write_card
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES, ModelType
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
@@ -62,8 +62,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
     split_joined,
     table,
 )
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import CONFIG_FILE as BERT_CONFIG_FILE
-from keras_bert_d2l.checkpoints.formats.tensorflow_folder import RENAME_CONFIG, SAVE_AS_HDF5
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (
@@ -116,7 +114,7 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
         f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {_TORCH_FILE} nor "
         f"{_TF_FILE}. Other files: {first_few(others) or 'none'}. Rename weights of PyTorch or "
         "HDF5 to one of these names, and convert those of other programs with the program that "
-        f"wrote them. {RENAME_CONFIG} {SAVE_AS_HDF5}"
+        f"wrote them. {google.RENAME_CONFIG} {google.SAVE_AS_HDF5}"
     )
 
 
@@ -141,7 +139,7 @@ def _open_shards(
 def recognizes(path: pathlib.Path) -> bool:
     """Return whether a folder looks like a Hugging Face checkpoint of BERT or any other model."""
     has_safetensors = any(os.path.lexists(path / name) for name in (WEIGHTS_FILE, INDEX_FILE))
-    has_config = has_file(path / CONFIG_FILE) and not has_file(path / BERT_CONFIG_FILE)
+    has_config = has_file(path / CONFIG_FILE) and not has_file(path / google.CONFIG_FILE)
     if not has_safetensors and not has_config and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint has checksums, unlike the old format of PyTorch
     files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
@@ -271,7 +269,7 @@ def write(
 ) -> None:
     """Write a folder that transformers loads without missing or unexpected weights.
 
-    It can be uploaded to the Hugging Face Hub as it is. That of a `TextEmbedder` is for
+    It can be uploaded to the Hugging Face Hub. That of a `TextEmbedder` is for
     sentence-transformers and lacks the pooler, which it does not use.
 
     KerasHub's `BertBackbone.from_preset` can also load it, but uses only the sizes in the
@@ -312,7 +310,6 @@ def write(
         write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":
             fields["long_texts"] = embedding["long_texts"]
-    write_card(folder, config, fields)
     write_json(folder / CONFIG_FILE, fields)
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
