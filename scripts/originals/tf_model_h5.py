@@ -101,16 +101,7 @@ def write_classes(path: pathlib.Path) -> None:
     model.save_pretrained(path / "shards", max_shard_size="4KB")
     record("safetensors", run(model))
     model.save_pretrained(path / "safetensors", safe_serialization=True)
-    write_numbered(path / "numbered", model, model)
     write_heads_apart(path / "heads-apart", path / "model/tf_model.h5")
-
-
-def write_numbered(folder: pathlib.Path, model: tf.keras.Model, bert: tf.keras.Model) -> None:
-    """Write the weights of a model under attributes and numbers."""
-    config().save_pretrained(folder)
-    record(folder.name, run(bert))
-    model.save_weights(folder / "x.weights.h5")
-    (folder / "x.weights.h5").rename(folder / "tf_model.h5")
 
 
 def write_heads_apart(folder: pathlib.Path, file: pathlib.Path) -> None:
@@ -163,7 +154,6 @@ def write_own(path: pathlib.Path) -> None:
         config().save_pretrained(path / name)
         record(name, run(encoder))
         model.save_weights(path / name / "tf_model.h5")
-    write_numbered(path / "own-numbered", functional, bert)
     config().save_pretrained(path / "own-whole")
     record("own-whole", run(bert))
     main.compile("adam", "mse")

@@ -209,7 +209,8 @@ def test_other_files_and_the_working_directory_are_not_replaced(
     load_pretrained(checkpoint)  # other files do not prevent loading
     with pytest.raises(FileExistsError, match="is a file. Give the path of a folder"):
         save_pretrained(model, checkpoint / "metrics.jsonl")
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(ValueError, match="must not be the working directory"):
         save_pretrained(model, ".")
 

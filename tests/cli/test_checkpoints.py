@@ -26,10 +26,12 @@ def checkpoint(tmp_path):
 def test_convert_writes_a_different_format_and_reports_the_detected_format(
     run, checkpoint, tmp_path
 ):
-    out = run("convert", checkpoint, tmp_path / "new", "--format", "kerashub").stdout.splitlines()
+    out = run(
+        "convert", checkpoint, tmp_path / "new", "--format", "huggingface"
+    ).stdout.splitlines()
     assert out[0].startswith(f"{checkpoint}: keras_bert_d2l checkpoint; 1 blocks, 4 wide")
     assert out[1:] == [f"Written to {tmp_path / 'new'}"]
-    assert (tmp_path / "new" / "model.weights.h5").exists()
+    assert "model_type" in (tmp_path / "new/config.json").read_text()
     run("convert", tmp_path / "new", tmp_path / "back")
     assert load_pretrained(tmp_path / "back").config == CONFIG
     for name in ("config.json", "model.safetensors"):

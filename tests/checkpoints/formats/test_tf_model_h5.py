@@ -15,8 +15,8 @@ from tests.checkpoints.small import outputs_of
 
 ORIGINALS = Path(__file__).parent / "originals/tf_model_h5.zip"
 BERT, HEADS = ("last_hidden_state", "pooler_output"), ("mlm", "nsp")
-OWN = ("own-functional", "own-main-layer", "own-subclass", "own-whole", "own-numbered")
-PRETRAINING = ("pretraining", "shards", "safetensors", "numbered")
+OWN = ("own-functional", "own-main-layer", "own-subclass", "own-whole")
+PRETRAINING = ("pretraining", "shards", "safetensors")
 BERTS = ("model", "heads-apart", *OWN)
 RARE = ("heads-apart", *OWN[1:4], *PRETRAINING[2:], "ktrain-learner", "ktrain-predictor")
 TASKS = {

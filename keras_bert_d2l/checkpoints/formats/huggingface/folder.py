@@ -47,20 +47,18 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     transformer_folder,
     write_pooling,
 )
-from keras_bert_d2l.checkpoints.formats.huggingface.tensorflow_names import (
-    CLASS,
-    NOT_READ,
-    has_tensorflow_names,
-    with_torch_names,
-)
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import lacks_segments
 from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
+    CLASS,
+    NOT_READ,
     current_names,
+    has_tensorflow_names,
     join_parts,
     signature,
     split_joined,
     table,
+    with_torch_names,
 )
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch

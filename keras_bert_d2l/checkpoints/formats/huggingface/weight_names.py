@@ -1,10 +1,22 @@
 """The names of weights in transformers: those that it writes today, and those of older files.
 
-Source: github.com/huggingface/transformers, `models/`.
+Files of TensorFlow, `tf_model.h5` of transformers 4, have names of their own. Keras writes each
+weight below the name of its layer, and TensorFlow names it by its scopes. The first scopes depend
+on the program:
+
+    bert/tf_bert_for_masked_lm/bert/encoder/layer_._0/attention/self/query/kernel:0
+    mlm___cls/tf_bert_for_masked_lm/mlm___cls/predictions/bias:0
+
+The other layers of a custom model around `TFBertModel` are not read.
+
+Source: github.com/huggingface/transformers, `models/`, and in version 4 `modeling_tf_utils.py` and
+`modeling_tf_pytorch_utils.py`.
 """
 
 import dataclasses
+import math
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,7 +28,8 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
     ModelType,
     model_type_of,
 )
-from keras_bert_d2l.checkpoints.weights import TORCH_ENDINGS, Row, expand
+from keras_bert_d2l.checkpoints.weights import TORCH_ENDINGS, Row, expand, first_few
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
 
@@ -24,6 +37,16 @@ from keras_bert_d2l.types import ConfigDict
 _BUFFERS = ("position_ids", "token_type_ids")
 # ModernBERT stacks query, key and value.
 _JOINED, _PARTS = re.compile(r"(.+\.Wqkv)(\.lora_[AB])?\.weight"), 3
+
+# Entries of the metadata: the arrays of other layers, and the class of transformers.
+NOT_READ, CLASS = "not read", "class"
+_CLASS = re.compile(r"(?:.*/)?tf[a-z_]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
+_OPTIMIZER = "optimizer_weights/"
+_WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
+# From the first layer of the model on, which is `sop_classifier` rather than the layer inside.
+_PATH = r"(?:(?P<scopes>.*)/)?(?<!sop_classifier/)(?P<name>(?:{})/.*)"
+_FIRST = ("mlm___cls", "nsp___cls", "classifier", "qa_outputs", "sequence_summary")
+_WEIGHTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
 def table(config: BERTConfig, task: ConfigDict | None, kind: ModelType | None = None) -> list[Row]:
@@ -120,3 +143,85 @@ def join_parts(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         parts = [weights.pop(f"{whole}[{part}]") for part in range(_PARTS)]
         weights[whole] = np.concatenate(parts)
     return weights
+
+
+def has_tensorflow_names(stored: NamedArrays) -> bool:
+    """Return whether TensorFlow named the arrays of a file."""
+    return any(name.endswith(":0") for name in stored.shapes)
+
+
+def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
+    """Return the weights of a BERT with the names and the layouts that transformers writes today.
+
+    Files have the token embedding twice if an MLM head shares it. When it is read, both are
+    compared.
+
+    Args:
+        stored: The arrays of a file with the names of TensorFlow.
+        kind: The model type.
+
+    Raises:
+        ValueError: The file contains no BERT of transformers, or several.
+    """
+    named = {
+        path: path.removeprefix(_WHOLE_MODEL).removesuffix(":0") for path in sorted(stored.shapes)
+    }
+    scopes, paths = _one_model(stored, named, kind)
+    layers = {path for path in named if not path.startswith(_OPTIMIZER)}
+    metadata = {**stored.metadata, NOT_READ: layers.difference(*paths.values())}
+    firsts = {name: same[0] for name, same in paths.items()}
+    shapes = {name: _flat(named[path], stored.shapes[path]) for name, path in firsts.items()}
+    kernels = {name for name, path in firsts.items() if named[path].endswith("/kernel")}
+
+    def read(name: str) -> np.ndarray:
+        first, *copies = paths[name]
+        value = stored.read(first)
+        if not all(np.array_equal(stored.read(copy), value, equal_nan=True) for copy in copies):
+            raise ValueError(
+                f"{stored.source!r} contains {shown(first)} and {shown(copies[0])}, which must be "
+                "equal. The file is damaged: copy it again."
+            )
+        value = value.reshape(shapes[name])
+        return value.T if name in kernels else value
+
+    if match := _CLASS.fullmatch(scopes):
+        metadata[CLASS] = f"{kind.title}For{match[1].title().replace('_', '')}"
+    ours = {name: shape[::-1] if name in kernels else shape for name, shape in shapes.items()}
+    return dataclasses.replace(stored.select(firsts), shapes=ours, read=read, metadata=metadata)
+
+
+def _one_model(
+    stored: NamedArrays, named: Mapping[str, str], kind: ModelType
+) -> tuple[str, dict[str, list[str]]]:
+    """Return the scopes of a BERT, and the paths of each weight by the name that PyTorch has."""
+    models: dict[str, dict[str, list[str]]] = {}
+    firsts = {name.partition(".")[0] for name in (*kind.their_names, kind.base)}
+    pattern = re.compile(_PATH.format("|".join(sorted(firsts.union(_FIRST)))))
+    for path, name in named.items():
+        match = pattern.fullmatch(name)
+        if match and not path.startswith(_OPTIMIZER):
+            scopes = (match["scopes"] or "").partition("/")[2]  # without the layer of Keras
+            models.setdefault(scopes, {}).setdefault(_torch_name(match["name"]), []).append(path)
+    found = [model for model in models.items() if kind.token_embedding in model[1]]
+    if len(found) != 1:
+        raise ValueError(
+            f"{stored.source!r} contains {len(found) or 'no'} BERTs of transformers, whose token "
+            f"embedding is named '.../{kind.token_embedding.replace('.', '/')}:0'. Received: "
+            f"{first_few(stored.shapes)}. Save the weights of one `TF{kind.title}Model` alone: "
+            "`model.save_pretrained(folder)`."
+        )
+    return found[0]
+
+
+def _torch_name(name: str) -> str:
+    layers, _, weight = name.rpartition("/")
+    layers = re.sub(r"\b[a-z]+___", "", layers).replace("_._", ".").replace("/", ".")
+    return f"{layers}.{_WEIGHTS.get(weight, weight)}"
+
+
+def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without the axis of the heads, which transformers 4.2 to 4.4 wrote."""
+    if name.endswith("/kernel") and len(shape) == 3:
+        first = math.prod(shape[:2]) if name.endswith("output/dense/kernel") else shape[0]
+        return first, math.prod(shape) // max(first, 1)
+    return (math.prod(shape),) if name.endswith("/bias") else shape
