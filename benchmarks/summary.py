@@ -15,7 +15,7 @@ from benchmarks.runner import ROOT
 
 STEP = ("huggingface-tuned-float32", "ours-float32", "huggingface-tuned-bfloat16", "ours-bfloat16")
 FINETUNING = ("huggingface-grouped-float32", "ours-float32", "ours-bfloat16")
-ANSWERS = ("huggingface-pipeline", "ours", "ours-xla", "ours-int8", "ours-int8-rest")
+ANSWERS = ("huggingface-pipeline", "ours", "ours-int8", "ours-int8-rest")
 PARTS = {
     "step": "Training step: tokens per second",
     "data": "Data: raw text, and a tokenized corpus, to masked batches",

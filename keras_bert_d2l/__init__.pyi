@@ -56,12 +56,12 @@ from .inference.perplexity import Perplexity as Perplexity, pseudo_perplexity as
 from .inference.heads import next_sentence_score as next_sentence_score
 from .tasks.answer.predictions import FoundAnswer as FoundAnswer, answer as answer
 from .tasks.embed.predictions import Match as Match, embed as embed, similar as similar
-from .tasks.embed.retrieval import mine_negatives as mine_negatives
+from .tasks.embed.predictions import mine_negatives as mine_negatives
 from .tasks.choose.predictions import Choice as Choice, choose as choose
 from .tasks.classify.predictions import Classification as Classification, classify as classify
 from .tasks.regress.predictions import Regression as Regression, regress as regress
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
-from .tasks.classify.zero_shot import zero_shot as zero_shot
+from .tasks.classify.predictions import zero_shot as zero_shot
 from .inspection.doctor import (
     Diagnosis as Diagnosis,
     DoctorCallback as DoctorCallback,
@@ -83,7 +83,7 @@ from .tasks.embed.losses import (
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .models.tasks.labeled_task import LabeledTask as LabeledTask
-from .models.tasks.preprocessor import Preprocessor as Preprocessor
+from .models.tasks.text_inputs import Preprocessor as Preprocessor
 from .models.tasks.task_model import TaskModel as TaskModel
 from .tasks.text_task import TextTask as TextTask
 from .tasks.choose.model import MultipleChoice as MultipleChoice

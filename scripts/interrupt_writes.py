@@ -36,7 +36,7 @@ MORE_IMPORTS = (
     "keras_bert_d2l.inspection.playground",
     "keras_bert_d2l.serving.onnx_model",
     "keras_bert_d2l.serving.saved_model",
-    "keras_bert_d2l.tasks.embed.retrieval",
+    "keras_bert_d2l.tasks.embed.predictions",
     "keras_bert_d2l.training.distillation.distill",
 )
 SIZES = {"num_hiddens": 8, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 1, "max_len": 24}

@@ -58,8 +58,6 @@ def test_the_mask_takes_the_space_before_it_and_predictions_are_text(name):
     (best,) = kb.fill_mask(model, "the <mask> sat", top_k=1)[0]
     space = "" if model.tokenizer.vocab.kind == "wordpiece" else " "
     assert (best.id, best.token) == (cat, f"{space}cat")
-    found = kb.fill_mask(model, "the <mask> sat", targets=["film", "cat"])[0]
-    assert [one.token for one in found] == [f"{space}cat", f"{space}film"]
 
 
 @pytest.mark.parametrize("name", nightly_except(["roberta"], ["roberta", "mpnet", "xlm-roberta"]))

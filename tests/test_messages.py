@@ -79,7 +79,6 @@ def test_errors_of_python_functions_quote_little(value, bert):
         (kb.SequenceClassifier, {"bert": bert, "labels": value}),
         (kb.SequenceClassifier, {"bert": bert, "labels": ["x", "y"], "pooling": value}),
         (kb.zero_shot, {"model": bert, "texts": "a", "labels": value, "template": value}),
-        (kb.fill_mask, {"model": bert, "texts": "a [MASK]", "targets": value}),
         (kb.classify, {"model": model, "texts": "a", "max_len": value}),
         (kb.classify, {"model": model, "texts": value, "batch_size": value}),
         (kb.answer, {"model": [value], "questions": "a", "contexts": "a"}),

@@ -41,8 +41,6 @@ CONTESTANTS: dict[str, tuple[str, str, list[str], dict[str, str]]] = {
     "ours-session": ("ours", "saved/1", ["--session"], {}),
     "ours-rest": ("rest", "saved/1", [], {}),
     "ours-client": ("rest", "saved/1", ["--client"], {}),
-    "ours-xla": ("ours", "saved/3", [], {}),
-    "ours-xla-session": ("ours", "saved/3", ["--session"], {}),
     "ours-onnx-rest": ("rest", "onnx", [], {}),
     "ours-int8-rest": ("rest", "int8", [], {}),
     "ours-tuned": ("ours", "saved/1", ["--threads"], KEEP_MEMORY),
@@ -80,7 +78,6 @@ def prepare(checkpoint: Path, folder: Path) -> None:
     kb.export_onnx(classifier, folder / "onnx")
     kb.export_onnx(classifier, folder / "int8", int8=True)
     kb.export_saved_model(classifier, folder / "saved", version=1)
-    kb.export_saved_model(classifier, folder / "saved", version=3, xla=True)
     keras.config.set_dtype_policy("mixed_bfloat16")
     classifier = kb.load_pretrained(folder / "native").model
     kb.export_saved_model(classifier, folder / "saved", version=2)

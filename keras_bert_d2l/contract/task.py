@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel
-    from keras_bert_d2l.signatures.texts import TextSignatures
+    from keras_bert_d2l.signatures.signature import TextSignatures
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 Examples = TypeVar("Examples", bound="TaskExamples")

@@ -15,13 +15,12 @@ from keras import ops
 
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.files import replacing_file
-from keras_bert_d2l.inference.batching import TextRows, predict_texts
-from keras_bert_d2l.inference.prediction import asked_model, with_graph
+from keras_bert_d2l.inference.prediction import TextRows, asked_model, predict_texts, with_graph
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor

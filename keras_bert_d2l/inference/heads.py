@@ -5,7 +5,7 @@ size, k: predictions per mask.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -13,10 +13,17 @@ from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
 from keras_bert_d2l.checks import check_integer, check_that, is_integer, shown
-from keras_bert_d2l.inference.batching import TextRows, predict_texts, text_pairs
-from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text
+from keras_bert_d2l.inference.prediction import (
+    Result,
+    TextRows,
+    Texts,
+    asked_model,
+    one_per_text,
+    predict_texts,
+    text_pairs,
+)
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
+from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor
@@ -58,8 +65,7 @@ def fill_mask(
     model: keras.Model | PathLike,
     texts: str | Texts,
     *,
-    top_k: int | None = None,
-    targets: Sequence[str] | None = None,
+    top_k: int = DEFAULT_TOP_K,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = True,
@@ -73,9 +79,7 @@ def fill_mask(
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
             A Keras model of your own may have the layers of a `BERTModel`.
         texts: A text, or several, as for `classify`.
-        top_k: Number of predictions per mask, k. `None` means 5 or, with `targets`, all of them.
-        targets: Score only these words. Each must be one token of the vocabulary. The scores are
-            still probabilities among all tokens, so they do not add up to 1.
+        top_k: Number of predictions per mask, k.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         truncate: As for `classify`. Truncating a mask is an error.
@@ -87,7 +91,7 @@ def fill_mask(
         FileNotFoundError: There is no checkpoint.
         ValueError: The model's checkpoint lacked the MLM head, a text has no mask, a mask would
             be truncated, a text is too long with `truncate=False`, the vocabulary does not have the
-            model's size, a target is not one token, or `top_k` or `batch_size` is out of range.
+            model's size, or `top_k` or `batch_size` is out of range.
 
     Example:
 
@@ -102,9 +106,6 @@ def fill_mask(
     """
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
-    target_ids = None if targets is None else _target_ids(targets, tokenizer)
-    if top_k is None:
-        top_k = DEFAULT_TOP_K if target_ids is None else len(target_ids)
     check_top_k(top_k, len(tokenizer.vocab))
     check_integer("batch_size", batch_size, 1)
     found = text_list("texts", texts)
@@ -113,28 +114,21 @@ def fill_mask(
     for start in range(0, len(found), batch_size):
         some = found[start : start + batch_size]
         batch = rows(start, start + len(some))
-        answers += _fill_batch(model, tokenizer, some, batch, top_k, target_ids)
+        answers += _fill_batch(model, tokenizer, some, batch, top_k)
     return answers[0] if isinstance(texts, str) else answers
 
 
-def top_predictions(
-    mlm_logits: Tensor, top_k: int, target_ids: Sequence[int] | None = None
-) -> tuple[Tensor, Tensor]:
+def top_predictions(mlm_logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Return the most likely tokens at each position.
 
     Args:
         mlm_logits: `(B, P, V)`, of any float dtype.
         top_k: Number of tokens, k.
-        target_ids: The ids of the tokens to choose from. `None` means all.
 
     Returns: probabilities, float32 `(B, P, k)`, in descending order, and the token ids, int32.
     """
-    scores = ops.softmax(ops.cast(mlm_logits, "float32"))
-    if target_ids is None:
-        scores, ids = ops.top_k(scores, top_k)
-        return scores, ops.cast(ids, "int32")
-    scores, places = ops.top_k(ops.take(scores, target_ids, axis=-1), min(top_k, len(target_ids)))
-    return scores, ops.take(np.array(target_ids, "int32"), places)
+    scores, ids = ops.top_k(ops.softmax(ops.cast(mlm_logits, "float32")), top_k)
+    return scores, ops.cast(ids, "int32")
 
 
 def check_top_k(top_k: int, vocab_size: int) -> None:
@@ -143,40 +137,12 @@ def check_top_k(top_k: int, vocab_size: int) -> None:
     check_that(is_integer(top_k) and 1 <= top_k <= vocab_size, "top_k", expected, top_k)
 
 
-def _target_ids(targets: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Return the id of each target, without repetitions."""
-    words, vocab = text_list("targets", targets), tokenizer.vocab
-    if not words:
-        raise ValueError("`targets` must have at least one word. Received: none.")
-    ids: list[int] = []
-    for word, pieces in zip(words, _in_texts(words, tokenizer), strict=True):
-        as_spelled = word in vocab and (vocab.kind == "wordpiece" or len(pieces) != 1)
-        found = [vocab[word]] if as_spelled else pieces  # such as "##s", which would be split
-        if len(found) != 1 or (found == [vocab.unk_id] and word not in vocab):
-            spelled = " ".join(vocab.to_tokens(found)) or "no token"
-            raise ValueError(
-                f"Each of `targets` must be one token of the vocabulary. Received: {shown(word)}, "
-                f"which is {spelled:.100}. Choose another word, or compare whole texts with "
-                "`pseudo_perplexity`."
-            )
-        ids += found
-    return list(dict.fromkeys(ids))
-
-
-def _in_texts(words: list[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Return the ids of words as they stand in a text, where a space may belong to a word."""
-    space = "" if tokenizer.vocab.kind == "wordpiece" else " "
-    ids: list[list[int]] = tokenizer.tokenize([space + word.lstrip() for word in words]).to_list()
-    return ids
-
-
 def _fill_batch(
     model: BERTModel,
     tokenizer: Tokenizer,
     texts: list[str],
     batch: Mapping[str, Tensor],
     top_k: int,
-    target_ids: Sequence[int] | None,
 ) -> list[Predictions]:
     max_len, mask_id = model.bert_config.max_len, tokenizer.vocab.mask_id
     is_mask = batch["tokens"] == mask_id
@@ -193,7 +159,7 @@ def _fill_batch(
     # A stable sort by "is not a mask" puts the positions of the masks first, in ascending order.
     positions = np.argsort(~is_mask, axis=1, kind="stable")[:, : num_masks.max()]
     _, mlm_logits, _ = model(**batch, pred_positions=positions.astype("int32"), training=False)
-    all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k, target_ids))
+    all_scores, all_ids = map(ops.convert_to_numpy, top_predictions(mlm_logits, top_k))
     return [
         [
             [

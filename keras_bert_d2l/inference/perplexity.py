@@ -20,11 +20,19 @@ from keras_bert_d2l.checks import check_bool, check_integer, shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
-from keras_bert_d2l.inference.batching import TextRows, length_batches, padded_length, predict_batch
-from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, one_per_text
+from keras_bert_d2l.inference.prediction import (
+    Result,
+    TextRows,
+    Texts,
+    asked_model,
+    length_batches,
+    one_per_text,
+    padded_length,
+    predict_batch,
+)
 from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
+from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import has_surrogate, text_list
@@ -224,9 +232,6 @@ def _exp(x: float) -> float:
 
 
 _SENTENCES, _UID = ("sentence_good", "sentence_bad"), "UID"
-_RESAMPLES = 10_000
-
-Interval = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -236,11 +241,9 @@ class MinimalPairs(Result):
     Attributes:
         accuracy: Share of the pairs whose grammatical sentence has the higher
             pseudo-log-likelihood. A tie counts as wrong.
-        interval: The 95% bootstrap interval of the accuracy, for resampled pairs.
         num_pairs: Number of pairs, N.
         by_uid: The accuracy of each phenomenon, in the order of the data. Empty if the pairs have
             no `UID`.
-        interval_by_uid: The 95% bootstrap interval of each phenomenon.
         scores: The pseudo-log-likelihoods of both sentences of each pair, the grammatical one
             first, float64 `(N, 2)`.
 
@@ -251,15 +254,13 @@ class MinimalPairs(Result):
     import keras_bert_d2l as kb
 
     scores = np.array([[-9.5, -12.0]])
-    kb.MinimalPairs(1.0, (1.0, 1.0), 1, {"agreement": 1.0}, {"agreement": (1.0, 1.0)}, scores)
+    kb.MinimalPairs(1.0, 1, {"agreement": 1.0}, scores)
     ```
     """
 
     accuracy: float
-    interval: Interval
     num_pairs: int
     by_uid: dict[str, float]
-    interval_by_uid: dict[str, Interval]
     scores: np.ndarray
 
 
@@ -271,7 +272,6 @@ def minimal_pairs(
     tokenizer: Tokenizer | None = None,
     batch_size: int = 256,
     truncate: bool = True,
-    seed: int = 0,
 ) -> MinimalPairs:
     """Measure how often a model prefers the grammatical sentence of a pair, as in BLiMP.
 
@@ -294,7 +294,6 @@ def minimal_pairs(
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Masked copies of sentences per batch.
         truncate: As for `classify`. Sentences that differ only in the truncated part are a tie.
-        seed: Seed of the bootstrap intervals.
 
     Raises:
         FileNotFoundError: There is no checkpoint or no file of pairs.
@@ -317,7 +316,6 @@ def minimal_pairs(
     check_head(model, "mlm")
     check_bool("word_wise", word_wise)
     check_integer("batch_size", batch_size, 1)
-    check_integer("seed", seed, 0)
     sentences, uids = _read_pairs(pairs)
     sums, _ = pseudo_log_likelihoods(
         *(model, tokenizer, sentences),
@@ -326,16 +324,9 @@ def minimal_pairs(
         word_wise=word_wise,
     )
     scores = sums.reshape(-1, 2)
-    is_right, rng = scores[:, 0] > scores[:, 1], np.random.default_rng(seed)
-    groups = {uid: is_right[np.array(uids) == uid] for uid in dict.fromkeys(uids) if uid}
-    return MinimalPairs(
-        float(is_right.mean()),
-        _interval(is_right, rng),
-        len(scores),
-        {uid: float(group.mean()) for uid, group in groups.items()},
-        {uid: _interval(group, rng) for uid, group in groups.items()},
-        scores,
-    )
+    is_right, of_pairs = scores[:, 0] > scores[:, 1], np.array(uids)
+    by_uid = {uid: float(is_right[of_pairs == uid].mean()) for uid in dict.fromkeys(uids) if uid}
+    return MinimalPairs(float(is_right.mean()), len(scores), by_uid, scores)
 
 
 def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
@@ -365,11 +356,3 @@ def _read_pairs(pairs: PathLike | InMemory) -> tuple[list[str], list[str]]:
         name = os.fspath(file.path)
         raise ValueError(f"`pairs` must have at least one pair. Received: {name!r} has none.")
     return sentences, uids
-
-
-def _interval(is_right: np.ndarray, rng: np.random.Generator) -> Interval:
-    """Return the 95% percentile interval of the accuracy over resampled pairs."""
-    # The number of successes among n outcomes that are drawn with replacement is binomial.
-    drawn = rng.binomial(len(is_right), is_right.mean(), _RESAMPLES) / len(is_right)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)

@@ -31,13 +31,10 @@ def export_saved_model(
     path: PathLike,
     *,
     tokenizer: Tokenizer | None = None,
-    inputs: Mapping[str, str] | None = None,
-    outputs: Mapping[str, str] | None = None,
     version: int | None = None,
     pairs: bool = False,
     top_k: int = 5,
     null_threshold: float | None = None,
-    xla: bool = False,
     run_dir: PathLike | None = None,
 ) -> pathlib.Path:
     """Export a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
@@ -86,9 +83,6 @@ def export_saved_model(
         path: Folder for all versions of the model, such as `"saved_models/demo"`.
         tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, the
             export only accepts token ids.
-        inputs: For a model of your own, which inputs have other names than the features, such as
-            `{"input_ids": "tokens"}`.
-        outputs: For a model of your own, other names for outputs, such as `{"dense_1": "risk"}`.
         version: Version number, at least 1. Defaults to the next one, or 1 in a new folder.
         pairs: Whether the inputs of a `SequenceClassifier` or a `SequenceRegressor` are pairs of
             texts, or those of a model of your own.
@@ -97,10 +91,6 @@ def export_saved_model(
         null_threshold: A `QuestionAnswerer` returns no answer (the empty string) if its
             `null_score` is above this. Defaults to the threshold that was best on the development
             data of the run in `run_dir`. Without a threshold, it always returns an answer.
-        xla: Whether XLA compiles the encoder for batches of up to 128 tokens, which makes short
-            texts faster. On CPUs, TensorFlow Serving then requires
-            `--xla_cpu_compilation_enabled`. The first request of each of at most 16 shapes takes a
-            second or more; the warm-up requests cover all of them. Not for models of your own.
         run_dir: Folder or URL of the run that trained the model, for the threshold and the summary
             in the model card.
 
@@ -108,9 +98,9 @@ def export_saved_model(
 
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
-            `version`, `top_k` or `null_threshold` is out of range, or `pairs`, `null_threshold` or
-            `xla` does not fit the model. A model of your own is not functional, has no tokens or
-            several encoders, or a name is unknown or appears twice.
+            `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
+            does not fit the model. A model of your own is not functional, has no tokens or several
+            encoders, or a name appears twice.
         RuntimeError: The graph has operations that TensorFlow Serving does not support.
         FileExistsError: The version already exists.
         FileNotFoundError: `run_dir` is not a run folder.
@@ -138,8 +128,8 @@ def export_saved_model(
     can_be_unanswered = takes(bert, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
-    options = TextOptions(pairs, top_k, null_threshold, inputs, outputs)
-    signatures = model_signatures(model, tokenizer, options, xla=xla)
+    options = TextOptions(pairs, top_k, null_threshold)
+    signatures = model_signatures(model, tokenizer, options)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with replacing_folder(folder) as temporary:
@@ -259,13 +249,12 @@ def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signa
     file.parent.mkdir()
     with tf.io.TFRecordWriter(str(file)) as writer:
         for signature_name, signature in signatures.items():
-            for example in (signature.example, *signature.more_examples):
-                request = predict_pb2.PredictRequest(
-                    model_spec=model_pb2.ModelSpec(name=name, signature_name=signature_name),
-                    inputs={
-                        spec.name: tf.make_tensor_proto(array, spec.dtype)
-                        for spec, array in zip(signature.specs, example, strict=True)
-                    },
-                )
-                log = prediction_log_pb2.PredictLog(request=request)
-                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+            request = predict_pb2.PredictRequest(
+                model_spec=model_pb2.ModelSpec(name=name, signature_name=signature_name),
+                inputs={
+                    spec.name: tf.make_tensor_proto(array, spec.dtype)
+                    for spec, array in zip(signature.specs, signature.example, strict=True)
+                },
+            )
+            log = prediction_log_pb2.PredictLog(request=request)
+            writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())

@@ -1,20 +1,23 @@
-"""What a signature is, the signature of token ids, and the model that all signatures share.
+"""The signatures of token ids and of strings: the model that they share, and what they return.
 
 B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width, V: vocabulary
 size, C: labels.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.registry import embedder, task_named
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.signatures.compiled import CompiledEncoder, compiled_shapes
+from keras_bert_d2l.models.tasks.text_inputs import FEATURES, Preprocessor
+from keras_bert_d2l.text.tokenizer.framing import require
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.vocab import Vocab
 
 TEXT = tf.TensorSpec((None,), tf.string, name="text")
 TEXT_B = tf.TensorSpec((None,), tf.string, name="text_b")
@@ -34,6 +37,12 @@ Answer = dict[str, tf.Tensor]
 
 Traced = TypeVar("Traced")
 
+_WINDOWS_PER_STEP = 32  # maximum batch size of the model, to limit memory use
+_STEP = 8  # the shortest length, and the distance between the lengths up to 64
+
+Batch = dict[str, tf.Tensor]
+"""`tokens` and `segments`, int32 `(B, T)`, and `valid_lens`, int32 `(B,)`."""
+
 
 class Signature(NamedTuple):
     """One function of an exported model.
@@ -42,13 +51,11 @@ class Signature(NamedTuple):
         function: Takes tensors and returns named tensors.
         specs: Names, dtypes and shapes of its inputs.
         example: One small array per input, for warming up a server.
-        more_examples: Further arrays for warming up a server, one tuple per request.
     """
 
     function: Callable[..., Answer]
     specs: tuple[tf.TensorSpec, ...]
     example: tuple[np.ndarray, ...]
-    more_examples: tuple[tuple[np.ndarray, ...], ...] = ()
 
 
 class TextOptions(NamedTuple):
@@ -59,15 +66,11 @@ class TextOptions(NamedTuple):
         top_k: Number of predictions per mask, or of answers per question.
         null_threshold: A `QuestionAnswerer` returns the empty string as its best answer if
             `null_score` is above this. `None`: it always returns a part of the context.
-        inputs: The features that inputs of an own model are, by the names of the inputs.
-        outputs: New names for outputs of an own model.
     """
 
     pairs: bool
     top_k: int
     null_threshold: float | None
-    inputs: Mapping[str, str] | None = None
-    outputs: Mapping[str, str] | None = None
 
 
 def filled(spec: tf.TensorSpec, text: bytes = b"", number: int = 0) -> np.ndarray:
@@ -78,13 +81,10 @@ def filled(spec: tf.TensorSpec, text: bytes = b"", number: int = 0) -> np.ndarra
 
 
 def traced_once(
-    function: Callable[..., Traced],
-    specs: tuple[tf.TensorSpec, ...],
-    *,
-    jit_compile: bool | None = None,
+    function: Callable[..., Traced], specs: tuple[tf.TensorSpec, ...]
 ) -> Callable[..., Traced]:
     """Wrap a function so that it is traced and saved once, even if several signatures call it."""
-    return tf.function(function, input_signature=specs, autograph=False, jit_compile=jit_compile)
+    return tf.function(function, input_signature=specs, autograph=False)
 
 
 def after_checks(check: Callable[[], None], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -105,7 +105,6 @@ class ExportedModel:
 
     Args:
         model: The model.
-        xla: Whether XLA compiles the encoder for small batches.
 
     Call arguments:
         tokens: Token ids with special tokens and padding, int32 `(B, T)`.
@@ -127,16 +126,11 @@ class ExportedModel:
         - `TextEmbedder`: `embedding` `(B, D)`.
     """
 
-    def __init__(self, model: BERTModel | TaskModel, *, xla: bool = False) -> None:
+    def __init__(self, model: BERTModel | TaskModel) -> None:
         self.model = model
         self._task = embedder()(model) if isinstance(model, BERTModel) else model
         self.embeds = "embedding" in self._task.outputs
         self._encode = traced_once(self._run_encoder, _BATCH)
-        self._shapes = compiled_shapes(model.bert_config.max_len) if xla else []
-        if xla:
-            compiled = traced_once(self._run_encoder, _BATCH, jit_compile=True)
-            encoder = CompiledEncoder(self._encode, compiled, model.bert_config)
-            self._encode = traced_once(encoder, _BATCH)
 
     def __call__(
         self,
@@ -165,17 +159,14 @@ class ExportedModel:
         """Return the signature `tokens`, which checks its inputs and runs the complete model."""
         has_mlm = isinstance(self.model, BERTModel) and "mlm" in self.model.usable_heads
         specs = (*_BATCH, _PRED_POSITIONS) if has_mlm else _BATCH
-
-        def example(rows: int, length: int) -> tuple[np.ndarray, ...]:
-            ids = np.zeros((rows, length), np.int32)
-            return (ids, ids, np.full(rows, 2, np.int32), ids[:, :1])[: len(specs)]
+        ids = np.zeros((1, 2), np.int32)
+        example = (ids, ids, np.full(1, 2, np.int32), ids[:, :1])[: len(specs)]
 
         def run(*features: tf.Tensor) -> Answer:
             batch = {spec.name: x for spec, x in zip(specs, features, strict=True)}
             return self(*after_checks(lambda: self.model.check_batch(batch), features))
 
-        more = tuple(example(*shape) for shape in self._shapes)
-        return {"tokens": Signature(run, specs, example(1, 2), more)}
+        return {"tokens": Signature(run, specs, example)}
 
 
 def _pretraining_outputs(
@@ -189,3 +180,173 @@ def _pretraining_outputs(
     if "nsp" in heads:
         outputs["nsp_logits"] = heads["nsp"](cls)
     return outputs
+
+
+def padded_lengths(max_len: int) -> tuple[int, ...]:
+    """Return the lengths T that rows are padded to: 8, 16, 24, ..., 64, 80, 96, ... and `max_len`.
+
+    Padding adds at most 7 tokens to texts of up to 64 tokens, and at most a quarter to longer ones.
+    A server prepares kernels and memory for each shape, so a few fixed lengths limit this work.
+    """
+    lengths, length, step = [], _STEP, _STEP
+    while length < max_len:
+        lengths.append(length)
+        step *= 2 if length == 8 * step else 1
+        length += step
+    return (*lengths, max_len)
+
+
+def mask_positions(tokens: tf.Tensor, vocab: Vocab) -> tf.Tensor:
+    """Return the positions of the masks in each row `(B, T)`, padded with 0, int32 `(B, M)`."""
+    is_mask = tokens == vocab.mask_id
+    places = tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask))
+    return tf.ragged.boolean_mask(places, is_mask).to_tensor(0)  # 0 is [CLS], never a mask
+
+
+def checked_pairs(text: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the texts of pairs. The graph fails if their shapes differ."""
+    message = "Both inputs must have the same number of texts, one pair per row."
+    with tf.control_dependencies(require(tf.shape(text) == tf.shape(text_b), message)):
+        return tf.identity(text), tf.identity(text_b)
+
+
+class TextSignatures:
+    """String signatures of a model, with a subclass for every kind of model but `TextEmbedder`.
+
+    Texts longer than the model's `max_len` are truncated and flagged in the output
+    `truncated` (bool `(B,)`). Rows are padded to the next of a few lengths, which does not affect
+    the outputs.
+
+    Args:
+        run: The model.
+        tokenizer: The model's tokenizer.
+        options: The options that apply to the kind of model.
+
+    Attributes:
+        specs: String inputs of `answer`.
+        preprocess: Converts strings to rows.
+        lengths: The lengths that rows may have.
+    """
+
+    specs: tuple[tf.TensorSpec, ...] = (TEXT,)
+
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        self.run = run
+        self.vocab = tokenizer.vocab
+        model = run.model
+        kind = model.preprocessing if isinstance(model, TaskModel) else Preprocessor
+        self.preprocess: Any = kind(model, tokenizer)
+        self.lengths = padded_lengths(self.preprocess.max_len(1 + options.pairs))
+        self._single = traced_once(self._batch, (TEXT,))
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the outputs of `serving_default` for strings, each `(B,)`."""
+        return self.embed(*texts)
+
+    def batch(self, text: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[Batch, tf.Tensor]:
+        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`."""
+        return self._single(text) if text_b is None else self._batch(*checked_pairs(text, text_b))
+
+    def _batch(self, *texts: tf.Tensor) -> tuple[Batch, tf.Tensor]:
+        rows = self.preprocess.rows(*texts)
+        truncated = rows["num_tokens"] > self.preprocess.max_len(len(texts))
+        return self.padded(rows), truncated
+
+    def padded(self, rows: Batch) -> Batch:
+        """Return the features of rows, padded to the shortest sufficient of the lengths."""
+        lengths = tf.constant(self.lengths)
+        place = tf.searchsorted(lengths, tf.shape(rows["tokens"])[1:])
+        features = {name: rows[name] for name in (*FEATURES, "starts", "ends") if name in rows}
+        return self.preprocess.padded(features, tf.gather(lengths, place)[0])
+
+    def in_steps(self, windows: Batch, *outputs: str) -> Answer:
+        """Run the model on the windows of long texts, a few at a time.
+
+        Args:
+            windows: The batch, `(W, T)`.
+            *outputs: The names of the outputs to return, with one place per token.
+        """
+        num_windows = tf.shape(windows["valid_lens"])[0]
+        num_steps = tf.maximum(-(-num_windows // _WINDOWS_PER_STEP), 1)
+        size = -(-num_windows // num_steps)  # steps of equal size; the last window may repeat
+        places = tf.minimum(tf.range(num_steps * size), num_windows - 1)
+
+        def run(places: tf.Tensor) -> Answer:
+            names = ("tokens", "segments", "valid_lens")
+            found = self.run(**{name: tf.gather(windows[name], places) for name in names})
+            return {name: found[name] for name in outputs}
+
+        found = tf.map_fn(
+            run,
+            tf.reshape(places, [num_steps, size]),
+            fn_output_signature=dict.fromkeys(outputs, tf.float32),
+            parallel_iterations=1,
+        )
+        return {
+            name: tf.reshape(x, tf.concat([[num_steps * size], tf.shape(x)[2:]], 0))[:num_windows]
+            for name, x in found.items()
+        }
+
+    def embed(self, text: tf.Tensor) -> Answer:
+        """Return one vector per text.
+
+        Args:
+            text: Strings `(B,)`.
+
+        Returns: `embedding`, float32 `(B, D)`, as from `keras_bert_d2l.embed`, and `truncated`,
+            bool `(B,)`.
+        """
+        batch, truncated = self.batch(text)
+        return {"embedding": self.run(**batch)["embedding"], "truncated": truncated}
+
+    def signatures(self) -> dict[str, Signature]:
+        """Return the signatures by name."""
+        answer = traced_once(self.answer, self.specs)
+        found = {"serving_default": self.of_strings(answer, *self.specs)}
+        if self.run.embeds:
+            found["embed"] = self.of_strings(self.embed, TEXT)
+        return found
+
+    def of_strings(self, function: Callable[..., Answer], *specs: tf.TensorSpec) -> Signature:
+        """Return the signature of a function of texts, and perhaps other inputs."""
+        return Signature(function, specs, tuple(filled(spec, self._example) for spec in specs))
+
+    @property
+    def _example(self) -> bytes:
+        """Text for warming up a server: a mask, so that `fill_mask` has something to predict."""
+        return self.vocab.to_tokens(self.vocab.mask_id).encode()
+
+
+class AnswerSignatures(TextSignatures):
+    """Signatures of a model with one answer per text or pair of texts: what its `answer` says.
+
+    Args:
+        run: The model.
+        tokenizer: The model's tokenizer.
+        options: With `pairs`, the inputs are pairs of texts, as always if the task needs pairs.
+    """
+
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        are_pairs = options.pairs or task_named(run.model.task).needs_text_b
+        super().__init__(run, tokenizer, options._replace(pairs=are_pairs))
+        self.specs = (TEXT, TEXT_B) if are_pairs else (TEXT,)
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return what the model says about texts.
+
+        Args:
+            *texts: `text`, and for pairs `text_b`, strings `(B,)`.
+
+        Returns: the tensors of the model's `answer`; `truncated`, bool `(B,)`; and for a model with
+            labels `labels`, strings `(B, C)` in the order of their ids, and with an `id` also the
+            `label`, strings `(B,)`.
+        """
+        batch, truncated = self.batch(*texts)
+        model: Any = self.run.model
+        answer = dict(model.answer(self.run(**batch)[model.outputs[0]]))
+        if hasattr(model, "labels"):
+            names = tf.constant(np.array(model.labels, object))[tf.newaxis]
+            answer["labels"] = tf.tile(names, [tf.shape(truncated)[0], 1])
+            if "id" in answer:
+                answer["label"] = tf.gather(answer["labels"], answer["id"], batch_dims=1)
+        return {**answer, "truncated": truncated}

@@ -4,23 +4,22 @@ B: texts in a batch, T: tokens, M: maximum number of masks per text, D: hidden w
 predictions per mask.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
-from keras_bert_d2l.checks import check_choice, check_that
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.contract.registry import task_named, tasks_with
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.batch_model import BatchModel
-from keras_bert_d2l.models.bert import FEATURES, PACKED_FEATURES
+from keras_bert_d2l.models.bert import FEATURES
 from keras_bert_d2l.models.own_model import is_functional, shared_bert
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
+from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,
@@ -28,11 +27,12 @@ from keras_bert_d2l.signatures.signature import (
     ExportedModel,
     Signature,
     TextOptions,
+    TextSignatures,
     after_checks,
     filled,
+    mask_positions,
     traced_once,
 )
-from keras_bert_d2l.signatures.texts import TextSignatures, mask_positions
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
@@ -126,34 +126,27 @@ class OwnModel(ExportedModel):
 
     Args:
         model: The model.
-        options: `inputs` and `outputs`.
 
     Attributes:
-        inputs: The inputs of the model, by the features that they are or by their names.
+        inputs: The inputs of the model by name.
         run: The model as a function from its inputs to its outputs by name.
 
     Raises:
-        ValueError: The model is not functional, a name is unknown or appears twice, or there are
-            no tokens.
+        ValueError: The model is not functional, a name appears twice, or there are no tokens.
     """
 
-    def __init__(self, model: keras.Model, options: TextOptions) -> None:
+    def __init__(self, model: keras.Model) -> None:
         super().__init__(shared_bert(model))
         self._own = model
         advice = "Export `keras.Model(inputs, model(inputs))`, with a `keras.Input` for each input."
         check_that(is_functional(model), "model", "a functional model", model, advice)
-        names = _names(model.input, [x.name for x in model.inputs])
-        for feature in (options.inputs or {}).values():
-            check_choice("inputs", feature, (*FEATURES, *PACKED_FEATURES))
-        features = _renamed("inputs", names, options.inputs, "text", "text_b")
+        names = _names(model.input, [x.name for x in model.inputs], "text", "text_b")
+        expected = "a model with an input named 'tokens'"
+        check_that("tokens" in names, "model", expected, names, advice)
         specs = [tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in model.inputs]
-        named = map(tf.TensorSpec.from_spec, specs, names)
-        self.inputs = dict(zip(features, named, strict=True))
-        expected = "a dictionary with 'tokens' for one of the inputs, unless it has this name"
-        check_that("tokens" in self.inputs, "inputs", expected, names)
+        self.inputs = dict(zip(names, map(tf.TensorSpec.from_spec, specs, names), strict=True))
         check_shapes({k: spec.shape for k, spec in self.inputs.items()}, self.model.max_row_len)
-        outputs = _names(model.output, model.output_names)
-        self._outputs = _renamed("outputs", outputs, options.outputs, "truncated")
+        self._outputs = _names(model.output, model.output_names, "truncated")
         self.run = traced_once(self._run, (*self.inputs.values(),))
 
     def _run(self, *inputs: tf.Tensor) -> Answer:
@@ -212,33 +205,24 @@ class OwnSignatures(PretrainingSignatures):
         return {**self.run.run(*given), "truncated": truncated}
 
 
-def _names(structure: Any, names: list[str]) -> list[str]:
-    """Return the keys of a dictionary of tensors in the order of Keras, otherwise `names`."""
+def _names(structure: Any, names: list[str], *reserved: str) -> list[str]:
+    """Return the keys of a dictionary of tensors in the order of Keras, otherwise `names`.
+
+    Raises:
+        ValueError: A name appears twice or is reserved.
+    """
     keys = isinstance(structure, dict) and keras.tree.flatten(
         type(structure)((key, key) for key in structure)
     )
-    return keys if keys and len(keys) == len(names) else names
-
-
-def _renamed(
-    argument: str, names: list[str], new: Mapping[str, str] | None, *reserved: str
-) -> list[str]:
-    """Return the names, some of them replaced.
-
-    Raises:
-        ValueError: A name to replace does not exist, or a name appears twice or is reserved.
-    """
-    new = new or {}
-    for name in new:
-        check_choice(argument, name, names)
-    found = [new.get(name, name) for name in names]
+    found = keys if keys and len(keys) == len(names) else names
     is_right = len({*found, *reserved}) == len(names) + len(reserved)
-    check_that(is_right, argument, f"different names, other than {reserved}", found)
+    expected = f"a model whose inputs and outputs have different names, other than {reserved}"
+    check_that(is_right, "model", expected, found)
     return found
 
 
 def model_signatures(
-    model: keras.Model, tokenizer: Tokenizer | None, options: TextOptions, *, xla: bool = False
+    model: keras.Model, tokenizer: Tokenizer | None, options: TextOptions
 ) -> dict[str, Signature]:
     """Return the signatures of a model by name.
 
@@ -246,7 +230,6 @@ def model_signatures(
         model: The model.
         tokenizer: Its tokenizer. `None`: only the token-id signature.
         options: Options of the string signatures.
-        xla: Whether XLA compiles the encoder for small batches.
 
     Raises:
         ValueError: An option does not apply to the model or is out of range, or the vocabulary
@@ -255,18 +238,13 @@ def model_signatures(
     name = f"a {type(model).__name__}{'' if tokenizer else ' without a tokenizer'}"
     for option, value in options._asdict().items():
         is_given = option != "top_k" and value is not None and value is not False
-        has_tokenizer = tokenizer is not None or option in ("inputs", "outputs")
-        if is_given and not (has_tokenizer and takes(model, option)):
+        if is_given and not (tokenizer and takes(model, option)):
             tasks = " or a ".join(task.model.__name__ for task in tasks_with(option))
-            needed = f"{tasks} with a tokenizer" if tasks else "Keras model of your own"
-            raise ValueError(f"`{option}` requires a {needed}. Received: {name}. Omit `{option}`.")
-    is_own = not isinstance(model, BatchModel)
-    if xla and is_own:
-        raise ValueError(
-            "`xla` requires a BERTModel or a model of a task. Received: a Keras model of your own. "
-            "Omit `xla`."
-        )
-    run = OwnModel(model, options) if is_own else ExportedModel(model, xla=xla)
+            raise ValueError(
+                f"`{option}` requires a {tasks} with a tokenizer. Received: {name}. Omit "
+                f"`{option}`."
+            )
+    run = ExportedModel(model) if isinstance(model, BatchModel) else OwnModel(model)
     if tokenizer is None:
         return run.signatures()
     check_vocabulary(run.model, tokenizer)
@@ -281,5 +259,5 @@ def model_signatures(
 def takes(model: keras.Model, option: str) -> bool:
     """Return whether an option of exports is for a model."""
     if not isinstance(model, BatchModel):
-        return option in ("pairs", "inputs", "outputs")
+        return option == "pairs"
     return isinstance(model, TaskModel) and option in task_named(model.task).options

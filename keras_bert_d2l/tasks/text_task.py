@@ -52,7 +52,7 @@ class TextTask(Task[TextExamples, Model, Found]):
     options = frozenset({"pooling", "truncate"})
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
     encode = lazy("keras_bert_d2l.data.tasks.encoding:encoded_texts")
-    signatures = lazy("keras_bert_d2l.signatures.texts:AnswerSignatures")
+    signatures = lazy("keras_bert_d2l.signatures.signature:AnswerSignatures")
 
     def are_labels(self, cells: Sequence[str]) -> bool:
         """Return whether a column without a name looks like the labels."""

@@ -109,35 +109,6 @@ def test_top_k_must_not_exceed_the_vocabulary_size(top_k, model):
         fill_mask(model, "[MASK]", top_k=top_k)
 
 
-def test_only_the_targets_are_scored(model, tokenizer, guesses):
-    [predictions] = fill_mask(model, "[MASK]", targets=["red", "##ish", "Green", "red"])
-    assert predictions == [
-        Prediction("##ish", 8, pytest.approx(9 / 45)),
-        Prediction("green", 6, pytest.approx(7 / 45)),
-        Prediction("red", 5, pytest.approx(6 / 45)),
-    ]
-    [best] = fill_mask(model, "[MASK]", targets=["red", "green"], top_k=1)
-    assert best == predictions[1:2]
-    [[one]] = fill_mask(model, "[MASK]", targets="red", top_k=9)
-    assert one.token == "red"
-
-
-@pytest.mark.parametrize(
-    ("targets", "message"),
-    [
-        (["red", "redish"], "Received: 'redish', which is red ##ish. Choose"),
-        (["purple"], "Received: 'purple', which is .UNK."),
-        ([""], "Received: '', which is no token"),
-        (["red green"], "Received: 'red green', which is red green"),
-        ([], "`targets` must have at least one word"),
-        (5, "`targets` must be a text or a list of texts"),
-    ],
-)
-def test_a_target_must_be_one_token(targets, message, model):
-    with pytest.raises(ValueError, match=message):
-        fill_mask(model, "[MASK]", targets=targets)
-
-
 A = ["the cat sat", "good", "the dog ran on the rug", "bad"]
 B = ["on the mat", "bad dogs", "good", "the cat sat on the rug"]
 

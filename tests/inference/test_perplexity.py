@@ -100,21 +100,6 @@ def test_the_scores_are_those_of_a_plain_loop(words_bert, words_tokenizer):
     }
 
 
-def test_the_intervals_are_those_of_a_bootstrap_with_a_seed(words_bert):
-    pair, reverse = (
-        dict(zip(("sentence_good", "sentence_bad"), order, strict=True))
-        for order in (SENTENCES[0][:2], SENTENCES[0][1::-1])
-    )
-    pairs = 30 * [pair | {"UID": 1}] + 20 * [reverse | {"UID": 1}]
-    found, again = (minimal_pairs(words_bert, pairs) for _ in range(2))
-    is_right = found.scores[:, 0] > found.scores[:, 1]
-    assert is_right.sum() in (20, 30)
-    drawn = np.random.default_rng(1).choice(is_right, (20_000, 50)).mean(axis=1)
-    assert found.interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.021)
-    assert found.interval_by_uid["1"] == pytest.approx(found.interval, abs=0.021)
-    assert (found.interval, found.by_uid) == (again.interval, {"1": found.accuracy})
-
-
 def test_files_and_lists_have_the_same_pairs(words_bert, tmp_path):
     path = tmp_path / "pairs.jsonl.xz"
     with lzma.open(path, "wt") as file:
@@ -161,7 +146,7 @@ def test_wrong_pairs_are_rejected(words_bert, tmp_path):
             minimal_pairs(words_bert, pairs, truncate=False)
 
 
-@pytest.mark.parametrize("option", [{"word_wise": 1}, {"batch_size": 0}, {"seed": -1}], ids=str)
+@pytest.mark.parametrize("option", [{"word_wise": 1}, {"batch_size": 0}], ids=str)
 def test_options_out_of_range_are_rejected(option, words_bert):
     [(name, value)] = option.items()
     with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}={value}"):

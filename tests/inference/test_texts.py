@@ -22,7 +22,6 @@ CALLS = {  # the argument, and a call with texts for it
     "embed": ("texts", lambda m, x: kb.embed(m(kb.TextEmbedder), x).round(4)),
     "similar": ("query", lambda m, x: kb.similar(m(kb.TextEmbedder), x, ["cat", "mat"])),
     "features": ("texts", lambda m, x: [f.tokens for f in kb.extract_features(m(), x)]),
-    "targets": ("targets", lambda m, x: kb.fill_mask(m(), "a [MASK]", targets=x)),
     "sentences": ("b", lambda m, x: kb.next_sentence_score(m(), TEXTS, x)),
     "perplexity": ("texts", lambda m, x: kb.pseudo_perplexity(m(), x)),
     "predict": ("texts", lambda m, x: m(kb.TextEmbedder).predict(x, verbose=0).round(4)),

@@ -17,7 +17,6 @@ from keras_bert_d2l.cli.arguments import (
     Model,
     OptionalOut,
     Out,
-    PositiveInt,
     Texts,
     TopK,
     Truncate,
@@ -43,30 +42,19 @@ def fill_mask(
     *texts: Texts,
     file: File = None,
     model: Model = OWN_MODEL,
-    top_k: Annotated[
-        PositiveInt | None,
-        Parameter(alias="-k", help="Number of results per mask. [default: 5, or all targets]"),
-    ] = None,
-    targets: Annotated[list[str] | None, Parameter(name="--target", negative="")] = None,
+    top_k: TopK = 5,
     truncate: Truncate = True,
     json: Json = False,
 ) -> None:
     """Predict the token for each [MASK] in a text.
 
-    For example:
-
-    - `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
-    - `keras-bert-d2l fill-mask "it was [MASK] ." --target good --target bad --model runs/mine`
-
-    Args:
-        targets: Score only this word. Repeat the option for further words.
+    For example: `keras-bert-d2l fill-mask "paris is the [MASK] of france" --model runs/mine`
     """
     found = read_texts(texts, file)
     bert = load(model).model
-    options: dict[str, Any] = {"top_k": top_k, "targets": targets, "truncate": truncate}
     print_answers(
         found,
-        lambda part: kb.fill_mask(bert, found[part], **options),
+        lambda part: kb.fill_mask(bert, found[part], top_k=top_k, truncate=truncate),
         lambda text, masks: "\n    ".join([text, *map(_mask_line, masks)]),
         lambda masks: {"masks": masks},
         json=json,

@@ -145,7 +145,6 @@ def export(
         PositiveInt | None, Parameter(alias="-k", help="Number of results. [default: 5]")
     ] = None,
     null_threshold: NullThreshold = None,
-    xla: Flag = False,
     int8: Flag = False,
 ) -> None:
     """Export a SavedModel that accepts strings, or an ONNX file.
@@ -166,11 +165,9 @@ def export(
         pairs: Classify or score pairs of texts instead of single texts.
         version: Version number of a SavedModel, which names the subfolder of --out. [default: the
             next number]
-        xla: Compile short batches of a SavedModel with XLA, which answers them faster.
-            TensorFlow Serving then needs --xla_cpu_compilation_enabled.
         int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    own = {"version": version, "top_k": top_k, "null_threshold": null_threshold, "xla": xla}
+    own = {"version": version, "top_k": top_k, "null_threshold": null_threshold}
     if format == "onnx":
         refuse("--format saved_model", **own)
     else:

@@ -38,8 +38,8 @@ def evaluate(
     A fine-tuned model gets metrics, a confusion matrix and its most confident errors.
 
     A BERT without a task is evaluated on minimal pairs, as in BLiMP: how often it prefers the
-    grammatical sentence, for each phenomenon and all pairs, with 95% bootstrap intervals. A
-    sentence of n tokens costs as much as n texts, because each token is masked once.
+    grammatical sentence, for each phenomenon and all pairs. A sentence of n tokens costs as much as
+    n texts, because each token is masked once.
 
     For example:
 
@@ -106,7 +106,6 @@ def _evaluate_pairs(
         del results["scores"]
         print(as_json_line({**settings, **results}))
         return
-    by_uid = [(uid, x, found.interval_by_uid[uid]) for uid, x in found.by_uid.items()]
-    of_all = (f"(all {found.num_pairs:,} pairs)", found.accuracy, found.interval)
-    for uid, accuracy, (low, high) in [*by_uid, of_all]:
-        print(f"{accuracy:6.1%}  ({low:.1%} to {high:.1%})  {uid}")
+    of_all = (f"(all {found.num_pairs:,} pairs)", found.accuracy)
+    for uid, accuracy in (*found.by_uid.items(), of_all):
+        print(f"{accuracy:6.1%}  {uid}")

@@ -19,8 +19,7 @@ from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.batch_model import TextTokenizer, check_keys
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import checked_bert
-from keras_bert_d2l.models.tasks.preprocessor import FEATURES
-from keras_bert_d2l.models.tasks.text_inputs import Batch
+from keras_bert_d2l.models.tasks.text_inputs import FEATURES, Batch
 from keras_bert_d2l.models.tasks.text_model import TextModel
 from keras_bert_d2l.models.tasks.windows import LONG_TEXTS, LongTexts, longest_row, over_windows
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor

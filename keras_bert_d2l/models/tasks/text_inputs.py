@@ -1,6 +1,6 @@
-"""Data with strings in every form that Keras takes: lists, pandas, arrays, datasets, generators.
+"""Strings in every form that Keras takes, and the preprocessor that makes batches of them.
 
-B batch.
+B texts, R rows, T tokens.
 """
 
 import itertools
@@ -8,10 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_share, check_that, shown, wrong
+from keras_bert_d2l.checks import check_share, check_that, is_in_graph, shown, wrong
 from keras_bert_d2l.layers.inputs import holds_text, is_dataset
+from keras_bert_d2l.models.batch_model import TextTokenizer, check_vocab_size
 from keras_bert_d2l.models.data_checks import check_has_labels
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
@@ -19,6 +21,9 @@ from keras_bert_d2l.types import Tensor
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from keras_bert_d2l.models.tasks.text_model import TextModel
+
+FEATURES = ("tokens", "segments", "valid_lens")
 Batch: TypeAlias = Mapping[str, Tensor]
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
 
@@ -100,19 +105,6 @@ def are_texts(x: object) -> bool:
 def flat(x: Any) -> Any:
     """Return `(B,)` for a column `(B, 1)`, and anything else unchanged."""
     return x[:, 0] if tuple(getattr(x, "shape", ())[1:]) == (1,) else x
-
-
-def single_or_pairs(x: Texts) -> Texts:
-    """Convert texts, or pairs of texts, to tensors; raise `ValueError` for anything else."""
-    texts = as_tensors(flat(x))
-    parts = texts if isinstance(texts, Mapping) else {"texts": texts}
-    is_known = parts.keys() in ({"texts"}, {"texts", "texts_b"})
-    if not is_known or any(part.shape.rank != 1 for part in parts.values()):
-        raise ValueError(
-            'Texts must be a list of strings, or for pairs {"texts": [...], "texts_b": [...]}. '
-            f"Received: {shown(x)}."
-        )
-    return texts
 
 
 def batched(
@@ -203,3 +195,153 @@ def _size(part: Tensor) -> int:
     import tensorflow as tf
 
     return int(part.nrows()) if isinstance(part, tf.RaggedTensor) else int(np.shape(part)[0])
+
+
+class Preprocessor:
+    """Converts strings to token ids, as `fit`, `predict` and exports of a task model do.
+
+    A task model with a tokenizer has one, `model.preprocessor`. It works eagerly, in a
+    `tf.function` and in `tf.data.Dataset.map`, after batching. In a graph, labels must be ids.
+
+    Args:
+        model: The task model, which says how long rows may be.
+        tokenizer: Converts strings to token ids.
+        max_len: Maximum number of tokens in a row. `None`: that of the model.
+
+    Call arguments:
+        x: Strings `(B,)`, `{"texts": ..., "texts_b": ...}` for pairs, or what else `fit` of the
+            model takes.
+        y: Labels, as for `fit`.
+        sample_weight: Weights, `(B,)`.
+
+    Returns: a batch `{"tokens": (R, T), "segments": (R, T), "valid_lens": (R,)}`, int32. With
+        labels, the tuple of the batch and the labels, and with weights also of these. R is B,
+        unless long texts are split into several rows.
+
+    Raises:
+        ValueError: The strings or the labels are not what the model takes.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+    import tensorflow as tf
+
+    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
+    bert = kb.BERTModel.from_bert_config(kb.BERTConfig.preset("tiny", vocab_size=len(vocab)))
+    model = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=kb.Tokenizer(vocab))
+    model.preprocessor(["what a film"])["tokens"]
+    dataset = tf.data.Dataset.from_tensor_slices((["what a film", "a bore"], [1, 0]))
+    for batch, labels in dataset.batch(2).map(model.preprocessor):
+        print(batch["tokens"].shape, labels)
+    ```
+    """
+
+    keys: tuple[str, ...] = ("texts", "texts_b")  # of strings in a dictionary
+    form = 'a list, or for pairs {"texts": [...], "texts_b": [...]}'
+
+    def __init__(
+        self, model: "TextModel", tokenizer: TextTokenizer, max_len: int | None = None
+    ) -> None:
+        self.model, self.tokenizer, self._max_len = model, tokenizer, max_len
+        self._traced: Callable[[Texts], Batch] | None = None
+
+    def max_len(self, num_texts: int = 1) -> int:
+        """Return the maximum number of tokens in the row of one text, or of the 2 of a pair."""
+        if self._max_len is not None:
+            return self._max_len
+        return self.model.max_row_len if num_texts == 1 else self.model.bert_config.max_len
+
+    def __call__(self, x: Any, y: Any = None, sample_weight: Tensor | None = None) -> Any:
+        texts = x
+        parts = keras.tree.flatten(x)
+        if any(is_in_graph(getattr(part, "flat_values", part)) for part in parts):
+            batch = self._rows_of(texts)
+        else:
+            check_vocab_size(self.tokenizer, self.model.bert_config)
+            x, y, sample_weight = self.model.plain(x, y, sample_weight)
+            texts = self.checked(x, y)
+            check_sizes([texts, *(part for part in (y, sample_weight) if part is not None)])
+            batch = self._traced_rows(texts)
+        rest = [part for part in (y, sample_weight) if part is not None]
+        features = {name: batch[name] for name in FEATURES}
+        return (features, *self.targets(texts, batch, *rest)) if rest else features
+
+    def of_equal_length(self, x: Any) -> Batch:
+        """Return the batch of a call in a graph, padded to the maximum length."""
+        batch = self._rows_of(x)
+        return self.padded({name: batch[name] for name in FEATURES}, self.max_len(len(self.keys)))
+
+    def padded(self, batch: Batch, length: Any) -> Batch:
+        """Pad the features of a batch whose rows have at most `length` tokens."""
+        import tensorflow as tf
+
+        rank = batch["tokens"].shape.rank
+        more = [[0, 0]] * (rank - 1) + [[0, length - tf.shape(batch["tokens"])[-1]]]
+        pad_id = {"tokens": self.tokenizer.vocab.pad_id}
+        return {
+            name: tf.pad(x, more, constant_values=pad_id.get(name, 0))
+            if x.shape.rank == rank
+            else x
+            for name, x in batch.items()
+        }
+
+    def checked(self, x: Any, y: Tensor | None = None) -> Texts:
+        """Convert in-memory strings to tensors; raise `ValueError` if the task cannot use them."""
+        texts = as_tensors(flat(x))
+        if any(side.shape.rank != 1 for side in self._sides(texts).values()):
+            raise self._wrong_form(shown(x))
+        return texts
+
+    def rows(self, *texts: Any, **options: Any) -> Batch:
+        """Return the rows of texts, or of pairs of texts, `(B, T)`; T is that of the longest row.
+
+        Args:
+            *texts: Strings, `(B,)` each.
+            **options: `truncation`, as for `Tokenizer`; other ones in subclasses.
+
+        Returns: also `num_tokens`, the number of tokens of each text or pair before it was
+            truncated, `(B,)`.
+        """
+        sides = [self.tokenizer.tokenize(side) for side in texts]
+        num_tokens = sum(side.row_lengths() for side in sides)
+        num_tokens += self.tokenizer.vocab.num_added(len(sides))
+        max_len = self.max_len(len(sides))
+        batch = self.tokenizer.frame(*sides, max_len=max_len, pad=False, **options)
+        return {**batch, "num_tokens": num_tokens}
+
+    def targets(
+        self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return the labels, and the weights if any, that belong to the rows `batch`."""
+        return labels, *weights
+
+    def _rows_of(self, texts: Texts) -> Batch:
+        """Return the `rows` of string tensors, or of a dictionary of them."""
+        sides = self._sides(texts)
+        if any(side.shape.rank == 0 for side in sides.values()):
+            raise ValueError(
+                "A preprocessor converts batches. Received: single strings. Batch the dataset "
+                "first: `dataset.batch(32).map(model.preprocessor)`."
+            )
+        return self.rows(*(flat(sides[name]) for name in self.keys if name in sides))
+
+    def _sides(self, texts: Texts) -> Mapping[str, Any]:
+        """Return strings by key; raise `ValueError` if one is missing or unknown."""
+        sides = texts if isinstance(texts, Mapping) else {self.keys[0]: texts}
+        if not set(self.keys) - {"texts_b"} <= set(sides) <= set(self.keys):
+            is_map = isinstance(texts, Mapping)
+            raise self._wrong_form(f"the keys {sorted(texts)}" if is_map else "no dictionary")
+        return sides
+
+    def _wrong_form(self, received: str) -> ValueError:
+        name = type(self.model).__name__
+        return ValueError(f"A {name} takes strings as {self.form}. Received: {received}.")
+
+    def _traced_rows(self, texts: Texts) -> Batch:
+        """Return rows from a graph, which is traced once because that takes a second."""
+        import tensorflow as tf
+
+        if self._traced is None:
+            self._traced = tf.function(self._rows_of, reduce_retracing=True, autograph=False)
+        return self._traced(texts)

@@ -17,7 +17,7 @@ from keras_bert_d2l.models.batch_model import BatchModel, check_vocab_size
 from keras_bert_d2l.models.data_checks import check_finite, unpacked
 from keras_bert_d2l.models.losses import Results
 from keras_bert_d2l.models.tasks import text_inputs
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
+from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.types import Option, Tensor
 
 

@@ -64,7 +64,7 @@ class QuestionAnswerer(TaskModel):
     """
 
     task = "answer"
-    preprocessing = lazy("keras_bert_d2l.tasks.answer.preprocessor:QuestionPreprocessor")
+    preprocessing = lazy("keras_bert_d2l.tasks.answer.rows:QuestionPreprocessor")
     outputs = ("start", "end")
     gives_tokens = True
     dataset_labels = (

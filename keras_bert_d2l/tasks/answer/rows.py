@@ -1,21 +1,24 @@
-"""Rows of questions with the windows of their contexts.
+"""Questions with the windows of their contexts, and the labels that answers give these.
 
-N: examples, R: rows, B: questions tokenized together, T: tokens per row.
+Training, prediction and exports use the same windows. N: examples, R: rows, B: questions in a
+batch, W: windows of the contexts of a batch, T: tokens per window.
 """
 
 import functools
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import IGNORED
+from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
-from keras_bert_d2l.tasks.answer import window_labels
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
+from keras_bert_d2l.text.tokenizer.framing import kept_tokens, require, sliding_windows
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.types import Tensor
 
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
 _WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds, but makes encoding five times as fast
@@ -23,6 +26,189 @@ _NO_ANSWER = (-1, -1)
 
 
 _RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
+
+
+class QuestionPreprocessor(Preprocessor):
+    """Converts `{"questions": (B,), "contexts": (B,)}` to windows of at most 384 tokens.
+
+    Args:
+        model: The model.
+        tokenizer: Converts strings to token ids.
+        max_len: Maximum number of tokens in a window. `None`: as `model.window_sizes` says.
+        overlap: Number of tokens that successive windows share. `None`: a third.
+    """
+
+    keys = ("questions", "contexts")
+    form = '{"questions": [...], "contexts": [...]}'
+
+    def __init__(
+        self, model: Any, tokenizer: Any, max_len: int | None = None, overlap: int | None = None
+    ) -> None:
+        super().__init__(model, tokenizer, max_len)
+        self._overlap = overlap
+
+    @property
+    def window_sizes(self) -> tuple[int, int]:
+        """Number of tokens in a window, and number of tokens shared with the next window."""
+        max_len = self._max_len or self.model.window_sizes[0]
+        return max_len, max_len // 3 if self._overlap is None else self._overlap
+
+    @property
+    def longest_question(self) -> int:
+        """Maximum number of tokens in a question, so that every window has new context.
+
+        Raises:
+            ValueError: Even a question of one token does not fit.
+        """
+        max_len, overlap = self.window_sizes
+        room = max_len - self.tokenizer.vocab.num_added(2) - 1
+        if (most := room - overlap) < 1:
+            raise ValueError(
+                "`overlap` must leave space in each window for a question and new context: it must "
+                f"be below {room} for max_len={max_len}. Received: overlap={overlap}."
+            )
+        return most
+
+    def checked(self, x: Any, y: Tensor | None = None) -> Texts:
+        texts = super().checked(x)
+        _check_examples(texts, y)
+        self.check_questions(texts["questions"])
+        return texts
+
+    def check_questions(self, questions: Tensor) -> None:
+        """Raise `ValueError` if a question is so long that a window has no new context."""
+        lengths = self.tokenizer.tokenize(questions).row_lengths().numpy()
+        most, (max_len, overlap) = self.longest_question, self.window_sizes
+        for number in np.flatnonzero(lengths > most)[:1]:
+            raise ValueError(
+                f"A question must have at most {most} tokens, so that a window of {max_len} tokens "
+                f"has space for more context than the {overlap} tokens it shares with the next "
+                f"window. Received: {lengths[number]} tokens in question {number}; shorten it or "
+                "remove it."
+            )
+
+    def rows(self, *texts: Any, **options: Any) -> Batch:
+        """Return the windows of contexts, as `Tokenizer.windows` does, from questions and contexts.
+
+        Questions that are too long are truncated; only exports answer these.
+
+        Returns: also `truncated`, whether each question is, bool `(B,)`.
+        """
+        most, (max_len, overlap) = self.longest_question, self.window_sizes
+        questions, contexts = texts
+        pieces = self.tokenizer.with_offsets(questions)
+        truncated = pieces["tokens"].row_lengths() > most
+        side = self.tokenizer.truncation_side
+        windows = sliding_windows(
+            tuple(kept_tokens(piece, most, side) for piece in pieces.values()),
+            tuple(self.tokenizer.with_offsets(contexts).values()),
+            vocab=self.tokenizer.vocab,
+            max_len=max_len,
+            overlap=overlap,
+        )
+        longest = tf.reduce_max(tf.concat([windows["valid_lens"], [1]], axis=0))
+        trimmed = {n: x[:, :longest] if x.shape.rank == 2 else x for n, x in windows.items()}
+        return {**trimmed, "truncated": truncated}
+
+    def _rows_of(self, texts: Texts) -> Batch:
+        rows = super()._rows_of(texts)
+        message = f"A question must have at most {self.longest_question} tokens. Shorten it."
+        with tf.control_dependencies(require(~rows["truncated"], message)):
+            return {**rows, "tokens": tf.identity(rows["tokens"])}
+
+    def targets(
+        self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        starts, ends = character_spans(texts["contexts"], labels)
+        spans = self.tokenizer.answer_spans(batch, starts, ends)
+        labels = window_labels(spans, batch["rows"], starts)
+        return labels, *(tf.gather(of_questions, batch["rows"]) for of_questions in weights)
+
+
+def _check_examples(texts: Batch, answers: Tensor | None) -> None:
+    """Raise `ValueError` if in-memory examples are inconsistent.
+
+    Args:
+        texts: Questions and contexts, as tensors.
+        answers: The answers, as tensors, or `None`.
+    """
+    parts = dict(texts)
+    if answers is not None:
+        _check_answers(answers)
+        parts |= {"answers": answers["text"], "starts": answers["start"]}
+    sizes = {name: len(part) for name, part in parts.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(
+            "There must be one context per question and, for training, one answer or None per "
+            f"question. Received: {', '.join(f'{size} {name}' for name, size in sizes.items())}."
+        )
+    if answers is None:
+        return
+    for number in np.flatnonzero(~_occur_in(answers, texts["contexts"]).numpy())[:1]:
+        text, start = answers["text"][number].numpy().decode(), int(answers["start"][number])
+        context = texts["contexts"][number].numpy().decode(errors="replace")
+        there = context[start : start + len(text)] if start >= 0 else ""
+        raise ValueError(
+            f"An answer must occur in its context. Received: {shown(text)} at character {start} of "
+            f"context {number}, but the context has {shown(there)} there."
+        )
+
+
+def character_spans(contexts: Tensor, answers: Batch) -> tuple[Tensor, Tensor]:
+    """Return the start and the exclusive end of each answer, in characters of its context.
+
+    Both are int32 `(B,)`, with -1 for no answer. A TensorFlow assertion fails if the context does
+    not contain the answer at its start.
+    """
+    _check_answers(answers)
+    message = "An answer must occur in its context, at the character given as its start."
+    is_right = tf.debugging.Assert(tf.reduce_all(_occur_in(answers, contexts)), [message])
+    with tf.control_dependencies([is_right]):
+        lengths = _length(answers["text"])
+    starts = tf.where(lengths > 0, tf.cast(answers["start"], tf.int32), -1)
+    return starts, tf.where(lengths > 0, starts + lengths, -1)
+
+
+def _check_answers(answers: object) -> None:
+    if not isinstance(answers, Mapping) or answers.keys() != {"text", "start"}:
+        received = f"the keys {sorted(answers)}" if isinstance(answers, Mapping) else repr(answers)
+        raise ValueError(
+            'The answers must be a list with one {"text": ..., "start": ...} or None per question, '
+            "or in a dataset a dictionary of two tensors with these keys. "
+            f"Received: {received:.120}."
+        )
+
+
+def _occur_in(answers: Batch, contexts: Tensor) -> Tensor:
+    """Return a mask `(B,)` of the answers that occur at their start in the context."""
+    starts = tf.cast(answers["start"], tf.int32)
+    # `substr` fails for a position past the end.
+    places = tf.clip_by_value(starts, 0, _length(contexts))
+    lengths = _length(answers["text"])
+    there = tf.strings.substr(contexts, places, lengths, unit="UTF8_CHAR")
+    return (starts >= 0) & (there == answers["text"])
+
+
+def _length(texts: Tensor) -> Tensor:
+    return tf.strings.length(texts, unit="UTF8_CHAR")
+
+
+def window_labels(spans: Tensor, rows: Tensor, starts: Tensor) -> dict[str, Tensor]:
+    """Convert answer spans to the labels of windows.
+
+    Args:
+        spans: Positions of the answer's first and last token in each window, int32 `(W, 2)`; both
+            0, the start token, if the window does not contain the complete answer.
+        rows: Index of each window's question, int32 `(W,)`.
+        starts: Index of each answer's first character, int32 `(B,)`; -1 for no answer.
+
+    Returns: `{"start": (W,), "end": (W,)}`, int32. They are `IGNORED` if no window of the context
+        contains the complete answer, because such windows say nothing about the answer.
+    """
+    found = tf.math.unsorted_segment_max(spans[:, 0], rows, tf.size(starts))
+    is_lost = tf.gather((starts >= 0) & (found < 1), rows)
+    spans = tf.where(is_lost[:, tf.newaxis], IGNORED, spans)
+    return {"start": spans[:, 0], "end": spans[:, 1]}
 
 
 def encoded_questions(

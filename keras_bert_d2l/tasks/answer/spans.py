@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.signatures.signature import Answer
-from keras_bert_d2l.signatures.texts import Characters
 from keras_bert_d2l.types import Tensor
 
 PLACES = ("rows", "starts", "ends")  # what `best_answers` needs of windows

@@ -38,7 +38,7 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     encode = lazy("keras_bert_d2l.tasks.answer.rows:encoded_questions")
     model = lazy("keras_bert_d2l.tasks.answer.model:QuestionAnswerer")
     evaluate = lazy("keras_bert_d2l.tasks.answer.evaluation:evaluate_answers")
-    signatures = lazy("keras_bert_d2l.tasks.answer.signature:AnswererSignatures")
+    signatures = lazy("keras_bert_d2l.tasks.answer.predictions:AnswererSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> QuestionExamples:
         return question_examples(file, options)

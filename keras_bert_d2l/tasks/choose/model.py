@@ -14,9 +14,8 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.labeled_task import ids_of_rows
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts, as_tensors
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -24,20 +23,13 @@ class ChoicePreprocessor(Preprocessor):
     """Converts texts and their choices, `{"texts": (B,), "choices": (B, N)}`."""
 
     keys = ("texts", "choices")
+    form = '{"texts": [...], "choices": [[...], ...]}'
 
     def checked(self, x: Any, y: Tensor | None = None) -> Texts:
-        if not isinstance(x, Mapping) or set(x) != {"texts", "choices"}:
-            raise ValueError(
-                'Multiple choice needs {"texts": [...], "choices": [[...], ...]}. Received: '
-                f"{shown([*x]) if isinstance(x, Mapping) else type(x).__name__}."
-            )
         texts = as_tensors(x)
-        choices = _dense_choices(texts["choices"])
+        choices = _dense_choices(self._sides(texts)["choices"])
         if choices.shape.rank != 2:
-            raise ValueError(
-                "`choices` must be a list of choices for each text. Received: "
-                f"{shown(x['choices'])}."
-            )
+            raise self._wrong_form(f"choices={shown(x['choices'])}")
         if y is not None:
             _check_positions(y, choices.shape[1])
         return texts

@@ -22,8 +22,7 @@ from keras_bert_d2l.inference.prediction import (
     rows_of,
     text_outputs,
 )
-from keras_bert_d2l.signatures.signature import CHOICES, TEXT, Answer
-from keras_bert_d2l.signatures.texts import TextSignatures
+from keras_bert_d2l.signatures.signature import CHOICES, TEXT, Answer, TextSignatures
 from keras_bert_d2l.tasks.choose.examples import ChoiceExamples
 from keras_bert_d2l.tasks.choose.model import MultipleChoice
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -15,9 +15,8 @@ from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.own_model import checked_bert
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, without_pandas
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, without_pandas
 from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.types import Option, Tensor
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_integer, check_that
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.inference.batching import predict_batch
+from keras_bert_d2l.inference.prediction import predict_batch
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.tasks.embed.model import TextEmbedder

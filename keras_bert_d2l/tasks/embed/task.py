@@ -49,8 +49,8 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     huggingface = HuggingFace("BertModel", "", "feature-extraction")
     encode = lazy("keras_bert_d2l.tasks.embed.examples:encoded_pairs")
     model = lazy("keras_bert_d2l.tasks.embed.model:TextEmbedder")
-    evaluate = lazy("keras_bert_d2l.tasks.embed.retrieval:evaluate_pairs")
-    signatures = lazy("keras_bert_d2l.signatures.texts:TextSignatures")
+    evaluate = lazy("keras_bert_d2l.tasks.embed.predictions:evaluate_pairs")
+    signatures = lazy("keras_bert_d2l.signatures.signature:TextSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
         return text_examples(file, options, PairExamples)
@@ -76,7 +76,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         batch_size: int,
         say: Callable[[str], None],
     ) -> PairExamples:
-        from keras_bert_d2l.tasks.embed.retrieval import mine_negatives
+        from keras_bert_d2l.tasks.embed.predictions import mine_negatives
 
         say("Mining negatives: the most similar text of the other pairs, for each pair.")
         return mine_negatives(model, train, batch_size=batch_size)

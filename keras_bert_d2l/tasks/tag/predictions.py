@@ -1,6 +1,6 @@
-"""`tag`: predict the labels of words, or the entities that these labels mark; their evaluation.
+"""`tag`: predict the labels of words, or the entities that these mark; evaluation and signature.
 
-T: tokens per row, C: number of labels.
+B: texts in a batch, T: tokens per row, W: maximum number of words per text, C: number of labels.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
 from keras_bert_d2l.contract.task import EvaluationOptions
-from keras_bert_d2l.inference.batching import predict_rows
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -22,10 +21,17 @@ from keras_bert_d2l.inference.evaluation import (
     evaluation_of,
     row_options,
 )
-from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, checked_max_len
-from keras_bert_d2l.models.tasks.preprocessor import FEATURES
-from keras_bert_d2l.models.tasks.text_inputs import as_tensors
+from keras_bert_d2l.inference.prediction import (
+    Result,
+    Texts,
+    asked_model,
+    checked_max_len,
+    predict_rows,
+)
+from keras_bert_d2l.models.tasks.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
+from keras_bert_d2l.signatures.characters import Characters
+from keras_bert_d2l.signatures.signature import Answer, ExportedModel, TextOptions, TextSignatures
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
@@ -99,9 +105,12 @@ class Entity(Result):
     end: int
 
 
-class RowOptions(TypedDict, total=False):
-    """Keyword arguments of `tag`."""
+_Tagger: TypeAlias = TokenClassifier | PathLike
+_Several: TypeAlias = Texts | ListsOfWords
+_NotJoined: TypeAlias = Literal["none"]
 
+
+class _Options(TypedDict, total=False):
     tokenizer: Tokenizer | None
     batch_size: int
     max_len: int | None
@@ -109,41 +118,25 @@ class RowOptions(TypedDict, total=False):
 
 @overload
 def tag(
-    model: TokenClassifier | PathLike,
-    texts: str,
-    *,
-    aggregate: Literal["none"] = "none",
-    **options: Unpack[RowOptions],
+    model: _Tagger, texts: str, *, aggregate: _NotJoined = "none", **options: Unpack[_Options]
 ) -> list[Tag]: ...
 @overload
 def tag(
-    model: TokenClassifier | PathLike,
-    texts: Texts | ListsOfWords,
-    *,
-    aggregate: Literal["none"] = "none",
-    **options: Unpack[RowOptions],
+    model: _Tagger, texts: _Several, *, aggregate: _NotJoined = "none", **options: Unpack[_Options]
 ) -> list[list[Tag]]: ...
 @overload
 def tag(
-    model: TokenClassifier | PathLike,
-    texts: str,
-    *,
-    aggregate: Joining,
-    **options: Unpack[RowOptions],
+    model: _Tagger, texts: str, *, aggregate: Joining, **options: Unpack[_Options]
 ) -> list[Entity]: ...
 @overload
 def tag(
-    model: TokenClassifier | PathLike,
-    texts: Texts | ListsOfWords,
-    *,
-    aggregate: Joining,
-    **options: Unpack[RowOptions],
+    model: _Tagger, texts: _Several, *, aggregate: Joining, **options: Unpack[_Options]
 ) -> list[list[Entity]]: ...
 def tag(
-    model: TokenClassifier | PathLike,
-    texts: str | Texts | ListsOfWords,
+    model: _Tagger,
+    texts: str | _Several,
     *,
-    aggregate: Literal["none"] | Joining = "none",
+    aggregate: _NotJoined | Joining = "none",
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
@@ -342,3 +335,50 @@ def evaluate_tags(
 def _in_context(words: Sequence[str], place: int) -> str:
     before, after = words[max(0, place - _WORDS_AROUND) : place], words[place + 1 :]
     return " ".join([*before, f"[{words[place]}]", *after[:_WORDS_AROUND]])
+
+
+class TaggerSignatures(TextSignatures):
+    """Signatures of a `TokenClassifier`.
+
+    The outputs match `keras_bert_d2l.tag`: a text of any length is read in windows that overlap by
+    half. Words are those of the tokenizer: texts are split at whitespace and, with WordPiece,
+    around punctuation. The first token of a word determines its label.
+
+    Args:
+        run: The model.
+        tokenizer: The model's tokenizer.
+        options: None apply.
+    """
+
+    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
+        super().__init__(run, tokenizer, options)
+        self._labels = np.array(run.model.labels, object)
+
+    def answer(self, *texts: tf.Tensor) -> Answer:
+        """Return the words of texts and their labels.
+
+        Args:
+            *texts: `text`, strings `(B,)`.
+
+        Returns: each `(B, W)`, padded with empty strings and zeros: `words`, strings; `labels`,
+            strings, the most likely label of each word; `scores`, float32, the probabilities of
+            the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the index
+            of the word's first character in the text and the index after its last one. Also
+            `truncated`, bool `(B,)`, which is always false.
+        """
+        rows = self.preprocess.rows(*texts)
+        logits = self.in_steps(self.padded(rows), "logits")["logits"]
+        _, firsts, starts, ends = rows["split"]
+        numbers = firsts.value_rowids()
+        places = tf.stack(rows["windows"].places(numbers, firsts.values), axis=1)
+        found = cast(TokenClassifier, self.run.model).answer(tf.gather_nd(logits, places))
+        columns = {
+            "words": Characters(*texts).spans(numbers, starts.values, ends.values),
+            "labels": tf.gather(tf.constant(self._labels), found["id"]),
+            "scores": found["score"],
+            "ids": found["id"],
+            "starts": starts.values,
+            "ends": ends.values,
+        }
+        dense = {name: firsts.with_values(column).to_tensor() for name, column in columns.items()}
+        return {**dense, "truncated": tf.zeros(tf.shape(*texts), tf.bool)}

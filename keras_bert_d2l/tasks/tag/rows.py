@@ -13,9 +13,8 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.encoding import Fields, names_and_ids, splits
-from keras_bert_d2l.models.tasks.preprocessor import Preprocessor
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Texts, as_tensors
-from keras_bert_d2l.signatures.texts import Characters
+from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts, as_tensors
+from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.arguments import as_words
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len

@@ -377,8 +377,8 @@ PAIRS = {"texts": ["a", "it"], "texts_b": ["is"]}
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda one, _: one.predict({"text": ["a"]}), "Texts must be a list of strings"),
-        (lambda one, _: one.predict([["a", "b"], ["c", "d"]]), "Texts must be a list of strings"),
+        (lambda one, _: one.predict({"text": ["a"]}), "takes strings as a list, or"),
+        (lambda one, _: one.predict([["a", "b"], ["c", "d"]]), "takes strings as a list, or"),
         (lambda one, _: one.predict(PAIRS, verbose=0), r"different numbers of them, \[1, 2\]"),
         (lambda one, _: one.fit(DATA, [1, 0]), "`y` must be None for a dataset .*Received: y="),
         (lambda _, tagger: tagger.fit([["it", "is"]], [[0.5, 1]]), r"names or ids.*\[0.5, 1.0\]"),

@@ -3,8 +3,13 @@ import functools
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.signatures.signature import ExportedModel, TextOptions
-from keras_bert_d2l.signatures.texts import Characters, TextSignatures, padded_lengths
+from keras_bert_d2l.signatures.characters import Characters
+from keras_bert_d2l.signatures.signature import (
+    ExportedModel,
+    TextOptions,
+    TextSignatures,
+    padded_lengths,
+)
 from tests.nightly import nightly_except
 
 

@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.tasks.answer import window_labels
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer, answer_tensors
-from keras_bert_d2l.tasks.answer.preprocessor import QuestionPreprocessor, character_spans
+from keras_bert_d2l.tasks.answer.rows import QuestionPreprocessor, character_spans, window_labels
 from keras_bert_d2l.text.tokenizer.framing import answer_spans
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] who what wrote it ada 1843 in a film is good ##s é".split()

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import softmax
 
 from keras_bert_d2l import ChoiceExamples, MultipleChoice, choose, evaluate
-from keras_bert_d2l.inference.prediction import softmax
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
 

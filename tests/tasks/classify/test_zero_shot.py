@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.classify.zero_shot import zero_shot
+from keras_bert_d2l.tasks.classify.predictions import zero_shot
 from keras_bert_d2l.text_arguments import TruncationWarning
 
 NLI = ["neutral", "ENTAILMENT", "contradiction"]

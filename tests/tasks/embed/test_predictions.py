@@ -33,8 +33,8 @@ def test_given_vectors_are_used_instead_of_encoding_the_texts(embedder, monkeypa
     for one, other in zip(found, expected, strict=True):
         assert [x.index for x in one] == [x.index for x in other]
         assert [x.score for x in one] == pytest.approx([x.score for x in other], abs=1e-6)
-    monkeypatch.setattr(predictions, "_vectors", lambda *arguments: vectors[:0])
-    [match] = similar(embedder, "good", texts, vectors=vectors, top_k=1)  # encodes nothing
+    monkeypatch.setattr(predictions, "_vectors", lambda model, tokenizer, some, *_: vectors[3:4])
+    [match] = similar(embedder, "good", texts, vectors=vectors, top_k=1)  # encodes the query alone
     assert (match.index, match.score) == (3, pytest.approx(1))
     with pytest.raises(ValueError, match=r"`vectors` must be an array of the shape \(6, 8\)"):
         similar(embedder, "good", texts, vectors=vectors[1:])
@@ -64,7 +64,7 @@ def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
 
 @pytest.mark.slow
 def test_texts_keep_their_order_across_chunks(embedder, monkeypatch):
-    monkeypatch.setattr("keras_bert_d2l.inference.batching._BATCHES_SORTED", 2)
+    monkeypatch.setattr("keras_bert_d2l.inference.prediction._BATCHES_SORTED", 2)
     vectors = embed(embedder, TEXTS * 2, batch_size=2)
     np.testing.assert_allclose(vectors, np.tile(vectors[:5], (2, 1)), rtol=0, atol=1e-6)
 
