@@ -17,8 +17,6 @@ from contextlib import AbstractContextManager
 _PACKAGE = "keras_bert_d2l"
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _OF_USER = os.environ.get(_LEVEL)  # read before JAX is imported, which sets it
-# Runs around the import of TensorFlow; the command line shows a message meanwhile.
-while_importing: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 # Runs around the import of TensorFlow and around that of Keras, of which one is within the other.
 while_loading: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 
@@ -65,7 +63,7 @@ def _silently() -> Iterator[None]:
         yield
         return
     os.environ[_LEVEL] = "3"  # Python exceptions still report every error
-    with while_importing(), open(os.devnull, "wb") as nowhere:
+    with open(os.devnull, "wb") as nowhere:
         stderr = os.dup(2)
         os.dup2(nowhere.fileno(), 2)  # some lines are written before TensorFlow reads the level
         try:

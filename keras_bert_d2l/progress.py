@@ -10,7 +10,7 @@ import contextvars
 import os
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from keras_bert_d2l.printing import one_line
 
@@ -108,47 +108,38 @@ def duration(seconds: float) -> str:
 @contextlib.contextmanager
 def _display() -> Iterator["Progress | None"]:
     """Display bars in this context, if stderr is a terminal."""
-    with _own_stderr() as stream:
-        if not stream.isatty() or os.environ.get("TERM") == "dumb":
-            yield None
-            return
-        from rich import progress
-        from rich.console import Console, RenderableType
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console, RenderableType
 
-        class Bars(progress.Progress):
-            def get_renderables(self) -> Iterator[RenderableType]:
-                for row in self.tasks:
-                    work = row.fields["stage"]
-                    self.update(row.id, total=work.total, completed=work.completed)
-                long = [row for row in self.tasks if (row.elapsed or 0.0) >= _DELAY_SECONDS]
-                yield self.make_tasks_table(long)
+    class Bars(progress.Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            for row in self.tasks:
+                work = row.fields["stage"]
+                self.update(row.id, total=work.total, completed=work.completed)
+            long = [row for row in self.tasks if (row.elapsed or 0.0) >= _DELAY_SECONDS]
+            yield self.make_tasks_table(long)
 
-        bars = Bars(
-            progress.TextColumn("{task.description}", markup=False),
-            progress.BarColumn(bar_width=20),
-            progress.TaskProgressColumn(show_speed=False),
-            progress.TimeElapsedColumn(),
-            progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[stage].remark}", markup=False),
-            console=Console(file=stream),
-            transient=True,
-            speed_estimate_period=600,
-            # The main thread may replace these streams as well.
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        with contextlib.suppress(OSError):  # the terminal may be closed
-            bars.start()
-        try:
-            yield bars
-        finally:
-            with contextlib.suppress(OSError):
-                bars.stop()
-
-
-def _own_stderr() -> contextlib.AbstractContextManager[IO[str]]:
-    """Return stderr with a descriptor of its own, because it is hidden while TensorFlow starts."""
+    bars = Bars(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=20),
+        progress.TaskProgressColumn(show_speed=False),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[stage].remark}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=600,
+        # The main thread may replace these streams as well.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        bars.start()
     try:
-        return open(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
-    except (OSError, ValueError):  # not a file, for example in a notebook
-        return contextlib.nullcontext(sys.stderr)
+        yield bars
+    finally:
+        with contextlib.suppress(OSError):
+            bars.stop()

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import STDIN, Flag
 from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.printing import printable_output
-from keras_bert_d2l.progress import showing_stages, stage
+from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.text_arguments import TruncationWarning
 
 _BAD_INPUT, _BROKEN_PIPE, _DIVERGED = 2, 1, 1  # exit codes
@@ -169,7 +170,7 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
     Args:
         tokens: Command and arguments. Defaults to `sys.argv[1:]`.
     """
-    _import_hooks.while_importing = _stage_of_importing
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     given = sys.argv[1:] if tokens is None else tokens
     if tokens is None:
         _import_hooks.while_loading = _loading_less
@@ -207,13 +208,6 @@ def main(tokens: Sequence[str] | None = None) -> NoReturn:
         _discard_output()
         _fail(error, None)
     sys.exit(code)
-
-
-def _stage_of_importing() -> contextlib.AbstractContextManager[object]:
-    import logging
-
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    return stage("Importing TensorFlow")
 
 
 @contextlib.contextmanager
