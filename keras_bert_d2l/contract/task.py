@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias,
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.examples import TaskExamples
-    from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
+    from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
     from keras_bert_d2l.data.tasks.readers.text_file import TextFile
     from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
@@ -174,17 +174,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
             f"{os.fspath(folder)!r} is a folder. The task {self.name!r} reads files. Pass one of "
             "its files."
         )
-
-    def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: "ReadingOptions"
-    ) -> "Columns | None":
-        """Return the columns of a table without names; `None` if there is no only choice.
-
-        Args:
-            cells: The cells of some rows, by column.
-            options: The options of reading.
-        """
-        return None
 
     def is_table(self, file: "TextFile", labels: Sequence[str]) -> bool:
         """Return whether a file of lines is a table: all lines have the same number of tabs.

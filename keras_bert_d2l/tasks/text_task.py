@@ -1,7 +1,7 @@
 """`TextTask`: what the tasks share that predict something for each text or pair of texts."""
 
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.contract.task import (
@@ -13,7 +13,7 @@ from keras_bert_d2l.contract.task import (
     Task,
     lazy,
 )
-from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, columns_of_texts
+from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
 
@@ -53,10 +53,6 @@ class TextTask(Task[TextExamples, Model, Found]):
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
     encode = lazy("keras_bert_d2l.data.tasks.encoding:encoded_texts")
     signatures = lazy("keras_bert_d2l.signatures.signature:AnswerSignatures")
-
-    def are_labels(self, cells: Sequence[str]) -> bool:
-        """Return whether a column without a name looks like the labels."""
-        return 2 * len(set(cells)) <= len(cells)  # labels are repeated, example ids are not
 
     def ask(self, model: Any, *texts: Any, **options: Any) -> Any:
         """Return the predictions for texts or pairs of texts: the rows of the model's `answer`."""
@@ -106,11 +102,6 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     def read_folder(self, folder: pathlib.Path, options: ReadingOptions) -> TextExamples:
         return folder_examples(folder, options)
-
-    def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: ReadingOptions
-    ) -> Columns | None:
-        return columns_of_texts(cells, options, self.are_labels)
 
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> TextExamples:
         return TextExamples(task=self.name, texts=texts)

@@ -171,7 +171,8 @@ def test_predict_accepts_pairs(run, error, tasks, trained, bert, folder):
     [score] = next_sentence_score(bert.model, LINES[:1], LINES[1:2])
     assert run(*pair, trained).stdout == f"score {score:.3f}  {LINES[0]} | {LINES[1]}\n"
     (folder / "pairs.tsv").write_text(f"{LINES[0]}\t{LINES[1]}\r\n{LINES[1]}\t{LINES[2]}\r\n")
-    [first, second] = objects(run("predict", "--pairs", "pairs.tsv", "--model", trained).stdout)
+    columns = ("--text", 1, "--text-b", 2, "--model", trained)
+    [first, second] = objects(run("predict", "--pairs", "pairs.tsv", *columns).stdout)
     assert first["score"] == pytest.approx(score, abs=1e-5)
     assert (second["text"], second["text_b"]) == tuple(LINES[1:])
     (folder / "single.txt").write_text("a\n")

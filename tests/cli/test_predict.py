@@ -106,11 +106,9 @@ def test_tables_are_read_from_files_and_standard_input(run, error, models):
     read = run("predict", "-", "--text", "body", *model, input='x,body\n1,"a ""bad"" dog"\n')
     assert rows(read)[0]["text"] == 'a "bad" dog'
     (models / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
-    for columns in ((), ("--text", 2)):  # detected and specified
-        found = rows(run("predict", "bare.txt", *columns, *model))
-        assert [row["text"] for row in found] == ["a good film", "a bad film"]
-    (models / "bare.txt").write_text("bad\tx\ta good film\ngood\ty\ta bad film\n")
-    assert "by their numbers" in error("predict", "bare.txt", *model)
+    found = rows(run("predict", "bare.txt", "--text", 2, *model))
+    assert [row["text"] for row in found] == ["a good film", "a bad film"]
+    assert "by its number from 1, with --text" in error("predict", "bare.txt", *model)
 
 
 @pytest.mark.slow
@@ -156,8 +154,7 @@ def test_lines_to_tag_are_words_in_columns_or_texts_with_a_message(run, models):
     assert words.stderr == ""
     told = run("predict", "-", "--model", "tags", input=TEXTS[0])
     assert [row["text"] for row in rows(told)] == TEXTS[0].splitlines()
-    assert "standard input: read as 2 texts" in told.stderr
-    assert "specify their column, as in --text 1" in told.stderr
+    assert "standard input: read as one text per line" in told.stderr
 
 
 @pytest.mark.slow
@@ -184,14 +181,6 @@ def test_lines_are_read_as_words_if_a_column_is_specified(run, models):
     (models / "words.txt").write_text("the\ndog\n\nruns\n")
     said = rows(run("predict", "words.txt", "--text", 1, "--model", "tags"))
     assert [row["words"] for row in said] == [["the", "dog"], ["runs"]]
-
-
-@pytest.mark.slow
-def test_pairs_from_a_table_without_column_names_are_reported(run, models):
-    (models / "kinds.tsv").write_text("a good film\thuman being\nit is bad\tnumeric value\n")
-    told = run("predict", "kinds.tsv", "--model", "reviews").stderr
-    assert told.startswith("kinds.tsv: read as pairs of texts, columns 1 and 2; if one contains")
-    assert run("predict", "kinds.tsv", "--model", "reviews", "--text", 1).stderr == ""
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_wrong_pairs_are_rejected(words_bert, tmp_path):
         ([PAIRS[0], PAIRS[0] | {"sentence_bad": "a \ud83d"}], "line 2: .*half of a surrogate"),
         ([], "is empty"),
         (3, "`pairs` must be a path.*Received: pairs=3"),
-        ({"sentence_good": ["a"], "sentence_bad": []}, "columns of `pairs` must have equal"),
+        ({"sentence_good": ["a"], "sentence_bad": []}, "`pairs` must be columns of equal"),
         ([PAIRS[0] | {"sentence_bad": "good " * 15}], "at most 16 tokens"),
     ):
         with pytest.raises(ValueError, match=message):

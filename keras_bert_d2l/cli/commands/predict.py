@@ -139,7 +139,7 @@ def predict(
         examples = examples_of_source(task, source, columns, about, getattr(trained, "labels", ()))
         if pairs and getattr(examples, "texts_b", None) is None:
             raise ValueError(f"--pairs needs two texts in each row. Received: {source!r}.")
-        for remark in (*examples.remarks(columns), *examples.dropped_in_words()):
+        for remark in (*examples.notes, *examples.dropped_in_words()):
             print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
     num_examples = len(examples.ids)
     in_json = json or source is not None or out is not None

@@ -174,10 +174,6 @@ class TaskExamples:
             digest.update(repr(getattr(self, name)).encode())
         return digest.hexdigest()
 
-    def remarks(self, columns: Mapping[str, object]) -> list[str]:
-        """Return remarks on the format of a file that was read with the given columns."""
-        return list(self.notes)
-
     def dropped_in_words(self) -> list[str]:
         """Return one line per reason for dropped examples, most frequent reason first."""
         return [

@@ -50,11 +50,8 @@ def read_examples(
 
     Columns are given by name, or by number (from 1) for files without a header: `text=4, label=2`.
     By default, columns with common names are used ("text", "sentence", "premise" and "hypothesis",
-    "label", "score", "tags" and so on). Without a header, the one or two columns whose cells
-    contain spaces are the texts, provided that at most one column remains for the labels; for
-    `"embed"`, the columns are the two texts and then the score or the negative, if any. A file
-    without labels gives examples without labels. Unusable examples are counted by reason in the
-    field `dropped` of the result.
+    "label", "score", "tags" and so on). A file without labels gives examples without labels.
+    Unusable examples are counted by reason in the field `dropped` of the result.
 
     Args:
         task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"`, `"embed"`, or the name of

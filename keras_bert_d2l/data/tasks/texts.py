@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeVar, cast
 
 from keras_bert_d2l.checks import is_number, shown
@@ -21,26 +21,22 @@ from keras_bert_d2l.data.tasks.examples import (
     names_of,
 )
 from keras_bert_d2l.data.tasks.readers.cells import (
-    Unusable,
+    are_lists,
     as_flag,
     as_string,
     collect,
     is_object,
     listed,
-    mark_of,
-    marks_of_lists,
     unusable_if,
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
-from keras_bert_d2l.data.tasks.readers.conll import is_conllu
 from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
 from keras_bert_d2l.reading import visible_files
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
-_ENOUGH = 20  # from this many rows on, a label that only the first row has may be a column name
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
@@ -103,17 +99,6 @@ class TextExamples(TaskExamples):
             return self.texts
         return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
 
-    def remarks(self, columns: Mapping[str, object]) -> list[str]:
-        first, second = (self.columns.get(name, "") for name in ("text", "text_b"))
-        notes = super().remarks(columns)
-        if self.texts_b is None or "text" in columns or not first.isdecimal():
-            return notes  # not a table without column names
-        return [
-            *notes,
-            f"read as pairs of texts, columns {first} and {second}; if one contains labels, "
-            f"specify the column of the texts, as in --text {first}",
-        ]
-
     def in_order_of_labels(self) -> list[int]:
         order = super().in_order_of_labels()
         if self.labels is not None:
@@ -137,51 +122,25 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     Raises:
         ValueError: The file has a different format, or a column does not exist.
     """
-    if is_conllu(file):
-        raise ValueError(
-            f"{os.fspath(file.path)!r} is a CoNLL-U file, which requires the task 'tag'. Received: "
-            f"task={options.task!r}."
-        )
     table = read_table(file, options.is_header)
     found = find_columns(file, table, options) if table.rows else Columns(0)
     columns = found
     if not any(row.text(x).strip() for row in table.rows for x in found.labels):  # has no labels
         columns = dataclasses.replace(found, label=None, flags=())
-    if found.flags and not options.multi_label:
-        raise ValueError(
-            "Several label columns of 1 and 0 need `multi_label`. Received: "
-            f"label={shown(options.columns['label'])}."
-        )
-    rows = table.rows if options.multi_label else ()
-    marks = marks_of_lists(row.cell(columns.label) for row in rows)
-    examples = collect(
+    has_lists = options.multi_label and are_lists(row.cell(columns.label) for row in table.rows)
+    return collect(
         kind,
         file,
         ((f"line {row.line:,}", row) for row in table.rows),
-        functools.partial(_example, table, columns, options, marks),
+        functools.partial(_example, table, columns, options, has_lists),
         table.notes,
         task=options.task,
         columns=found.named(table),
     )
-    if options.header is None and table.columns is None:
-        _check_first_label(file, examples.labels or ())
-    return examples
-
-
-def _check_first_label(file: TextFile, labels: Sequence[Label]) -> None:
-    """Raise `ValueError` if only the first label never recurs, because it may be a header."""
-    counts = Counter(label for label in labels if isinstance(label, str)).most_common()
-    is_rare = len(counts) > 2 and counts[-1] == (labels[0], 1) and counts[-2][1] > 1
-    if is_rare and len(labels) >= _ENOUGH:
-        raise file.error(
-            1,
-            f"the label {shown(labels[0])} occurs only here, so this may be a header. Delete the "
-            "line if it is one, or choose --header or --no-header (`header` in Python).",
-        )
 
 
 def _example(
-    table: Table, columns: Columns, options: ReadingOptions, marks: Container[str], row: Row
+    table: Table, columns: Columns, options: ReadingOptions, has_lists: bool, row: Row
 ) -> dict[str, object]:
     """Return the fields of one example."""
     cells = row.cells
@@ -189,10 +148,10 @@ def _example(
     names = ("texts", "texts_b", "negatives")
     places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
     texts = [place for place in places.values() if place is not None]
-    are_lists = any(isinstance(row.cell(place), list | dict) for place in texts)
+    is_nested = any(isinstance(row.cell(place), list | dict) for place in texts)
     unusable_if(not filled, "empty line")
     unusable_if(len(cells) <= max((*texts, *columns.labels)), "too few columns")
-    unusable_if(are_lists, "list or object instead of a text")
+    unusable_if(is_nested, "list or object instead of a text")
     num_columns = len(cells if table.columns is None else table.columns)
     unusable_if(filled[-1] >= num_columns, "more columns than the header")
     for place, kind in zip(places.values(), ("text", "second text", "negative"), strict=True):
@@ -200,7 +159,7 @@ def _example(
     return {
         "ids": row.text(columns.id) or str(row.line),
         **{name: row.text(place) or None for name, place in places.items()},
-        "labels": _label(table, columns, options, marks, cells),
+        "labels": _label(table, columns, options, has_lists, cells),
     }
 
 
@@ -208,7 +167,7 @@ def _label(
     table: Table,
     columns: Columns,
     options: ReadingOptions,
-    marks: Container[str],
+    has_lists: bool,
     cells: Sequence[object],
 ) -> Label | None:
     """Return the label of a row; None if the file has no labels."""
@@ -223,29 +182,26 @@ def _label(
         return _score(value)
     unusable_if(is_object(value), "object instead of a label")
     if options.multi_label:
-        return _names(value, options.separator, marks)
+        return _names(value, options.separator, has_lists)
     return _single_name(value, columns.text_b is not None)
 
 
 def _score(value: object) -> float:
-    text = as_string(value).strip()
-    unusable_if(not text, "empty score")
     try:
-        score = float(value if isinstance(value, bool) else text)
+        score = float(as_string(value))
     except ValueError:
-        raise Unusable("score is not a number") from None
+        score = math.nan
     unusable_if(not math.isfinite(score), "score is not a finite number")
     return score
 
 
-def _names(value: object, separator: str, marks: Container[str]) -> tuple[str, ...]:
-    """Return the labels in a cell; `marks` are the brackets that may enclose a single one."""
+def _names(value: object, separator: str, has_lists: bool) -> tuple[str, ...]:
+    """Return the labels in a cell."""
     unusable_if(value is None, "no label")
-    text = as_string(value).strip()
-    items = listed(value, mark_of(text) in marks)
-    items = list(text.split(separator)) if items is None else items
-    are_lists = any(isinstance(item, list | dict) for item in items)
-    unusable_if(are_lists, "list or object instead of a label")
+    items = listed(value, has_lists)
+    items = list(as_string(value).split(separator)) if items is None else items
+    is_nested = any(isinstance(item, list | dict) for item in items)
+    unusable_if(is_nested, "list or object instead of a label")
     return tuple(dict.fromkeys(filter(None, map(_name, items))))
 
 

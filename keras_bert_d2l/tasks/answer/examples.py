@@ -9,10 +9,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from keras_bert_d2l.checks import shown, shown_names
-from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each, how_many
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import TaskExamples, check_each
 from keras_bert_d2l.data.tasks.readers.cells import (
-    Unusable,
+    are_lists,
     as_flag,
     as_string,
     collect,
@@ -127,14 +127,8 @@ _Json: TypeAlias = Any  # a parsed JSON value
 
 _Placed: TypeAlias = list[tuple[str, "_Question"]]  # with the location shown to the user
 
-# Names of what says that a question has no answer, or has one.
-_NO_ANSWER = "is_impossible impossible is_unanswerable unanswerable no_answer".split()
-_HAS_ANSWER = "is_answerable answerable has_answer".split()
-_FLAGS = {*_NO_ANSWER, *_HAS_ANSWER}
-_MISSING = ("", "nan", "none", "null")
 _STARTS = ("answer_start", "start", "answers.answer_start")
 _TEXTS = {"text", "char_spans"}
-_UNITS = {"utf-8": 1, "utf-16-le": 2}  # bytes of a unit in which positions may count
 
 
 class _Question(NamedTuple):
@@ -154,100 +148,82 @@ def question_examples(file: TextFile, options: ReadingOptions) -> QuestionExampl
     Raises:
         ValueError: The file has a different format, or a column does not exist.
     """
-    questions, columns, of_table = _read(file, options)
+    articles = _articles(file)
+    columns: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    if articles is None:
+        table = read_table(file, options.is_header)
+        found = find_columns(file, table, options)
+        columns, notes = found.named(table), table.notes
+        questions = list(_table_questions(table, found))
+    else:
+        try:
+            questions = list(_squad_questions(articles, options))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{os.fspath(file.path)!r} must be in SQuAD format: a list 'data' of articles with "
+                "'paragraphs', each with a 'context' and 'qas', each with a 'question'. Received: "
+                f"something else ({type(error).__name__}: {error})."
+            ) from error
     has_answers = any(question.answers is not None for _, question in questions)
-
-    corrected: list[str] = []
 
     def example(found: _Question) -> dict[str, object]:
         unusable_if(not found.questions.strip(), "empty question")
         unusable_if(not found.contexts.strip(), "empty context")
         unusable_if(bool(found.problem), found.problem)
         unusable_if(has_answers and found.answers is None, "no answers")
-        if found.answers is None:
-            return found._asdict()
-        answers = tuple(_in_context(answer, found.contexts) for answer in found.answers)
-        pairs = zip(found.answers, answers, strict=True)
-        if any(before != answer and before.start >= 0 for before, answer in pairs):
-            corrected.append(found.ids)
-        return found._replace(answers=answers)._asdict()
+        if found.answers is not None:
+            answers = tuple(_in_context(answer, found.contexts) for answer in found.answers)
+            found = found._replace(answers=answers)
+        return found._asdict()
 
-    def notes() -> Iterator[str]:
-        yield from of_table
-        if corrected:
-            yield (
-                f"corrected the positions of the answers to {how_many(len(corrected), 'question')}"
-                f", first {corrected[0]}: they count other units, such as bytes, or the text "
-                "occurs elsewhere and only once"
-            )
-
-    return collect(QuestionExamples, file, questions, example, notes(), columns=columns)
+    return collect(QuestionExamples, file, questions, example, notes, columns=columns)
 
 
 def _in_context(answer: Answer, context: str) -> Answer:
-    """Return the answer where its text is: at its position, or at the one that is meant.
+    """Return the answer at its position, or else where its text occurs, if it occurs once.
 
     Raises:
-        Unusable: The text is not there, and does not occur exactly once.
+        Unusable: The text is not there, or occurs several times.
     """
     if stands_in(answer, context):
         return answer
-    text, start, number = answer.text, answer.start, context.count(answer.text)
-    if number == 1:
-        return Answer(text, context.index(text))
-    nowhere = "answer has no position, and does not occur exactly once in the context"
-    unusable_if(start < 0, nowhere)
+    number = context.count(answer.text)
     unusable_if(not number, "answer does not occur in the context")
-    for encoding, size in _UNITS.items():
-        before = context.encode(encoding, "replace")[: start * size].decode(encoding, "ignore")
-        if context.startswith(text, len(before)):
-            return Answer(text, len(before))
-    raise Unusable("answer is not at its position in the context, and occurs several times")
+    unusable_if(
+        number > 1, "answer is not at its position in the context, and occurs several times"
+    )
+    return Answer(answer.text, context.index(answer.text))
 
 
-def _read(
-    file: TextFile, options: ReadingOptions
-) -> tuple[_Placed, dict[str, str], tuple[str, ...]]:
-    """Return the questions of a file, and for a table its column names by role and its notes."""
-    records: list[Mapping[str, _Json]] = []
-    if is_json(file) and file.text.lstrip().startswith(("{", "[{")):
-        records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
-        articles = records[0].get("data") if len(records) == 1 else None
-        if any("qas" in record for record in records):  # MRQA, which may begin with a header
-            articles = [{"paragraphs": [one for one in records if "header" not in one]}]
-        if isinstance(articles, list) and any(
-            isinstance(article, Mapping) and "paragraphs" in article for article in articles
-        ):
-            return list(_squad_questions(file, articles, options)), {}, ()
-    try:
-        table = read_table(file, options.is_header)
-        columns = find_columns(file, table, options)
-    except ValueError as error:
-        if len(records) != 1 and not any("paragraphs" in record for record in records):
-            raise
-        raise ValueError(
-            f"{os.fspath(file.path)!r} is not in SQuAD format, one object with a list 'data' of "
-            "articles, each with 'paragraphs'. Received: an object with the keys "
-            f"{shown_names(records[0])}. As a table of questions: {error}"
-        ) from error
-    return list(_table_questions(table, columns)), columns.named(table), table.notes
+def _articles(file: TextFile) -> list[_Json] | None:
+    """Return the articles of a file in SQuAD's or MRQA's format; None if it is a table."""
+    if not is_json(file) or not file.text.lstrip().startswith(("{", "[{")):
+        return None
+    records = [value for _, value in json_values(file) if isinstance(value, Mapping)]
+    if any("qas" in record for record in records):  # MRQA, which may begin with a header
+        return [{"paragraphs": [one for one in records if "header" not in one]}]
+    articles = records[0].get("data") if len(records) == 1 else None
+    if not isinstance(articles, list):
+        return None
+    are_articles = any(isinstance(one, Mapping) and "paragraphs" in one for one in articles)
+    return articles if are_articles else None
 
 
 def _squad_questions(
-    file: TextFile, articles: Sequence[_Json], options: ReadingOptions
+    articles: Sequence[_Json], options: ReadingOptions
 ) -> Iterator[tuple[str, _Question]]:
     number = itertools.count(1)
     for article in articles:
-        for paragraph in _field(file, article, "paragraphs", list):
-            context = as_string(_field(file, paragraph, "context"))
-            for record in _field(file, paragraph, "qas", list):
-                question = as_string(_field(file, record, "question"))
+        for paragraph in article["paragraphs"]:
+            for record in paragraph["qas"]:
                 name = as_string(record.get("id", record.get("qid", next(number))))
                 title = as_string(article.get("title")) or None
-                made = _Question(name, question, context, title)
+                texts = (as_string(record["question"]), as_string(paragraph["context"]))
+                made = _Question(name, *texts, title)
                 if options.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
-                    made = _answered(made, found, record)
+                    made = _answered(made, found, record.get("is_impossible"))
                 yield f"question {name}", made
 
 
@@ -255,35 +231,26 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Que
     places = {plain_name(name): place for place, name in enumerate(table.columns or ())}
     started = next((places[name] for name in _STARTS if name in places), None)
     label = columns.label
-    cells = [row.text(label).strip() for row in table.rows]
-    are_lists = [cell[:1] in ("", "[", "{") or listed(cell) is not None for cell in cells]
-    has_lists = 2 * sum(are_lists) > len(cells)
+    has_lists = are_lists(row.cell(label) for row in table.rows)
     roles = (columns.id, columns.text, columns.text_b, places.get("title"))
     for row in table.rows:
         name, question, context, title = map(row.text, roles)
         made = _Question(name or str(row.line), question, context, title or None)
         if label is not None and label < len(row.cells):
             found = _from_cell(row.cells[label], row.text(started), has_lists)
-            made = _answered(made, found, {name: row.cell(x) for name, x in places.items()})
+            made = _answered(made, found, row.cell(places.get("is_impossible")))
         yield f"line {row.line:,}", made
 
 
-def _answered(made: _Question, found: _Json, record: Mapping[str, _Json]) -> _Question:
+def _answered(made: _Question, found: _Json, is_impossible: object) -> _Question:
     """Return a question with its answers, of which a field of the record may say that none exist.
 
     A field that contradicts the answers is a problem, so no answer is deleted without a word.
     """
-    answers = _answers(found, made.contexts)
-    for key, value in record.items():
-        name, text = plain_name(key), as_string(value).strip()
-        if name not in _FLAGS or text.lower() in _MISSING:
-            continue
-        flag = as_flag(text)
-        if flag is None:
-            return made._replace(problem=f"{name} is neither true nor false")
-        has_none = flag == (name in _NO_ANSWER)
-        if has_none and answers:
-            return made._replace(problem=f"an answer, although {name} says that there is none")
+    answers, has_none = _answers(found, made.contexts), as_flag(is_impossible)
+    if has_none and answers:
+        return made._replace(problem="an answer, although is_impossible says that there is none")
+    if has_none is not None:
         answers = () if has_none else answers or None
     return made._replace(answers=answers)
 
@@ -294,24 +261,21 @@ def _from_cell(cell: object, start: str, has_lists: bool) -> _Json:
     Args:
         cell: The cell.
         start: The position of the answer, or the list of positions, if there is a column for it.
-        has_lists: Whether the texts of the column are lists or objects, and not answers.
+        has_lists: Whether the texts of the column are lists, and not answers.
     """
     if start.strip() and not as_string(cell).strip():
         return []  # as some data sets write that there is no answer
-    items = listed(cell, has_lists) if has_lists or isinstance(cell, list) else None
-    if items is not None:
-        are_texts = all(isinstance(item, str) for item in items)
-        starts = listed(start) if are_texts else None
-        return items if starts is None else {"text": items, "answer_start": starts}
-    if not isinstance(cell, str) or not cell.strip():
-        return cell
-    if cell.lstrip().startswith(("{", "[{")):
+    if isinstance(cell, str) and cell.lstrip().startswith(("{", "[{")):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(cell)
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return ast.literal_eval(without_numpy(cell))
-    starts = listed(start)
-    return [{"text": cell, "answer_start": starts[0] if starts else start}]
+    items = listed(cell, has_lists) if has_lists else None
+    if items is not None and not all(isinstance(item, str) for item in items):
+        return items
+    if items is None and (not isinstance(cell, str) or not cell.strip()):
+        return cell
+    return {"text": cell if items is None else items, "answer_start": listed(start) or start}
 
 
 def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
@@ -336,27 +300,10 @@ def _answers(found: _Json, context: str) -> tuple[Answer, ...] | None:
 def _answer(item: Mapping[str, _Json], context: str) -> Answer:
     """Return an answer with its given position, or -1."""
     text = as_string(item.get("text"))
-    given = item.get("answer_start", item.get("start"))
     match item.get("char_spans"):
         case [[int(first), int(last)], *_]:  # MRQA; the end is inclusive
             inside = context[first : last + 1]
             is_same = "".join(inside.split()).lower() == "".join(text.split()).lower()
             return Answer(inside if is_same or not text else text, first)
-    if type(given) is int:
-        return Answer(text, given)
-    start = without_point(as_string(given).strip())
-    return Answer(text, int(start) if start.removeprefix("-").isdecimal() else -1)
-
-
-def _field(file: TextFile, record: _Json, key: str, kind: type = object) -> _Json:
-    """Return a field of an object in a SQuAD file, or raise `ValueError`."""
-    if (
-        isinstance(record, Mapping)
-        and isinstance(record.get(key, file if kind is list else None), kind)
-        and key in record
-    ):
-        return record[key]
-    a = "a list " if kind is list else ""
-    raise ValueError(
-        f"{os.fspath(file.path)!r}: SQuAD needs {a}{key!r} here. Received: {shown(record)}."
-    )
+    start = without_point(as_string(item.get("answer_start", item.get("start"))).strip())
+    return Answer(text, int(start) if start.isdecimal() else -1)

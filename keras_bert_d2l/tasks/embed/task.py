@@ -1,12 +1,11 @@
 """The record of the task `embed`; see `contract/task.py`."""
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
-from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions
+from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
@@ -14,9 +13,6 @@ from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
 if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
-
-_SCORE = re.compile(r"\s*[-+]?[\d.,]*\d[\d.,]*(?:%|e-?\d+)?\s*")  # also "3,8"
-
 
 _NO_PREDICTIONS = (
     "A TextEmbedder predicts nothing. Use `keras-bert-d2l embed` for vectors, or `similar` for a "
@@ -54,20 +50,6 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
         return text_examples(file, options, PairExamples)
-
-    def columns_without_names(
-        self, cells: Sequence[Sequence[str]], options: ReadingOptions
-    ) -> Columns | None:
-        """Return the columns by their order: the texts, and then a score or a negative."""
-        if len(cells) not in (2, 3):
-            return None
-        if len(cells) == 2:
-            return Columns(0, 1)
-        filled = [cell for cell in cells[2] if cell.strip()]
-        scores = sum(_SCORE.fullmatch(cell) is not None for cell in filled)
-        # A row whose score is missing or no number, such as "3,8", is dropped with the reason.
-        is_score = 2 * scores > len(filled)
-        return Columns(0, 1, label=2) if is_score else Columns(0, 1, negative=2)
 
     def with_negatives(
         self,

@@ -1,10 +1,10 @@
 """The record of the task `regress`; see `contract/task.py`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
-from keras_bert_d2l.data.tasks.readers.columns import NUMBER, USUAL_TEXTS
+from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
 
@@ -34,9 +34,6 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     model = lazy("keras_bert_d2l.tasks.regress.model:SequenceRegressor")
     ask = lazy("keras_bert_d2l.tasks.regress.predictions:regress")
     evaluate = lazy("keras_bert_d2l.tasks.regress.predictions:evaluate_scores")
-
-    def are_labels(self, cells: Sequence[str]) -> bool:
-        return all(map(NUMBER.fullmatch, cells))
 
     def model_fields(
         self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]

@@ -1,17 +1,57 @@
-"""Entity spans, which tags such as `B-PER` and `I-PER` mark, and the metrics of tags and spans."""
+"""Entity spans, which tags such as `B-PER` and `I-PER` mark, and the metrics of tags and spans.
 
+Data sets write these tags in different schemes, which `scheme_of` recognizes.
+"""
+
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from keras_bert_d2l.checks import shown
 from keras_bert_d2l.inference.evaluation import library
-from keras_bert_d2l.tasks.tag.schemes import scheme_of
-
-# The letters of BIO, BIOES and BILOU, alone or before a type. IOB1 and IOBES use the same letters.
-_TAG = re.compile(r"O|([BIESLU])(?:-(.+))?")
-_SAME = {"L": "E", "U": "S"}  # L (last) equals E (end), and U (unit) equals S (single)
 
 Span = tuple[str, int, int]
+# B: begin; I, M (middle): inside; E, L (last): end; S, U (unit), W (whole): single.
+_LETTERS = dict(zip("BIMELSUW", "BIIEESSS", strict=True))
+_OUTSIDE = ("O", "o", "0")
+_USUAL = re.compile(r"(?P<letter>[BIESLU])(?:-(?P<type>.+))?")
+_OTHERS = (
+    re.compile(r"(?P<letter>[BIESLUMW])(?:-(?P<type>.+))?", re.IGNORECASE),
+    re.compile(r"(?P<letter>[BIESLUMW])[_:./|](?P<type>.+)", re.IGNORECASE),
+    re.compile(r"(?P<type>.+)[-_:./|](?P<letter>[BIESLUMW])", re.IGNORECASE),
+)
+
+
+def scheme_of(labels: Iterable[str]) -> Mapping[str, str] | None:
+    """Return the tags of labels, such as `{"PER_b": "B-PER", "0": "O"}`; None without a scheme.
+
+    All labels must have one form. Labels of IOB, IOBES and BILOU, such as `B-PER`, are a scheme in
+    any combination. Other letters and forms are one if some label is outside of entities, or if an
+    entity can go on, because parts of speech may look like them.
+    """
+    return _scheme_of(frozenset(labels))
+
+
+@functools.lru_cache
+def _scheme_of(labels: frozenset[str]) -> Mapping[str, str] | None:
+    for outside in (*map(frozenset, _OUTSIDE), frozenset(_OUTSIDE)):
+        rest = labels - outside
+        for form in (_USUAL, *_OTHERS):
+            tags = {label: _tag(form, label) for label in rest}
+            known = {label: tag for label, tag in tags.items() if tag}
+            letters = {tag[0] for tag in known.values()}
+            is_likely = bool(letters & {"B", "I"}) and (outside & labels or letters > {"B"})
+            is_certain = form is _USUAL and outside == {"O"}
+            if rest and known.keys() == rest and (is_likely or is_certain):
+                return {**known, **dict.fromkeys(outside, "O")}
+    return None
+
+
+def _tag(form: re.Pattern[str], label: str) -> str | None:
+    found = form.fullmatch(label)
+    if found is None:
+        return None
+    letter = _LETTERS[found["letter"].upper()]
+    return f"{letter}-{found['type']}" if found["type"] else letter
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
@@ -27,24 +67,15 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
     Returns: the type, the index of the first word, and the index after the last word of each span,
         in order.
-
-    Raises:
-        ValueError: A tag does not belong to any scheme.
     """
     found: list[Span] = []
     before, type_before = "O", ""
     for place, tag in enumerate(tags):
-        match = _TAG.fullmatch(tag)
-        if match is None:
-            raise ValueError(
-                "A tag must be O, or B, I, E or S (or L or U) and the type, such as 'B-PER'. "
-                f"Received: {shown(tag)}."
-            )
-        letter, type_ = _SAME.get(match[1], match[1]) or "O", match[2] or "_"
+        letter, _, type_ = tag.partition("-")
         if letter in "IE" and before in "BI" and type_ == type_before:
-            found[-1] = (type_, found[-1][1], place + 1)
+            found[-1] = (type_ or "_", found[-1][1], place + 1)
         elif letter != "O":
-            found.append((type_, place, place + 1))
+            found.append((type_ or "_", place, place + 1))
         before, type_before = letter, type_
     return found
 

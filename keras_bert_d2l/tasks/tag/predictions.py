@@ -32,11 +32,10 @@ from keras_bert_d2l.models.tasks.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.signatures.signature import Answer, ExportedModel, TextOptions, TextSignatures
-from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores
+from keras_bert_d2l.tasks.tag.entities import scheme_of, spans, tagging_scores
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.rows import Split, WordPreprocessor
-from keras_bert_d2l.tasks.tag.schemes import scheme_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike

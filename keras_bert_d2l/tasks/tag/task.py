@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
-from keras_bert_d2l.data.tasks.readers.conll import DOCUMENTS, is_conllu
+from keras_bert_d2l.data.tasks.readers.tables import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
 
@@ -64,7 +64,8 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         return 2 * max(tagged.values(), default=0) > len(lines)
 
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> Lines:
-        return Lines(texts=texts)
+        note = "read as one text per line; if it has words in columns, use --text 1"
+        return Lines(texts=texts, notes=(note,))
 
     def model_fields(
         self, train: WordExamples, dev: WordExamples, multi_label: bool, say: Callable[[str], None]

@@ -4,7 +4,6 @@ import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
-COLA = "gj04\t1\t\tOur friends won't buy it.\ngj04\t0\t*\tThey it won't.\n"
 CHOOSE = {"text": "a", "choices": "b,a", "label": "c"}
 TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
 
@@ -16,61 +15,76 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
         ("classify", "a.jsonl", '{"text": "a"}\n{"text": \n', {}, "line 2: this is not JSON"),
         ("classify", "a.jsonl", '{"text": "a"}\n[1]\n', {}, "line 2: must be a JSON object"),
         ("classify", "a.csv", 'text,label\n"not closed,x\nb,y\n', {}, "line 2: this is not CSV"),
-        ("classify", "a.tsv", b"text\tlabel\ncaf\xe9\tx\n", {}, "UTF-8.*iconv"),
+        ("classify", "a.tsv", b"text\tlabel\ncaf\xe9\tx\n", {}, "a.tsv' must be UTF-8"),
         ("classify", "a.tsv", "text\tlabel\n\tx\n", {}, "usable example.*empty text"),
         ("classify", "a.tsv", "text\tlabel\n", {}, "usable example.*only a header"),
         ("classify", "a.tsv", "\n", {}, "a.tsv' is empty"),
-        ("tag", "a.conll", "", {}, "a.conll' is empty"),
-        ("classify", "a.conllu", "1\tI" + "\t_" * 8 + "\n", {}, "task 'tag'"),
         # Options of other tasks.
         ("cluster", "a.tsv", "a", {}, "`task` must be one of"),
         ("classify", "a.tsv", "a", {"separator": "|"}, r"`multi_label`.*separator='\|'"),
         ("tag", "a.tsv", "a", {"text_b": 2}, "`text_b`.*'classify', .*text_b=2, task='tag'"),
-        ("tag", "a.tsv", "a", {"negative": 2}, "`negative`.*'embed'"),
         # Columns that do not exist, or that could be several.
-        ("classify", "a.tsv", "text\tmood\na\tx\n", {}, "label, gold_label.*'text', 'mood'.*--lab"),
-        ("classify", "a.tsv", "a\t1\nb\t0\n", {"text": 1}, "without names.*is 1: 'a', 2: '1'"),
+        (
+            "classify",
+            "a.tsv",
+            "text\tmood\na\tx\n",
+            {},
+            "'gold_label'.*are 'text', 'mood'.*--label",
+        ),
+        ("classify", "a.tsv", "a\t1\nb\t0\n", {"text": 1}, "no names.*is 1: 'a', 2: '1'"),
         ("classify", "a.tsv", "text\tlabel\na\t\n", {}, "'label' is empty"),
-        ("classify", "a.tsv", COLA, {}, r"`text` must.*2: '1'"),  # labels or sources
-        ("classify", "a.tsv", "a text\tid1\nthe text\tid2\n", {}, "`text` must"),  # example ids
-        ("classify", "a.tsv", "Inhalt\tArt\nes ist gut\tp\nes ist gut\tp\n", {}, "`text` must"),
+        ("classify", "a.tsv", "a joy\t1\na bore\t0\n", {}, "`text` must.*2: '1'"),
         ("classify", "a.tsv", "review\ta\nb\tc\n", {"label": "grade"}, "'grade'.*are 'review', 'a"),
         ("classify", "a.tsv", "a\tb\nb\tc\n", {"text": "a", "label": 9}, "`label`.*label=9"),
-        ("classify", "a.jsonl", '{"body_text": "a", "mark": 1}', {}, "are 'body_text', 'mark'"),
-        ("classify", "a.txt", "it is;joy\nso;fear\n", {}, "single column, .*is;joy"),
-        ("classify", "a.csv", "text,Label,label\na,x,1\n", {}, "'label', numbers 2, 3.*--label 2"),
-        ("classify", "a.csv", TOXIC, {"label": "toxic,obscene"}, "`multi_label`"),
-        ("embed", "a.tsv", "premise\thypothesis\tlabel\na b\tc\tneutral\n", {}, "not a number"),
+        ("classify", "a.txt", "it is;joy\nso;fear\n", {}, "first row is 1: 'it is;joy'"),
+        ("classify", "a.csv", "text,Label,LABEL\na,x,1\n", {}, "named 'label', numbers 2, 3"),
+        ("classify", "a.csv", TOXIC, {"label": "toxic,obscene"}, "label='toxic,obscene'"),
+        (
+            "embed",
+            "a.tsv",
+            "premise\thypothesis\tlabel\na b\tc\tneutral\n",
+            {},
+            "not a finite number",
+        ),
         ("tag", "a.conll", "a\ncrane\n", {}, "`label`.*'a'"),
-        ("tag", "a.conll", "EU NNP O\n", {"label": 5}, "label=5.*3 columns"),
+        ("tag", "a.conll", "EU NNP O\n", {"label": 5}, "label=5.*3: 'O'"),
         ("answer", "a.jsonl", '{"question": "a"}', {}, "`text_b`.*'question'"),
         ("answer", "a.jsonl", '{"question": "a", "context": "b", "answers": null}', {}, "answers"),
         ("choose", "a.jsonl", '{"text": "q", "label": 0}', {}, "`choices`.*'text', 'label'"),
         # One column in two roles.
         ("classify", "a.csv", "a,b\nc,d\n", {"text": "a", "label": 1}, "`text` and `label`.*'a'"),
-        ("classify", "a.csv", "a,b\nc,d\n", {"text": "a", "label": "A"}, "both"),
         ("choose", "a.csv", "a,b,c\nd,e,f\n", CHOOSE, "`text` and `choices`.*'a'"),
         # JSON.
-        ("classify", "a.json", '{"train": [{"text": "a"}], "test": []}', {}, "'train'"),
+        ("classify", "a.json", '{"train": [{"text": "a"}], "test": []}', {}, "are 'train', 'test'"),
         ("classify", "a.json", "[]", {}, "JSON objects"),
         ("classify", "a.json", '{"text": "a", "label": {"name": "x"}}', {}, "of a label"),
         ("classify", "a.json", '{"text": ["a"], "label": ["x"]}', {}, "object instead of a text"),
         # Words.
         ("tag", "a.conllu", "1\ta\tb\n", {}, "line 1: .*10 columns"),
         ("tag", "a.conll", "EU ORG\nrejects\ncall O\n", {}, "first: line 1, word 2"),
-        ("tag", "a.conll", "a\nb\n\nc\nd O\n", {}, "single column, .*'a'"),
-        ("tag", "a.csv", "word,tag\nEU,B\nPeter,B\n", {}, "not marked.*--id"),
-        ("tag", "a.csv", "index,word,tag\n0,Ada,PER\n1,left,O\n2,Bob,PER\n", {}, "not marked"),
-        ("tag", "a.tsv", "sentence\tlabel\nnot so good\t0\nbad is\t1\n", {}, "numbers of words"),
-        ("tag", "a.txt", "a;B-PER\na;B-PER\n", {}, "`label`.*'a;B-PER'"),
+        ("tag", "a.conll", "a\nb\n\nc\nd O\n", {}, "`label`.*1: 'a'"),
+        ("tag", "a.csv", "word,tag\nEU,B\nPeter,B\n", {}, "ends of sentences.*--id"),
+        (
+            "tag",
+            "a.csv",
+            "index,word,tag\n0,Ada,PER\n1,left,O\n2,Bob,PER\n",
+            {},
+            "ends of sentences",
+        ),
+        ("tag", "a.tsv", "sentence\tlabel\nnot so good\t0\nbad is\t1\n", {}, "ends of sentences"),
         ("tag", "a.txt", "-DOCSTART- -X- O\n\n# comment\n", {}, "usable example"),
         ("tag", "a.tsv", "a joy to see\tgood\na bore\tbad\n", {}, "line 1: .*'a joy to see'"),
         ("tag", "a.tsv", "text\tlabel\na joy\tgood\na bore\tbad\n", {}, "line 2: .*'a joy'"),
         # Questions.
-        ("answer", "a.json", '{"v": "1.1", "data": [{"title": "t"}]}', {}, "'v', 'data'.*'title'"),
-        ("answer", "a.json", '[{"paragraphs": []}]', {}, "SQuAD.*'paragraphs'"),
-        ("answer", "a.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', {}, "'context'.*'qas'"),
-        ("answer", "a.json", '{"data": [{"paragraphs": null}]}', {}, "'paragraphs'.*None"),
+        ("answer", "a.json", '{"v": "1.1", "data": [{"title": "t"}]}', {}, "`text`.*are 'title'"),
+        (
+            "answer",
+            "a.json",
+            '{"data": [{"paragraphs": [{"qas": [{}]}]}]}',
+            {},
+            "SQuAD.*'question'",
+        ),
+        ("answer", "a.json", '{"data": [{"paragraphs": null}]}', {}, "SQuAD.*TypeError"),
     ],
 )
 def test_what_cannot_be_read_is_described(write, task, name, content, options, message):

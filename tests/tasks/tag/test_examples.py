@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 
 from keras_bert_d2l.data.tasks.read_examples import read_examples
@@ -71,6 +70,10 @@ def test_conll_may_have_any_number_of_columns(write):
     assert read_examples("tag", write("words.txt", "A\ncrane\n\nflies\n")).labels is None
     spaced = write("words.tsv", "New York\tB-LOC\nis\tO\nfar\tO\n")  # a word may have a space
     assert read_examples("tag", spaced).words == (("New York", "is", "far"),)
+    counted = read_examples("tag", write("a.conll", "1 Ada O\n2 is O\n\n1 x O\n"))
+    assert (counted.words, counted.columns["text"]) == ((("Ada", "is"), ("x",)), "2")
+    alone = read_examples("tag", write("a.conll", "a O\n" * 101))
+    assert alone.notes == ("read 101 words as one sentence: no empty line ends one",)
 
 
 def test_sentences_that_cannot_be_used_are_counted(write):
@@ -114,6 +117,7 @@ def test_an_ideographic_space_may_be_a_word(write, name, row):
     [
         ("a.csv", "tokens,tags\n\"['EU' 'it']\",[3 0]\n['Ada'],[1]\n", "tags", "30 1"),
         ("a.csv", 'tokens\ttags\n"[""EU"", \'it\']"\t[3 0]\n[Ada]\t[1]\n', "tags", "30 1"),
+        ("a.tsv", "tokens\ttags\n[EU, it]\t[B, O]\n{Ada}\t{B}\n", "tags", "BO B"),
         ("a.tsv", "sentence\ttags\nEU it\tB O\nAda\tB\n", "tags", "BO B"),
         ("a.csv", "Sentence #,Word,POS,Tag\nS 1,EU,X,B\n,it,V,O\nS 2,Ada,X,B\n", "Tag", "BO B"),
         ("a.conll", "word\ttag\nEU\tB\nit\tO\n\nAda\tB\n", "tag", "BO B"),
@@ -143,16 +147,6 @@ def test_words_may_be_in_the_rows_of_json_or_of_data_in_memory(write):
     assert read_examples("tag", lists).words == (("Hello",), ("Bye",))
 
 
-@pytest.mark.parametrize("numbers", ["12121", "01010", "12\n34\n5", "12\n12\n1", "12\n121"])
-def test_numbers_of_words_are_no_words_and_end_sentences(write, numbers):
-    content = "".join("\n" if number == "\n" else f"{number} w O\n" for number in numbers)
-    examples = read_examples("tag", write("a.conll", content), label=3)
-    assert (examples.words, len({*examples.ids})) == ((("w", "w"), ("w", "w"), ("w",)), 3)
-    assert examples.columns == {"text": "2", "label": "3"}
-    numbers = write("numbers.tsv", "1\tO\n2\tO\n")
-    assert read_examples("tag", numbers).words == (("1", "2"),)
-
-
 ODD = ["New\u00a0York", "100\u2009000", "[1]", "[]", "['a']", "[3 7]", "a b", "\u3000", "(x, y)"]
 
 
@@ -167,56 +161,17 @@ def test_single_cells_do_not_decide_whether_rows_are_words(write, odd):
         lines = [f"{quote}{row['word']}{quote}{separator}{row['tag']}" for row in rows]
         return "\n".join([f"word{separator}tag", *lines[:3], blank, *lines[3:]])
 
-    numbers = zip([1, 2, 3, 1, 2], words, tags, strict=True)
-    counted = "".join(f'{number},"{word}",{tag}\n' for number, word, tag in numbers)
-    for data, note in (
+    for data, end in (
         (columns, "where the id changes"),
         (write("a.jsonl", "\n".join(map(json.dumps, rows))), "where the id changes"),
         (write("a.csv", table(",", '"', "")), "at empty rows"),
         (write("b.csv", table(";", "", ";")), "at empty rows"),
         (write("a.tsv", table("\t", "", "")), "at empty rows"),
-        (write("c.csv", f"id,word,tag\n{counted}"), "where the numbers of words start again"),
     ):
         examples = read_examples("tag", data)
         assert examples.words == (("Ada", odd, "."), ("Bob", "ran"))
         assert examples.labels == (("PER", "O", "O"), ("PER", "O"))
-        assert examples.notes[0].startswith(f"read as one word per row; sentences end {note}")
-        assert ("1 row with several words" in examples.notes[0]) == (" " in odd)
-
-
-@pytest.mark.parametrize(
-    ("ids", "sentences"),
-    [
-        ([0, 0, 1, 0], ["ab", "c", "d"]),  # of sentences
-        ([1, 1, 1, 2, 1], ["abc", "d", "e"]),
-        ([0, 1, 0], ["ab", "c"]),  # of words
-        ([1, 1, 2, 3, 1, 2], ["a", "bcd", "ef"]),
-    ],
-)
-def test_ids_number_words_if_most_are_one_more_than_the_id_before(ids, sentences):
-    words = list("abcdef")[: len(ids)]
-    examples = read_examples("tag", {"id": ids, "word": words, "tag": ["X"] * len(ids)})
-    assert examples.words == tuple(map(tuple, sentences))
-
-
-def test_what_contradicts_the_layout_of_a_table_is_reported():
-    words, tags = ["Ada", "left", "for", "New York", ".", "Bob"], ["O", "O", "O", "X Y", "O", "O"]
-    table = {"sentence_id": [1, 1, 1, 1, 1, 2], "word": words, "tag": tags}
-    examples = read_examples("tag", table)
-    assert examples.words == (("Bob",),)
-    assert examples.dropped == {"a row with several words among rows with one word": 1}
-    assert list(examples.first_dropped.values()) == ["line 4"]
-    spaced = {"text": ["yes", "[1] so", "play a song", "[1]"], "tags": ["O", "O O", "O O X", "O"]}
-    examples = read_examples("tag", spaced, text="text")
-    assert examples.words == (("yes",), ("[1]", "so"), ("play", "a", "song"), ("[1]",))
-
-
-def test_tags_without_a_scheme_are_reported_by_the_reader(write):
-    examples = read_examples("tag", write("a.conll", "Ada PER\nleft O\n\nBob LOC\n"))
-    assert examples.notes[0].startswith("the tags form no scheme of entities")
-    assert read_examples("tag", write("b.conll", "Ada PER-B\nleft O\n\nBob LOC-B\n")).notes == ()
-    in_memory = WordExamples(words=examples.words, labels=examples.labels)
-    assert in_memory.subset([0, 1]).notes == examples.notes
+        assert examples.notes[-1] == f"read as one word per row; sentences end {end}"
 
 
 def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
@@ -225,30 +180,9 @@ def test_ids_that_differ_in_all_rows_mark_no_sentences(write):
     assert examples.words == (("Ada", "left"), ("Bob",))
     texts = [{"id": n, "text": text} for n, text in enumerate(["Hi", "Bye", "Thanks"])]
     assert read_examples("tag", texts, text="text").words == (("Hi",), ("Bye",), ("Thanks",))
-
-
-@pytest.mark.parametrize(
-    "notation",
-    [
-        lambda items: f"[{', '.join(items)}]",
-        lambda items: f"List({', '.join(items)})",
-        lambda items: "c(" + ", ".join(f'"{item}"' for item in items) + ")",
-        lambda items: repr(np.array(items, object)),
-        lambda items: str([item.encode() for item in items]),
-    ],
-)
-def test_lists_of_other_programs_are_lists_of_words(write, notation):
-    words, tags = (("Ada", "'s", "(", "1.", ")"), ("Bob",)), (("B-PER", *"OOOO"), ("B-PER",))
-    table = {"tokens": list(map(notation, words)), "tags": list(map(notation, tags))}
-    rows = zip(*table.values(), strict=True)
-    path = write("a.tsv", "\n".join(["tokens\ttags", *map("\t".join, rows)]))
-    row = {"question": "?", "context": "Off, not on.", "answer": notation(["Off", "on"])}
-    assert [one.text for one in read_examples("answer", [row]).answers[0]] == ["Off", "on"]
-    choices = {"question": "?", "choices": row["answer"], "label": "on"}
-    assert read_examples("choose", [choices]).choices == (("Off", "on"),)
-    for data in (table, path):
-        examples = read_examples("tag", data)
-        assert (examples.words, examples.labels) == (words, tags)
+    spaced = {"text": ["yes", "[1] so", "play a song", "[1]"], "tags": ["O", "O O", "O O X", "O"]}
+    examples = read_examples("tag", spaced, text="text")
+    assert examples.words == (("yes",), ("[1]", "so"), ("play", "a", "song"), ("[1]",))
 
 
 @pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t"), ("a.txt", "\t")])
@@ -260,9 +194,3 @@ def test_an_id_may_stand_at_the_first_word_of_a_sentence_only(write, name, separ
     examples = read_examples("tag", write(name, content))
     assert examples.words == (("Ada", "left"), ("[1]", "ran"))
     assert examples.ids == ("S 1", "S 2")
-
-
-@pytest.mark.parametrize("ids", [[0, 0, 1, 1, 0], [*"aabba"], [1, 2, 2, 1, 3]])
-def test_sentences_in_several_places_are_reported(ids):
-    table = {"sentence_id": ids, "word": [*"abcde"], "tag": [*"OOOOO"]}
-    assert "1 id in several places: sort" in read_examples("tag", table).notes[0]

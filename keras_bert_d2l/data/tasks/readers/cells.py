@@ -13,30 +13,16 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.text_arguments import has_surrogate
 
-_STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-# What NumPy prints around arrays and scalars, and Python, R and Scala around other collections.
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+# What NumPy prints around arrays and scalars.
 _NUMPY = re.compile(
-    rf"\barray\((\[.*?\])(?:,\s*dtype=[^)]+)?\)|\bnp\.\w+\(({_STRING}|[^()'\"]*)\)", re.DOTALL
+    rf"\barray\((\[.*?\])(?:,\s*dtype=[^)]+)?\)|\bnp\.\w+\(({_QUOTED}|[^()'\"]*)\)", re.DOTALL
 )
-_CALL = re.compile(
-    r"(?:frozenset|set|list|tuple|tensor|deque|dict_keys|Index|c|List|Set|WrappedArray|ArrayBuffer)"
-    r"\((.*?)(?:,\s*dtype=[^)]*)?\)",
-    re.DOTALL,
-)
-_CLOSED = re.compile(rf"b?(?:{_STRING})", re.DOTALL)
-_QUOTED = re.compile(r"\s*b?['\"]")
-_JSON = re.compile(r"\s*[\"{\[]")
+_CALL = re.compile(r"\w+\(([\[{].*)\)", re.DOTALL)  # "frozenset({'a'})", "tensor([1])"
+_EMPTY_SETS = ("set()", "frozenset()")
 _KEY = re.compile(r"\s*('[^']*'|\"[^\"]*\")\s*:")  # in an object
-_NUMBERS = re.compile(r"\s*[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
-_MARK = re.compile(r"\w*[\[({]")  # what opens a list, such as "[" and "List("
-_SEVERAL = re.compile(r"\w*[\[({]\s*[^\s'\"\d-].*,.*", re.DOTALL)  # names without quotes
-# Within "(a), (b)", two names in brackets.
-_BRACKETS = {
-    "[]": re.compile(r"[^]\[]*]"),
-    "{}": re.compile("[^{}]*}"),
-    "()": re.compile(r"[^()]*\)"),
-}
-_ITEM = re.compile(rf"{_CLOSED.pattern}|[^\s,]+", re.DOTALL)
+_NUMBERS = re.compile(r"[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
+_ITEM = re.compile(rf"{_QUOTED}|[^\s,]+", re.DOTALL)
 _YES, _NO = ("1", "1.0", "true", "yes", "t", "y"), ("0", "0.0", "false", "no", "f", "n")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
 _WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # how pandas writes 1 in a column with missing values
@@ -73,8 +59,8 @@ def without_numpy(text: str) -> str:
 def listed(value: object, is_alone: bool = False) -> list[object] | None:
     """Return the items of a list, or of its text form in JSON or another notation, or else None.
 
-    The notations are those of Python, NumPy, Java, Scala, R and PostgreSQL, such as "['a', 'b']",
-    "{'a', 'b'}", "[3 7]", "[a, b]" and "List(a, b)".
+    The notations are those of Python, NumPy, Java and PostgreSQL, such as "['a', 'b']",
+    "{'a', 'b'}", "[3 7]", "[a, b]" and "{a,b}".
 
     Args:
         value: The cell.
@@ -82,38 +68,23 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
     """
     if not isinstance(value, str):
         return value if isinstance(value, list) else None
-    text = value.strip()
-    if text[-1:] not in ("]", "}", ")"):
+    text = _CALL.sub(r"\1", without_numpy(value.strip()))
+    if text in _EMPTY_SETS:
+        return []
+    if text[:1] + text[1:][-1:] not in ("[]", "{}", "()") or is_object(text):
         return None
-    text = without_numpy(text)
-    call = _CALL.fullmatch(text)
-    inside = call[1].strip() if call else text
-    brackets = inside[:1] + inside[1:][-1:]
-    if brackets in _BRACKETS:
-        inside = inside[1:-1]
-    elif call is None:
-        return None
-    is_numbers = brackets == "[]" and _NUMBERS.fullmatch(inside)
-    if is_numbers or (brackets == "[]" and _JSON.match(inside)):
+    inside = text[1:-1].strip()
+    is_numbers = _NUMBERS.fullmatch(inside)
+    if text[0] == "[" and (is_numbers or inside[:1] in ('"', "{", "[")):
         with contextlib.suppress(json.JSONDecodeError, RecursionError):
-            return list(json.loads(f"[{inside}]"))
-    if is_object(text):
+            return list(json.loads(text))
+    if not inside or is_numbers or inside[0] in "'\"":
+        return [_unquoted(item) for item in _ITEM.findall(inside)]
+    if text[0] in inside or text[-1] in inside:  # "(a), (b)" are two names in brackets
         return None
-    is_quoted = _QUOTED.match(inside)
-    if is_quoted or not inside.strip() or is_numbers:
-        items = _ITEM.findall(inside)
-        return [item.removesuffix(".") if is_numbers else _unquoted(item) for item in items]
-    if brackets in _BRACKETS and _BRACKETS[brackets].match(inside):
+    if "," not in inside and not is_alone:
         return None
-    if "," in inside:
-        return [_unquoted(item.strip()) for item in inside.split(",")]
-    return [inside.strip()] if is_alone or (call and brackets in _BRACKETS) else None
-
-
-def mark_of(text: str) -> str:
-    """Return what opens a list, such as "[" or "List(", or an empty string."""
-    found = _MARK.match(text)
-    return found[0] if found else ""
+    return [_unquoted(item.strip()) for item in inside.split(",")]
 
 
 def is_object(value: object) -> bool:
@@ -133,20 +104,11 @@ def are_lists(cells: Iterable[object]) -> bool:
     return 2 * len(lists) > len(filled) and any(listed(cell) is not None for cell in lists)
 
 
-def marks_of_lists(cells: Iterable[object]) -> set[str]:
-    """Return what opens lists of several names, so that it may also open a list of one."""
-    texts = (cell.strip() for cell in cells if isinstance(cell, str))
-    return {mark_of(text) for text in texts if _SEVERAL.fullmatch(text) and listed(text)}
-
-
 def _unquoted(item: str) -> str:
-    if not _CLOSED.fullmatch(item):
-        return item
     try:
-        value = ast.literal_eval(item)
-        return value.decode() if isinstance(value, bytes) else str(value)
+        return str(ast.literal_eval(item)) if item[:1] in ("'", '"') else item
     except (SyntaxError, ValueError):
-        return item.removeprefix("b")[1:-1]
+        return item
 
 
 _Examples = TypeVar("_Examples", bound=TaskExamples)

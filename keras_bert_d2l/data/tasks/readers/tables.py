@@ -1,8 +1,9 @@
-"""Read TSV, CSV, JSON and fastText files as tables with rows and named columns.
+"""Read TSV, CSV, JSON, fastText, CoNLL and CoNLL-U files as tables with rows and named columns.
 
 The columns of a `.csv` file are separated by commas, semicolons, pipes or tabs, and those of other
 tables by tabs. Whether quotes enclose cells or are part of the text depends on the whole file.
-JSON is one object per line, or one list of objects. A fastText line is `__label__x text`.
+JSON is one object per line, or one list of objects. A fastText line is `__label__x text`. CoNLL has
+one word per line with its labels, and a blank line after each sentence.
 """
 
 import contextlib
@@ -13,10 +14,11 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from keras_bert_d2l.checks import shown, shown_names
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -26,12 +28,16 @@ _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[,; ]*\r?\n', re.IGNORECASE)  # Excel'
 _QUOTED_CELL = re.compile(r'"(?:[^"\\]|""|\\.)*\\?"')
 _NEEDS_QUOTES = re.compile(r'..*(?:""|\\"|[,;]).*.')
 _SAMPLE = 50  # lines used to detect the delimiter
-_SHOWN_KEYS = 6  # maximum number of keys in an error message
 _FASTTEXT = "__label__"
 _FASTTEXT_LINE = re.compile(rf"\s*((?:{_FASTTEXT}\S*\s*)*)(.*)")
 # NaN is not JSON, but Python writes it for a missing value.
 _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
+DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # in CoNLL-2003 and -2012
+_CONLLU_COLUMNS = tuple("ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split())
+_CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
+_NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # a multiword-token range "1-2" or an empty node "1.1"
+_SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
 
 
 class Row(NamedTuple):
@@ -146,7 +152,8 @@ def _parsed(file: TextFile, line: int, parse: Callable[..., Any], *text: Any) ->
 def _json_table(file: TextFile) -> Table:
     values = json_values(file)
     if len(values) == 1 and isinstance(values[0][1], dict):
-        values = _items_of(file, values[0][1])
+        data = values[0][1].get("data")  # {"version": ..., "data": [...]}
+        values = list(enumerate(data, 1)) if isinstance(data, list) else values
     records: list[tuple[int, dict[str, object]]] = []
     for line, value in values:
         if not isinstance(value, dict):
@@ -157,23 +164,6 @@ def _json_table(file: TextFile) -> Table:
         raise file.error(1, "the file must contain JSON objects with values. Received: none.")
     rows = [Row(line, [record.get(name) for name in columns]) for line, record in records]
     return Table(columns, rows, columns)
-
-
-def _items_of(file: TextFile, whole: dict[str, object]) -> list[tuple[int, object]]:
-    """Return the examples in a single JSON object: the list "data", or the object itself."""
-    if isinstance(data := whole.get("data"), list):  # {"version": ..., "data": [...]}
-        return list(enumerate(data, 1))
-    values = whole.values()
-    items = [next(iter(value), None) if isinstance(value, list) else value for value in values]
-    are_nested = any(isinstance(item, list | dict) for item in items)
-    if are_nested and all(isinstance(value, list | dict) for value in values):
-        raise file.error(
-            1,
-            "the file must contain a list of objects, or one object per line. Received: one object "
-            f"of lists or objects, with the keys {shown_names(list(whole)[:_SHOWN_KEYS])}. Save "
-            "one of them as a separate file.",
-        )
-    return [(1, whole)]
 
 
 def _fasttext_table(file: TextFile) -> Table:
@@ -208,12 +198,28 @@ class Dialect(NamedTuple):
         Raises:
             ValueError: The quotes do not fit.
         """
-        line = 2 if self.start else 1
-        if self.has_quotes:
-            yield from _quoted_rows(file, self, line)
+        line = first = 2 if self.start else 1
+        if not self.has_quotes:
+            for number, row in enumerate(file.lines()[first - 1 :], first):
+                yield Row(number, row.split(self.delimiter))
             return
-        for number, text in enumerate(file.lines()[line - 1 :], line):
-            yield Row(number, text.split(self.delimiter))
+        # Strict mode, because an unclosed quote would otherwise swallow the rest of the file.
+        text = io.StringIO(file.text[self.start :], newline="")
+        reader = csv.reader(text, delimiter=self.delimiter, escapechar=self.escape, strict=True)
+        limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # of long texts
+        try:
+            for cells in reader:
+                yield Row(line, cells)
+                line = first + reader.line_num
+        except csv.Error as error:
+            raise file.error(
+                line,
+                f"this is not CSV ({error}). Quote a cell that contains quotes, and double the "
+                'quotes inside it: "he said ""no""". If quotes are part of the text, choose '
+                "--no-quotes (quotes=False in Python).",
+            ) from error
+        finally:
+            csv.field_size_limit(limit)
 
 
 def dialect_of(file: TextFile) -> Dialect:
@@ -302,22 +308,88 @@ def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
     return len(several), -len(set(several)), several[0]
 
 
-def _quoted_rows(file: TextFile, dialect: Dialect, line: int) -> Iterator[Row]:
-    # Strict mode, because an unclosed quote would otherwise swallow the rest of the file.
-    text = io.StringIO(file.text[dialect.start :], newline="")
-    reader = csv.reader(text, delimiter=dialect.delimiter, escapechar=dialect.escape, strict=True)
-    first = line
-    limit = csv.field_size_limit(max(csv.field_size_limit(), len(file.text)))  # texts may be long
-    try:
-        for cells in reader:
-            yield Row(line, cells)
-            line = first + reader.line_num
-    except csv.Error as error:
-        raise file.error(
-            line,
-            f"this is not CSV ({error}). Quote a cell that contains quotes, and double the quotes "
-            'inside it: "he said ""no""". If quotes are part of the text, choose --no-quotes '
-            "(quotes=False in Python).",
-        ) from error
-    finally:
-        csv.field_size_limit(limit)
+def is_conllu(file: TextFile) -> bool:
+    """Return whether a file has the ten columns of CoNLL-U."""
+    first = next((line for line in file.lines() if line and not line.startswith("#")), "")
+    return file.suffix == ".conllu" or bool(_CONLLU_LINE.match(first))
+
+
+def read_conllu(file: TextFile) -> Table:
+    """Read the syntactic words of a CoNLL-U file; a row without cells ends each sentence.
+
+    Multiword-token ranges such as 1-2 and empty nodes are skipped.
+
+    Raises:
+        ValueError: A line has too few or too many columns.
+    """
+    rows: list[Row] = []
+    for row in _sentences(file, lambda line: line.startswith("#"), lambda line: line.split("\t")):
+        if len(row.cells) not in (0, len(_CONLLU_COLUMNS)):
+            raise file.error(
+                row.line,
+                f"a word must have {len(_CONLLU_COLUMNS)} columns, separated by tabs. Received: "
+                f"{len(row.cells)}, {shown(row.cells)}.",
+            )
+        if not _NOT_A_WORD.match(row.text(0)):
+            rows.append(row)
+    return Table(_CONLLU_COLUMNS, rows, _CONLLU_COLUMNS, has_words=True)
+
+
+def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
+    """Read a file with one word and its labels per line; a row without cells ends each sentence.
+
+    Columns are separated by tabs, or by spaces in a line without tabs. A line at the beginning of a
+    sentence that starts with "#" is a comment if it has more or fewer columns than most words, if
+    it is a key and a value ("# sent_id = 12"), if it lacks the tabs of all other lines, or if a
+    space follows and its last column is no label of the file ("# newdoc"). Otherwise it is a word.
+    """
+    cells_of = {line: _cells(line) for line in file.lines() if line.strip()}
+    words = [line for line in cells_of if not line.startswith(("#", *DOCUMENTS))]
+    labels = {cells_of[line][-1] for line in words}
+    counts = Counter(len(cells_of[line]) for line in words or cells_of)
+    num_columns = max(counts, key=lambda number: (counts[number], number))
+    has_tabs = bool(words) and all("\t" in line for line in words)
+
+    def is_comment(line: str) -> bool:
+        cells = cells_of[line]
+        return line.startswith("#") and (
+            len(cells) != num_columns
+            or " = " in line
+            or (has_tabs and "\t" not in line)
+            or (line.lstrip("#").startswith(" ") and cells[-1] not in labels)
+        )
+
+    rows = list(_sentences(file, is_comment, cells_of.__getitem__))
+    header = tuple(map(str, rows[0].cells)) if rows else ()
+    if header and has_header(header):
+        return Table(header, rows[1:], header)
+    whole = (tuple(map(str, row.cells)) for row in rows if len(row.cells) == num_columns)
+    return Table(None, rows, next(whole, ("",) * num_columns), has_words=True)
+
+
+def _sentences(
+    file: TextFile, is_comment: Callable[[str], bool], split: Callable[[str], Sequence[str]]
+) -> Iterator[Row]:
+    """Yield the rows of the lines that are words; a row without cells ends a sentence.
+
+    The id of a sentence is given in a comment; otherwise, it is the number of its first line.
+    """
+    id, in_sentence = "", False
+    for number, line in enumerate([*file.lines(), ""], 1):
+        if not line.strip() or line.startswith(DOCUMENTS):
+            if in_sentence:
+                yield Row(number, [], id)
+            id, in_sentence = "", False
+        elif not in_sentence and is_comment(line):
+            found = _SENTENCE_ID.match(line)
+            id = found[1] if found else id
+        else:
+            id, in_sentence = id or str(number), True
+            yield Row(number, split(line), id)
+
+
+def _cells(line: str) -> list[str]:
+    """Split a line into columns at tabs or spaces. Other whitespace may be part of a word."""
+    if "\t" in line:
+        return [cell.strip(" ") for cell in line.rstrip("\t").split("\t")]
+    return line.strip(" ").split(" ") if "  " not in line else re.split(" +", line.strip(" "))

@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from keras_bert_d2l.checks import check_that, shown, wrong
+from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.reading import sha256_of
 from keras_bert_d2l.text.text_files import bare_suffix, read_text
 
@@ -71,27 +71,9 @@ def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
     return checksum.hexdigest()
 
 
-class DataFrame(Protocol):
-    """A data frame of pandas, or anything else that returns its rows in the same way."""
+InMemory: TypeAlias = Iterable[object]
+"""A data frame, a `Dataset` of Hugging Face, a list or a dictionary of lists."""
 
-    def to_dict(self, orient: str) -> list[dict[str, object]]: ...
-
-
-class HubDataset(Protocol):
-    """A data set of the library datasets, whose features give the names of the classes."""
-
-    features: Mapping[str, object]
-
-    def __iter__(self) -> Iterator[dict[str, object]]: ...
-
-
-InMemory: TypeAlias = (
-    DataFrame
-    | HubDataset
-    | Sequence[str]
-    | Sequence[Mapping[str, object]]
-    | Mapping[str, Sequence[object]]
-)
 _MISSING = ("NAType", "NaTType")  # of pandas; other missing values are None and NaN
 # Types whose `str` is the usual text of a value.
 _WRITTEN = (Decimal, date, time, timedelta, UUID, pathlib.PurePath)
@@ -111,59 +93,45 @@ def memory_file(data: InMemory, argument: str = "data") -> TextFile:
     features = getattr(data, "features", None)
     if not isinstance(features, Mapping):  # in a DataFrame, it may be a column
         features = {}
-    names = {column: _class_names(feature) for column, feature in features.items()}
-
+    # The names of the classes in a column of datasets, or in its lists.
+    names = {
+        column: getattr(getattr(feature, "feature", feature), "names", None)
+        for column, feature in features.items()
+    }
     encode = json.JSONEncoder(default=_plain).encode
-
-    def line(row: Mapping[str, object]) -> str:
-        cells = (
-            f"{encode(str(column))}: {encode(_named(value, names.get(column)))}"
-            for column, value in row.items()
-        )
-        return f"{{{', '.join(cells)}}}\n"
-
-    text = "".join(map(line, _rows(data, argument)))
+    lines: list[str] = []
+    for row in _rows(data, argument):
+        cells = {str(name): _named(value, names.get(name)) for name, value in row.items()}
+        lines.append(f"{encode(cells)}\n")
+    text = "".join(lines)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return TextFile(pathlib.Path(f"the {type(data).__name__}"), text, sha256)
 
 
 def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
-    for name in ("to_dicts", "to_pylist"):  # of polars and pyarrow
-        if hasattr(data, name) and hasattr(data, "columns"):
-            return getattr(data, name)()
-    if hasattr(data, "to_dict") and hasattr(data, "columns"):
-        return data.to_dict("records")
-    data = cast(InMemory, _without_arrays(data))
-    if isinstance(data, Mapping):
-        columns = {name: _column(name, values, argument) for name, values in data.items()}
-        if len({len(values) for values in columns.values()}) > 1:
-            lengths = ", ".join(f"{len(values):,} in {n!r}" for n, values in columns.items())
-            raise ValueError(
-                f"The columns of `{argument}` must have equal lengths. Received: {lengths:.200}."
-            )
+    """Return the rows of a data set as objects, whatever library it is from."""
+    if hasattr(data, "columns"):  # polars, pyarrow and pandas
+        for method, arguments in (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",))):
+            if hasattr(data, method):
+                return cast(Iterable[Mapping[str, object]], getattr(data, method)(*arguments))
+    values = _without_arrays(data)
+    if isinstance(values, Mapping):
+        for name, cells in values.items():
+            is_list = isinstance(cells, Iterable) and not isinstance(cells, str | Mapping)
+            check_that(is_list, f"{argument}[{shown(name)}]", "a list", cells)
+        columns = {name: list(cells) for name, cells in values.items()}
+        lengths = {name: len(cells) for name, cells in columns.items()}
+        are_equal = len(set(lengths.values())) <= 1
+        check_that(are_equal, argument, "columns of equal lengths", lengths)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if isinstance(data, list | tuple) or hasattr(data, "features"):
-        rows = list(cast(Iterable[object], data))
-        texts = [row for row in rows if isinstance(row, str | bytes)]
-        objects = [row for row in rows if isinstance(row, Mapping)]
-        if len(rows) in (len(texts), len(objects)):
-            return objects or [{"text": text} for text in texts]
+    has_rows = isinstance(values, list | tuple) or hasattr(values, "features")
+    rows: list[Any] = list(cast(Iterable[object], values)) if has_rows else [None]
+    if all(isinstance(row, Mapping) for row in rows):
+        return rows
     lists = "a list of dictionaries or of texts, or a dictionary of lists, one per column"
-    raise wrong(argument, f"a path, a DataFrame, a Dataset, {lists}", data)
-
-
-def _column(name: str, values: object, argument: str) -> list[object]:
-    if hasattr(values, "features"):  # a DatasetDict
-        raise ValueError(f"`{argument}` has several splits. Choose one: {argument}[{shown(name)}].")
-    is_list = isinstance(values, Iterable) and not isinstance(values, str | Mapping)
-    check_that(is_list, f"{argument}[{shown(name)}]", "a list", values)
-    return list(cast(Iterable[object], values))
-
-
-def _class_names(feature: object) -> Sequence[str] | None:
-    """Return the names of the classes in a column of datasets, or in its lists."""
-    feature = feature[0] if isinstance(feature, list) else feature
-    return getattr(getattr(feature, "feature", feature), "names", None)
+    are_texts = all(isinstance(row, str | bytes) for row in rows)
+    check_that(are_texts, argument, f"a path, a DataFrame, a Dataset, {lists}", data)
+    return [{"text": text} for text in rows]
 
 
 def _named(value: object, names: Sequence[str] | None) -> object:
