@@ -80,7 +80,12 @@ def build(vocab_size: int) -> keras.Model:
     inputs["days"] = keras.Input((), name="days")
 
     encoder = kb.BERTEncoder(
-        vocab_size, WIDTH, 2 * WIDTH, num_heads=4, num_blks=2, dropout=0.0, max_len=MAX_LEN
+        *(vocab_size, WIDTH, 2 * WIDTH),
+        num_heads=4,
+        num_blks=2,
+        dropout=0.0,
+        max_len=MAX_LEN,
+        name="encoder",
     )
     encoded = encoder(inputs["tokens"], inputs["segments"], inputs["valid_lens"])
     pooled = keras.layers.Dense(WIDTH, "tanh", name="pooler")(encoded[:, 0])
@@ -152,8 +157,9 @@ def main() -> None:
     )
     best = keras.models.load_model(folder / "own.keras")
     best.tokenizer = tokenizer
+    bert = kb.BERTModel.from_layers(best.get_layer("encoder"), mlm=best.get_layer("mlm"))
     text = "grace [MASK] a red kettle ."
-    print(text, *kb.fill_mask(best, text, top_k=1)[0])
+    print(text, *kb.fill_mask(bert, text, top_k=1, tokenizer=tokenizer)[0])
 
     keras.config.set_dtype_policy("mixed_bfloat16")  # slower on CPUs that lack bfloat16
     half = build(len(tokenizer.vocab))

@@ -12,9 +12,6 @@ SIZES = (8, 16, 2, 1, 0.1, MAX_LEN)  # after the size of the vocabulary
 
 def own_model(
     vocab_size,
-    before=lambda tokens: tokens,
-    between=lambda encoded_X: encoded_X,
-    first=lambda encoded_X: encoded_X[:, 0],
     nested=False,
     sizes=(None, None),
     **names,
@@ -23,9 +20,6 @@ def own_model(
 
     Args:
         vocab_size: Size of the vocabulary.
-        before: What is done with the tokens before the encoder.
-        between: What is done between the encoder and the MLM head.
-        first: What the next-sentence head and its pooler read.
         nested: Whether the encoder is in a model of its own.
         sizes: Fixed numbers of tokens and of predicted positions.
         **names: Other names of inputs.
@@ -37,16 +31,16 @@ def own_model(
         for name, shape in shapes.items()
     }
     encoder = kb.BERTEncoder(vocab_size, *SIZES, name="encoder")
-    features = [before(inputs["tokens"]), inputs["segments"], inputs["valid_lens"]]
+    features = [inputs["tokens"], inputs["segments"], inputs["valid_lens"]]
     encode = keras.Model(features, encoder(*features)) if nested else lambda x: encoder(*x)
     encoded_X = encode(features)
-    mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding)
-    pooled = keras.layers.Dense(8, activation="tanh")(first(encoded_X))
+    mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding, name="mlm")
+    pooled = keras.layers.Dense(8, activation="tanh", name="pooler")(encoded_X[:, 0])
     numbers = keras.layers.IntegerLookup(vocabulary=[1, 2, -4, 5])(inputs["numbers"])
     numbers = ops.cast(numbers, encoded_X.dtype)
     outputs = {
-        "mlm": mlm(between(encoded_X), inputs["pred_positions"]),
-        "nsp": kb.NextSentencePred()(pooled),
+        "mlm": mlm(encoded_X, inputs["pred_positions"]),
+        "nsp": kb.NextSentencePred(name="nsp")(pooled),
         "risk": keras.layers.Dense(2)(ops.concatenate([encoded_X[:, 0], numbers], axis=-1)),
     }
     model = keras.Model([*inputs.values()], outputs)

@@ -77,7 +77,6 @@ def fill_mask(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
-            A Keras model of your own may have the layers of a `BERTModel`.
         texts: A text, or several, as for `classify`.
         top_k: Number of predictions per mask, k.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
@@ -190,7 +189,6 @@ def next_sentence_score(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
-            A Keras model of your own may have the layers of a `BERTModel`.
         a: The first text, or several, as for `classify`.
         b: The second text, or as many. One text beside a list is repeated.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.

@@ -170,7 +170,6 @@ def pseudo_perplexity(
 
     Args:
         model: The model, or the path or the name of its checkpoint, which is loaded at each call.
-            A Keras model of your own may have the layers of a `BERTModel`.
         texts: A text, or several, as for `classify`.
         tokenizer: The tokenizer. `None` means `model.tokenizer`. Perplexities are comparable only
             for the same vocabulary.

@@ -66,7 +66,7 @@ def export_saved_model(
 
     A model of your own is a functional `keras.Model` with one `BERTEncoder`. Its inputs are known
     by their names, `tokens`, `segments`, `valid_lens`, `pred_positions` and `attention_mask`. It
-    also has the signature `embed` and, with the heads of a `BERTModel`, `fill_mask` and `nsp`.
+    also has the signature `embed`.
 
     Signatures and outputs of heads that the model's checkpoint lacked (`BERTModel.missing_heads`)
     are omitted. Signatures that take strings also return `truncated`, a mask of the texts that were

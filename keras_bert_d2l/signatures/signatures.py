@@ -171,7 +171,7 @@ class OwnModel(ExportedModel):
         return {"tokens": Signature(run, specs, (*example,))}
 
 
-class OwnSignatures(PretrainingSignatures):
+class OwnSignatures(TextSignatures):
     """Signatures of an `OwnModel` that take strings."""
 
     run: OwnModel

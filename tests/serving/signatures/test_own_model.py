@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTEncoder
-from keras_bert_d2l.inference.heads import fill_mask
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
@@ -53,17 +52,13 @@ def test_an_export_answers_texts_and_numbers(dtype, atol, tokenizer, tmp_path):
     model.tokenizer = tokenizer
     folder = export_saved_model(model, tmp_path / "own")
     loaded = tf.saved_model.load(str(folder)).signatures
-    assert {*loaded} == {"serving_default", "tokens", "embed", "fill_mask", "nsp"}
+    assert {*loaded} == {"serving_default", "tokens", "embed"}
     answer = loaded["serving_default"](text=tf.constant(TEXTS), numbers=tf.constant(NUMBERS))
     assert answer.pop("truncated").numpy().tolist() == [False, False, True]
     expected = model.predict(BATCH, verbose=0)
     assert_close(answer, expected, atol)
     batch = {name: tf.constant(x) for name, x in BATCH.items()}
     assert_close(loaded["tokens"](**batch), expected, atol)
-    [masks] = fill_mask(model, TEXTS[:1], top_k=1)
-    filled = loaded["fill_mask"](text=tf.constant(TEXTS[:1]))["ids"][0, :, 0]
-    best = expected["mlm"][0].argmax(axis=-1).tolist()
-    assert filled.numpy().tolist() == [one.id for [one] in masks] == best
     for wrong in ({"tokens": batch["tokens"] + 99}, {"numbers": batch["numbers"][:1]}):
         with pytest.raises(tf.errors.InvalidArgumentError, match="`tokens` must be|same number of"):
             loaded["tokens"](**{**batch, **wrong})
