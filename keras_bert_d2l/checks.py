@@ -66,17 +66,9 @@ def check_choice(name: str, value: _Value, choices: Sequence[object]) -> _Value:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Return a question that suggests the known name most like another, with a space, or "".
-
-    Only letters and digits count, in either case.
-    """
-
-    def letters(spelled: object) -> str:
-        return re.sub(r"[\W_]", "", str(spelled)[:_MOST]).lower()
-
-    names = {letters(one): one for one in known}
-    close = difflib.get_close_matches(letters(name), names, 1)
-    return f"Did you mean {names[close[0]]!r}? " if close else ""
+    """Return a question that suggests the known name most like another, with a space, or ""."""
+    close = difflib.get_close_matches(str(name)[:_MOST], map(str, known), 1)
+    return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def check_known(kind: str, names: Iterable[object], known: Collection[str]) -> None:

@@ -7,22 +7,6 @@ import keras_bert_d2l as kb
 SIZES = {"num_hiddens": 16, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 1, "dropout": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("fil_mask", "fill_mask"), ("bert_config", "BERTConfig")],
-)
-def test_the_nearest_public_name_is_suggested(name, meant):
-    with pytest.raises(AttributeError, match=f"no public name '{name}'. Did you mean '{meant}'"):
-        getattr(kb, name)
-    assert hasattr(kb, meant)
-
-
-def test_a_public_name_like_no_other_has_no_suggestion():
-    with pytest.raises(AttributeError, match="no public name 'xyzzy'.$"):
-        kb.xyzzy  # noqa: B018
-    assert not hasattr(kb, "__wrapped__")
-
-
 @pytest.fixture(scope="module")
 def given():
     vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a film".split())

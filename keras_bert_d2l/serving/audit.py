@@ -150,7 +150,7 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
-        ValueError: The file is damaged, or a file of the folder is a named pipe or a device.
+        ValueError: The file is damaged.
     """
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
