@@ -108,7 +108,7 @@ from .text.vocab_learning import learn_vocab as learn_vocab
 from .text.vocab import Vocab as Vocab
 from .training.distillation.distill import distill as distill
 from .tasks.embed.static import distill_static as distill_static
-from .training.finetuning.finetune_files import finetune_files as finetune_files
+from .training.finetuning.finetune import finetune_files as finetune_files
 from .training.finetuning.finetune import FinetuningResult as FinetuningResult, finetune as finetune
 from .training.optimization.optimizers import (
     BERTAdamW as BERTAdamW,

@@ -35,7 +35,7 @@ IMPORTS = (
     "keras_bert_d2l.cli",
     "keras_bert_d2l.data.pretraining.dataset",
     "keras_bert_d2l.text.vocab_learning",
-    "keras_bert_d2l.training.finetuning.finetune_files",
+    "keras_bert_d2l.training.finetuning.finetune",
     "keras_bert_d2l.training.pretraining.pretrain",
     "tensorflow_text",
 )

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.tasks.read_examples import read_examples
-from keras_bert_d2l.training.devices.computation import choose_precision
+from keras_bert_d2l.training.devices import choose_precision
 
 KEPT = 16  # number of batches kept in memory
 MADE_AHEAD = 64  # batches discarded before a turn: more than the pipeline prefetches

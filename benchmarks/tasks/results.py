@@ -46,7 +46,7 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.regress.predictions import regression_scores
-from keras_bert_d2l.training.devices.computation import choose_precision
+from keras_bert_d2l.training.devices import choose_precision
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 
 WEIGHT_DECAY = 0.01

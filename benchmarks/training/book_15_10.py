@@ -25,7 +25,7 @@ import tensorflow as tf
 from keras_bert_d2l import BERTConfig
 from keras_bert_d2l import book as d2l
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
-from keras_bert_d2l.training.devices.computation import choose_precision
+from keras_bert_d2l.training.devices import choose_precision
 from keras_bert_d2l.training.optimization.optimizers import OPTIMIZERS
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 

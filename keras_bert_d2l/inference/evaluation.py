@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
-import tensorflow as tf
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -221,10 +220,9 @@ def evaluation_of(
 def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:
     """Read data of any form that `read_examples` takes for the task of a model.
 
-    Examples, datasets of batches, functions and the data of unknown models are returned unchanged.
+    Examples and the data of unknown models are returned unchanged.
     """
-    is_read = isinstance(data, TaskExamples | tf.data.Dataset) or callable(data)
-    if is_read or not getattr(model, "task", ""):
+    if isinstance(data, TaskExamples) or not getattr(model, "task", ""):
         return data
     several = getattr(model, "multi_label", False)
     return read_examples(model.task, cast(InMemory, data), multi_label=several, labeled=labeled)

@@ -20,7 +20,7 @@ from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
+from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 from keras_bert_d2l.types import PathLike
 
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")

@@ -1,50 +1,62 @@
-"""The loop of both kinds of runs: steps, evaluations, saves, signals and the report."""
+"""The loop of both kinds of runs: steps, evaluations, signals, the report and the training state.
+
+The state is in `last/`: `optimizer.safetensors`, `variables.safetensors` with the other variables,
+such as the dropout seeds, which Keras does not save, `training_state.json` with the progress, and
+copies of `metrics.jsonl` and `report.jsonl`. Between two evaluations it may also have
+`metrics.safetensors`. The `last/` of a pretraining run is also a checkpoint, which contains the
+weights.
+"""
 
 import abc
 import contextlib
+import dataclasses
+import json
+import os
 import pathlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import keras
+import safetensors
+import safetensors.numpy
 
 from keras_bert_d2l.checkpoints.adapters import save_adapter
+from keras_bert_d2l.checkpoints.location import STATE_FILE
 from keras_bert_d2l.checkpoints.saving import save_pretrained
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
 from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import Loss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import Stage
-from keras_bert_d2l.training.devices.distribution import gathered, is_first
-from keras_bert_d2l.training.optimization.run_optimizer import (
-    add_gradient_norms,
-    make_optimizer,
-)
+from keras_bert_d2l.reading import check_file, has_file
+from keras_bert_d2l.training.devices import gathered, is_first
+from keras_bert_d2l.training.optimization.optimizers import add_gradient_norms, make_optimizer
 from keras_bert_d2l.training.optimization.schedules import WarmupSchedule
 from keras_bert_d2l.training.options import StepOptions
-from keras_bert_d2l.training.report.recorder import RunRecorder
+from keras_bert_d2l.training.report.report import RunRecorder
 from keras_bert_d2l.training.run.callbacks import (
     GradientNorm,
+    Interrupt,
     Printer,
+    Progress,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
     TrainingStage,
-)
-from keras_bert_d2l.training.run.interruption import Interrupt, interruptible
-from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.state import (
-    Progress,
-    restore_metrics,
-    restore_progress,
-    restore_variables,
-    save_state,
+    interruptible,
     sync,
 )
+from keras_bert_d2l.training.run.run_folder import RunFolder, damaged
 from keras_bert_d2l.types import Option
 
 _SAVE_SECONDS = 300.0  # a killed process loses at most this much training
+_VARIABLES, _OPTIMIZER, _METRICS = (
+    f"{name}.safetensors" for name in ("variables", "optimizer", "metrics")
+)
 
 M = TypeVar("M", bound=BERTModel | TaskModel)
 P = TypeVar("P", bound=Progress)
@@ -73,10 +85,6 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         """Return the options and data hashes that must be the same when the run resumes."""
 
     @abc.abstractmethod
-    def check_settings(self, of_run: Mapping[str, object]) -> None:
-        """Raise `ValueError` if the settings of the run to resume are different."""
-
-    @abc.abstractmethod
     def is_over(self) -> bool:
         """Return whether the run is finished."""
 
@@ -103,30 +111,73 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         """Use the metrics of an evaluation before the other callbacks do."""
 
     def restore(self) -> None:
-        """Read the training state from the run folder.
+        """Read the training state from the run folder, and restore its logs.
+
+        A killed process may have left metrics and samples of steps that are about to be repeated.
 
         Raises:
-            ValueError: A file is damaged, or the options or the data of the run are different.
+            ValueError: A file is missing or damaged, or the options, the data or the Keras backend
+                of the run are different.
         """
-        self.progress, of_run = restore_progress(self.run, type(self.progress))
-        self.check_settings(of_run)
-        restore_variables(self.run, self.model, self.variables())
+        run = self.run
+        stored, of_run = run.read_state()
+        for name, value in self._all_settings().items():
+            if of_run.get(name, value) != value:
+                raise ValueError(
+                    f"The run {run.name!r} was started with {name}={shown(of_run[name])} and can "
+                    f"only be resumed with it. Received: {name}={shown(value)}. Use the same "
+                    "options, data and Keras backend (KERAS_BACKEND), or start a new run from its "
+                    "last or best checkpoint."
+                )
+        try:
+            self.progress = type(self.progress)(**stored)
+        except TypeError as error:
+            raise damaged(run.state_file, error) from error
+        for log in (run.metrics_file, run.records_file):
+            saved = run.last / log.name
+            has_file(log)  # raises an error for a named pipe, which is not replaced
+            with replacing_file(log) as file:
+                shutil.copyfile(saved if saved.exists() else os.devnull, file)
+        _read_variables(run.last / _VARIABLES, self.variables())
+        _read_variables(run.last / _OPTIMIZER, self.model.optimizer.variables)
 
     def save(self, *, metrics: bool = False) -> None:
         """Write the complete training state, so that the run can resume.
 
         Args:
             metrics: Also save the metrics since the last evaluation.
+
+        Raises:
+            FloatingPointError: A weight is not finite.
         """
-        save_state(
-            self.run,
-            self.model,
-            self.variables(),
-            self.progress,
-            self.settings(),
-            save_model=self.save_model,
-            metrics=metrics,
-        )
+        model, run = self.model, self.run
+        sync(model)
+        for weight in model.trainable_variables:
+            if not keras.ops.all(keras.ops.isfinite(weight)):
+                raise FloatingPointError(
+                    f"The training diverged: the weight {weight.path} is not finite after step "
+                    f"{self.progress.step:,}. Start a new run with a lower `learning_rate` or a "
+                    "longer warm-up. The checkpoints from before this step are unchanged."
+                )
+        if not is_first():
+            return
+        with replacing_folder(run.last) as folder:
+            self.save_model(folder)
+            _write_variables(folder / _VARIABLES, self.variables())
+            _write_variables(folder / _OPTIMIZER, model.optimizer.variables)
+            if metrics:
+                _write_variables(folder / _METRICS, model.metrics_variables)
+            for file in (run.metrics_file, run.records_file):
+                if file.exists():
+                    shutil.copy(file, folder)
+            state = {**dataclasses.asdict(self.progress), "settings": self._all_settings()}
+            write_json(folder / STATE_FILE, state, indent=None)
+
+    def _all_settings(self) -> dict[str, Any]:
+        """Return `settings` and the Keras backend, on which dropout depends, as JSON has them."""
+        settings = {"backend": keras.backend.backend(), **self.settings()}
+        found: dict[str, Any] = json.loads(json.dumps(settings))
+        return found
 
     def train_interruptibly(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train the remaining steps, if there are any, and save the run on a signal to stop.
@@ -232,7 +283,9 @@ class Saving(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._saved_at = time.monotonic()
-        restore_metrics(self.loop.run, self.loop.model)
+        file = self.loop.run.last / _METRICS
+        if file.exists():  # the run was stopped between two evaluations; Keras resets the metrics
+            _read_variables(file, self.loop.model.metrics_variables)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         is_last = batch == self.params["steps"] - 1
@@ -248,3 +301,19 @@ class Saving(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self.loop.after_epoch(logs or {})
+
+
+def _write_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
+    values = map(keras.ops.convert_to_numpy, variables)
+    safetensors.numpy.save_file({str(n): value for n, value in enumerate(values)}, file)
+
+
+def _read_variables(file: pathlib.Path, variables: Sequence[keras.Variable]) -> None:
+    try:
+        stored: dict[str, Any] = safetensors.numpy.load_file(check_file(file))
+        if len(stored) != len(variables):
+            raise ValueError(f"it contains {len(stored)} variables instead of {len(variables)}")
+        for index, variable in enumerate(variables):
+            variable.assign(stored[str(index)])  # raises ValueError if the shape is different
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
+        raise damaged(file, error) from error

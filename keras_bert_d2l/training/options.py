@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checkpoints.location import is_own_model, is_remote
 from keras_bert_d2l.checks import (
-    Check,
     at_least,
     check_annotated,
     check_known,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:  # importing it takes seconds
     from keras_bert_d2l.models.batch_model import BatchModel
 
 _CHOSEN = ("precision", "rows")  # a run replaces "auto" with its choice
-_OF_MACHINE = ("devices",)  # a run may resume on another machine
 
 
 def number(name: str, value: object) -> float:
@@ -63,17 +61,6 @@ def checkpoint(name: str, value: object) -> str:
     return absolute_path(name, value)
 
 
-def required(what: str) -> Check:
-    """Return a check that rejects `None` with an error that `what` is missing."""
-
-    def check(name: str, value: object) -> object:
-        if value is None:
-            raise ValueError(f"`{name}` is missing: specify {what}.")
-        return value
-
-    return check
-
-
 # Field types shared by several records.
 FilePath = Annotated[str, absolute_path]
 CheckpointName = Annotated[str, checkpoint]
@@ -90,8 +77,6 @@ class OptionRecord:
     """Base class of the option records. Checks the fields, and reads and writes YAML."""
 
     command: ClassVar[str]
-    removed: ClassVar[tuple[str, ...]] = ()
-    """Options of earlier versions, which files may have if they were unused."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -150,8 +135,7 @@ class OptionRecord:
             FileNotFoundError: The file does not exist.
             ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
-        found = read_options(path)
-        options = {name: value for name, value in found.items() if value or name not in cls.removed}
+        options = read_options(path)
         with errors_naming(path):
             cls.check_known(options)
         return options
@@ -168,18 +152,19 @@ class OptionRecord:
         Raises:
             ValueError: The file is damaged, or an option differs.
         """
-        name, options = os.fspath(path), cls.read_yaml(path)
-        moved = {one: value for one in _OF_MACHINE if (value := given.get(one)) is not None}
+        options = cls.read_yaml(path)
+        if given.get("devices") is not None:  # a run may resume on another machine
+            options["devices"] = given["devices"]
         with errors_naming(path):
-            record = cls.from_dict({**options, **moved})
-        for option, value in given.items():
-            if value is None or option in moved or (option in _CHOSEN and value == "auto"):
+            record = cls.from_dict(options)
+        for name, value in given.items():
+            if value is None or (name in _CHOSEN and value == "auto"):
                 continue
-            if record.normal_form(option, value) != getattr(record, option):
+            if record.normal_form(name, value) != getattr(record, name):
                 raise ValueError(
-                    f"The run of {name!r} has {option}={getattr(record, option)!r} and resumes "
-                    f"with its own options. Received: {option}={shown(value)}; omit it, or start a "
-                    "new run in a different folder."
+                    f"The run of {os.fspath(path)!r} has {name}={getattr(record, name)!r} and "
+                    f"resumes with its own options. Received: {name}={shown(value)}; omit it, or "
+                    "start a new run in a different folder."
                 )
         return record
 
@@ -187,15 +172,13 @@ class OptionRecord:
         """Write all options to a YAML file, atomically."""
         import yaml
 
-        header = (
-            f"# Options of this run; reuse them with `keras-bert-d2l {self.command} --config`.\n"
-        )
+        header = f"# Options of this run; reuse them with `keras-bert-d2l {self.command} --config`."
         plain = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
         }
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-        write_text(path, header + text)
+        write_text(path, f"{header}\n{text}")
 
 
 @functools.cache

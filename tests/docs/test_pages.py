@@ -25,7 +25,7 @@ from keras_bert_d2l import book
 from keras_bert_d2l.cli import app
 from keras_bert_d2l.contract import registry
 from keras_bert_d2l.serving.server import local_server
-from keras_bert_d2l.training.devices.distribution import make_strategy
+from keras_bert_d2l.training.devices import make_strategy
 from tests.cli.conftest import invoke
 
 ROOT = pathlib.Path(__file__).parents[2]

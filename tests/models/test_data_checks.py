@@ -15,7 +15,7 @@ from keras_bert_d2l import (
     TokenClassifier,
 )
 from keras_bert_d2l.checks import value_errors
-from keras_bert_d2l.training.devices.distribution import make_strategy
+from keras_bert_d2l.training.devices import make_strategy
 
 BAD_TOKEN = r"^`tokens` must be from 0 to 19\. Received: 20\. Use the vocabulary of the model\.$"
 

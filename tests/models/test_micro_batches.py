@@ -15,7 +15,7 @@ from keras_bert_d2l import (
     TokenClassifier,
 )
 from keras_bert_d2l.checks import IGNORED
-from keras_bert_d2l.training.devices.distribution import make_strategy
+from keras_bert_d2l.training.devices import make_strategy
 from tests.nightly import nightly_except
 
 BATCH = 8

@@ -7,7 +7,7 @@ import pytest
 from keras_bert_d2l import BERTAdamW, BERTModel
 from keras_bert_d2l.layers import encoder
 from keras_bert_d2l.layers.transformer import rematerialized
-from keras_bert_d2l.training.devices.distribution import make_strategy
+from keras_bert_d2l.training.devices import make_strategy
 
 
 def train(data, remat, *, sizes=(60, 32, 64, 2, 2, 0.2, 16), lora=False, **options):

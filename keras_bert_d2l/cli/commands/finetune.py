@@ -83,7 +83,7 @@ def finetune(
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
     given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
-    from keras_bert_d2l.training.devices.distribution import join
+    from keras_bert_d2l.training.devices import join
 
     join()
     kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)

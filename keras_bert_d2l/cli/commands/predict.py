@@ -122,7 +122,7 @@ def predict(
         pairs=pairs or None,
         top_k=top_k,
     )
-    from keras_bert_d2l.training.finetuning.finetune import tuned_null_threshold
+    from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
     if "null_threshold" in task.options:

@@ -96,7 +96,7 @@ def pretrain(
     if texts:
         given["corpus"] = one_or_many(list(texts))
     given |= options
-    from keras_bert_d2l.training.devices.distribution import join
+    from keras_bert_d2l.training.devices import join
 
     join()
     kb.pretrain(run_dir=run_folder(run_dir, resume), resume=resume is not None, **given)

@@ -5,7 +5,7 @@ B batch, C classes, D hidden width, R rows, T tokens.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import keras
@@ -46,8 +46,8 @@ from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import Corpus
-from keras_bert_d2l.training.devices.computation import seeded
-from keras_bert_d2l.training.finetuning.data import Batches, batches_of, counted, row_len
+from keras_bert_d2l.training.devices import seeded
+from keras_bert_d2l.training.finetuning.data import row_len
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
 from keras_bert_d2l.training.optimization.schedules import WarmupLinearDecay
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
@@ -90,7 +90,7 @@ def distill(
             folder, or its name on the Hugging Face Hub.
         data: For a `BERTModel`: a `Corpus`, a token store, or text that `Corpus.open` takes. For a
             task model: examples, anything that `read_examples` takes, or a list of single texts.
-            Or a dataset of the batches of one epoch.
+            Or a dataset of the batches of one epoch, whose number must be known.
         blocks: Numbers of the blocks to keep, from 1, such as `[2, 4, 6]`.
         epochs: Passes over the data.
         learning_rate: Peak learning rate, reached after a tenth of the steps.
@@ -141,7 +141,7 @@ def distill(
             teacher, student, blocks if hidden_states else (), temperature, label_share
         )
     batches = _batches(teacher, data, batch_size, max_len, seed, is_labeled=label_share > 0)
-    steps = epochs * int(batches_of(batches, 0).cardinality())
+    steps = epochs * int(batches(0).cardinality())
     rate = WarmupLinearDecay(learning_rate, int(_WARMUP * steps), steps)
     lesson.compile(BERTAdamW(rate, _WEIGHT_DECAY), jit_compile=False)
     lesson.optimizer.build(lesson.trainable_variables)
@@ -149,7 +149,7 @@ def distill(
     with showing_stages(bool(verbose)), stage("Distilling", steps) as work:
         count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda _, logs: work.advance())
         for epoch in range(1, epochs + 1):
-            dataset = student.checked_data(batches_of(batches, epoch - 1))
+            dataset = student.checked_data(batches(epoch - 1))
             with value_errors():
                 history = lesson.fit(dataset, callbacks=[count], shuffle=False, verbose=0).history
             loss = history["loss"][-1]
@@ -309,14 +309,14 @@ def _batches(
     seed: int,
     *,
     is_labeled: bool,
-) -> Batches:
+) -> Callable[[int], tf.data.Dataset]:
     """Return the batches of each epoch.
 
     Raises:
         ValueError: The data do not fit the model.
     """
     if isinstance(data, tf.data.Dataset):
-        return counted(data)
+        return lambda epoch: data
     tokenizer = tokenizer_of(model)
     if isinstance(model, BERTModel):
         text = data if isinstance(data, Corpus | TokenStore) else Corpus.open(cast(PathLike, data))

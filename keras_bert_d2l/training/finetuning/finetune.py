@@ -1,29 +1,39 @@
-"""`finetune`: train a task model and keep the best epoch."""
+"""`finetune` and `finetune_files`: train a task model and keep the best epoch."""
 
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
-from keras_bert_d2l.contract.registry import task_named
-from keras_bert_d2l.data.tasks.examples import TaskExamples
-from keras_bert_d2l.data.tasks.readers.text_file import InMemory
-from keras_bert_d2l.files import verify_checksums
+from keras_bert_d2l.checkpoints.detection import open_checkpoint
+from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fields
+from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task, without_head
+from keras_bert_d2l.checkpoints.surgery import with_config
+from keras_bert_d2l.checks import check_choice
+from keras_bert_d2l.contract.registry import check_option, task_named
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, split_examples
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.files import write_checksums
+from keras_bert_d2l.inference.evaluation import check_examples
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
-from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.training.devices.computation import prepare_jax
-from keras_bert_d2l.training.devices.distribution import num_replicas, process
-from keras_bert_d2l.training.finetuning.data import Batches, prepare
-from keras_bert_d2l.training.finetuning.options import FinetuningOptions
+from keras_bert_d2l.training.devices import (
+    choose_precision,
+    distributed,
+    is_first,
+    prepare_jax,
+    process,
+    seeded,
+)
+from keras_bert_d2l.training.finetuning.data import Data, TaskData
+from keras_bert_d2l.training.finetuning.options import FinetuningOptions, TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
-from keras_bert_d2l.training.run.run_folder import RunFolder
+from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
 from keras_bert_d2l.types import Option, PathLike
-
-_NULL_THRESHOLD = "val_null_threshold"  # name of the metric of `evaluate`, with the prefix `val_`
 
 
 class FinetuningResult(NamedTuple):
@@ -49,8 +59,8 @@ class FinetuningResult(NamedTuple):
 
 def finetune(
     model: TaskModel,
-    train: TaskExamples | Batches | PathLike | InMemory,
-    dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
+    train: Data,
+    dev: Data,
     run_dir: PathLike,
     *,
     resume: bool = False,
@@ -72,15 +82,11 @@ def finetune(
     run resumes from the last save.
 
     Args:
-        model: The task model. Its tokenizer, if it has one, is saved with it.
+        model: The task model, with its tokenizer.
         train: Examples, as returned by `read_examples`, or the path, pandas `DataFrame`, `Dataset`
-            of Hugging Face or lists that it reads. Or a dataset of batches `(features,
-            labels)` or `(features, labels, weights)` for one pass over the data, or a function
-            that takes the epoch number, counted from 0, and returns such a dataset. If a dataset
-            shuffles by itself, a resumed run sees a different order from an uninterrupted one.
-        dev: The development data, in any of the forms of `train` other than a function.
-        run_dir: The run folder. It must be new or empty, unless
-            `resume` is set.
+            of Hugging Face or lists that it reads. Use `fit` for your own batches.
+        dev: The development data, in any of the forms of `train`.
+        run_dir: The run folder. It must be new or empty, unless `resume` is set.
         resume: Continue the run in `run_dir`, or start it if there is none yet. The model must be
             created in the same way, and the options and the data must be the same.
         callbacks: Additional Keras callbacks. Each epoch is a separate call of `fit`. A callback
@@ -91,15 +97,14 @@ def finetune(
             terminal, and elsewhere a line every 30 seconds.
         **options: The fields of `FinetuningOptions`. `monitor` is the metric that selects the best
             epoch, for example `"val_f1"`. Higher is better, unless its name ends in loss, entropy
-            or error; ties go to the lower `val_loss`. `None` means the default metric of the task,
-            `val_accuracy` or `val_loss`.
+            or error; ties go to the lower `val_loss`. `None` means the default metric of the task.
 
     Returns: the model with the weights of the best epoch, and the metrics.
 
     Raises:
         ValueError: An option is unknown or out of range, the examples do not match the model's
-            task and labels, the batches are empty or endless, the options or the data differ from
-            those of the run to resume, or its files are damaged.
+            task and labels, the options or the data differ from those of the run to resume, or its
+            files are damaged.
         FileExistsError: `run_dir` is not empty, and `resume` is not set.
         FloatingPointError: The loss is not finite.
         BlockingIOError: Another process is using the run.
@@ -132,14 +137,87 @@ def finetune(
         is_resumed = resume and run.exists()
         if not is_resumed:
             run.check_new()
-        return train_run(run, model, train, dev, settings, say, is_resumed, callbacks)
+        return _train(run, model, train, dev, settings, say, is_resumed, callbacks)
 
 
-def train_run(
+def finetune_files(
+    run_dir: PathLike,
+    *,
+    resume: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    verbose: Verbose = "auto",
+    **options: Option,
+) -> FinetuningResult:
+    """Fine-tune a checkpoint on data files.
+
+    Reads the data and the checkpoint, then calls `finetune`. A checkpoint of the same task keeps
+    its head and its labels. A plain BERT gets a new head for the labels of the training data. In
+    addition to the files of `finetune`, the run folder contains `run.yaml` with the options, so
+    that an interrupted run can resume.
+
+    Args:
+        run_dir: The run folder. It must be new or empty, unless `resume` is set.
+        resume: Continue the run in `run_dir` with its own options, or start it if there is none
+            yet. With all options, the same call therefore works at any time.
+        callbacks: Additional Keras callbacks.
+        verbose: As for `finetune`.
+        **options: The fields of `TaskRunOptions`. `task`, `model` and `train` are required, except
+            with `resume`.
+
+    Returns: the model with the weights of the best epoch, and the metrics.
+
+    Raises:
+        ValueError: An option is unknown, out of range or contradicts another option, the data does
+            not fit the task or the model, or the options or the data differ from those of the run
+            to resume.
+        FileExistsError: `run_dir` is not empty, and `resume` is not set.
+        FileNotFoundError: The data, the checkpoint or the run is missing.
+        FloatingPointError: The loss is not finite.
+        BlockingIOError: Another process is using the run.
+        RuntimeError: The Keras backend does not support `devices`.
+        TrainingInterrupted: Ctrl-C, SIGTERM or SIGHUP was received. It is a `KeyboardInterrupt`.
+
+    Example:
+
+    ```python
+    import csv
+
+    import keras_bert_d2l as kb
+
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film what bore".split()
+    bert = kb.BERTModel(len(words), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    kb.save_pretrained(bert, "bert", tokenizer=kb.Tokenizer(kb.Vocab(words)))
+    with open("films.csv", "w", newline="") as file:
+        rows = [("text", "label"), *[("a good film", "good"), ("what a bore", "bad")] * 8]
+        csv.writer(file).writerows(rows)
+    kb.finetune_files(
+        "runs/films", task="classify", model="bert", train="films.csv", dev="films.csv", epochs=1
+    )
+    ```
+    """
+    run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
+    opened = opened_run(
+        run, TaskRunOptions, options, resume=resume, is_complete=bool(options), say=say
+    )
+    with (
+        opened as (run, settings, is_resumed),
+        distributed(settings.devices),
+        showing_stages(bool(verbose) and is_first()),
+    ):
+        if process()[1] > 1:
+            check_option(settings.task, "devices", f"{process()[1]} processes")
+        settings, model, train, dev = _load_run(settings, say)
+        if not is_resumed:
+            settings.to_yaml(run.options_file)
+            write_checksums(run.path)
+        return _train(run, model, train, dev, settings, say, is_resumed, callbacks)
+
+
+def _train(
     run: RunFolder,
     model: TaskModel,
-    train: TaskExamples | Batches | PathLike | InMemory,
-    dev: TaskExamples | tf.data.Dataset | PathLike | InMemory,
+    train: Data,
+    dev: Data,
     settings: FinetuningOptions,
     say: Printer,
     is_resumed: bool,
@@ -147,8 +225,7 @@ def train_run(
 ) -> FinetuningResult:
     """Start or resume a run whose folder is locked; the other arguments are as for `finetune`."""
     prepare_jax()
-    data = prepare(model, train, dev, settings, say).on_devices(num_replicas(None))
-    trainer = Trainer(run, settings, model, data, say)
+    trainer = Trainer(run, settings, model, TaskData(model, train, dev, settings, say), say)
     if is_resumed:
         trainer.restore()
     else:
@@ -156,19 +233,113 @@ def train_run(
     return FinetuningResult(model, trainer.train(callbacks))
 
 
-def tuned_null_threshold(run_dir: PathLike) -> float | None:
-    """Return the best no-answer threshold on the development data of a run.
+def _load_run(
+    settings: TaskRunOptions, say: Printer
+) -> tuple[TaskRunOptions, TaskModel, TaskExamples, TaskExamples]:
+    """Load what a run trains.
 
-    Returns `None` if the folder is not a fine-tuning run or if all questions have answers.
+    Returns: the options with the chosen precision, the model, and the training and development
+        data.
+    """
+    train, dev = _read_data(settings, say)
+    if settings.precision == "auto":
+        config = open_checkpoint(settings.model, verify=False).config
+        num_tokens = settings.batch_size * (settings.max_len or config.max_len)
+        precision = choose_precision(config, num_tokens, jit=settings.jit)
+        settings = dataclasses.replace(settings, precision=precision)
+    model = load_model(settings, train, dev, say)
+    if settings.mine_negatives:
+        check_examples(model, train)
+        train = task_named(settings.task).with_negatives(model, train, settings.batch_size, say)
+    return settings, model, train, dev
+
+
+def _read_data(
+    options: TaskRunOptions, say: Callable[[str], None]
+) -> tuple[TaskExamples, TaskExamples]:
+    """Read the training and development data of a run.
 
     Raises:
-        ValueError: `metrics.json` is damaged.
+        FileNotFoundError: A file is missing.
+        ValueError: A file does not fit the task, or it has too few labels to learn from.
     """
-    run = RunFolder.for_reading(run_dir)
-    file = run.summary_file
-    if not file.is_file():
-        return None
-    verify_checksums(run)
-    best = read_json_object(file).get("best") or {}
-    threshold: float | None = best.get(_NULL_THRESHOLD)
-    return threshold
+    columns = ("text", "text_b", "negative", "choices", "label", "id")
+    names = (*columns, "multi_label", "separator", "header", "quotes")
+    of_reader = {name: getattr(options, name) for name in names}
+    train = read_examples(options.task, options.train, **of_reader, labeled=True)
+    if len(train.label_names) == 1 and not options.multi_label:
+        raise ValueError(
+            f"{train.source}: training requires at least two labels. Received: "
+            f"{train.label_names[0]!r} in {how_many(len(train), 'example')}."
+        )
+    if options.dev is not None:
+        return train, read_examples(options.task, options.dev, **of_reader, labeled=True)
+    train, dev = split_examples(train, options.held_out)
+    say(
+        f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training examples "
+        "are held out as development data, selected by a hash of their text."
+    )
+    return train, dev
+
+
+def load_model(
+    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
+) -> TaskModel:
+    """Load the model that a run starts from.
+
+    Raises:
+        FileNotFoundError: The checkpoint does not exist.
+        ValueError: The checkpoint is damaged or does not fit the task.
+    """
+    with _policy(options.precision), seeded(options.seed):
+        task = task_named(options.task)
+        kind = task.model
+        long_texts: Any = {} if options.long_texts is None else {"long_texts": options.long_texts}
+        if not kind.has_head:  # with the pooling that the folder defines
+            model = load_task(kind, options.model, **long_texts).model
+        else:
+            model = load_pretrained(options.model, heads=heads_of(kind, options.pooling)).model
+        if isinstance(model, kind) and set(train.label_names) - set(getattr(model, "labels", ())):
+            model = without_head(model)  # the labels of the data are others
+        if isinstance(model, TaskModel):
+            _check_own_options(options, model)
+        else:
+            fields: dict[str, Any] = {**long_texts}
+            fields |= task.model_fields(train, dev, options.multi_label, say)
+            if options.dropout is not None:
+                model = with_config(model, model.bert_config.with_dropout(options.dropout))
+            if kind.pools:
+                fields["pooling"] = options.pooling
+            model = kind(model, **fields)
+            say(f"New head: {describe_task(task_fields(model) or {}):.200}")
+        options.add_lora(model)  # within `seeded`, because it draws random numbers
+        if options.freeze_encoder or options.freeze_blocks is not None:
+            number, shared = model.bert_config.num_blks, model.bert_config.shared_blocks
+            possible = (0, number) if shared else range(number + 1)
+            check_choice("freeze_blocks", options.freeze_blocks, (None, *possible))
+            model.freeze_encoder(options.freeze_blocks)
+    return model
+
+
+def _check_own_options(options: TaskRunOptions, model: TaskModel) -> None:
+    """Raise `ValueError` for options that contradict a checkpoint of a task."""
+    own = {"dropout": None, "long_texts": model.long_texts}
+    if isinstance(model, task_named(options.task).model):
+        own["pooling"] = model.pooling
+    for name, value in own.items():
+        if getattr(options, name) not in (None, value):
+            raise ValueError(
+                f"`{name}` of the fine-tuned {type(model).__name__} must stay {value!r}: omit it, "
+                f"or start from a BERT without a task. Received: {name}={getattr(options, name)!r}."
+            )
+
+
+@contextlib.contextmanager
+def _policy(precision: str) -> Iterator[None]:
+    """Set the dtype policy for new models, and restore it afterwards."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)

@@ -19,7 +19,6 @@ from keras_bert_d2l.training.options import (
     StepOptions,
     Text,
     number,
-    required,
 )
 
 # The options that not every task has, with the value that changes nothing.
@@ -153,8 +152,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     """
 
     task: Annotated[str, _task]
-    model: Annotated[CheckpointName, required("the checkpoint to start from")]
-    train: Annotated[FilePath, required("the training data")]
+    model: CheckpointName
+    train: FilePath
     dev: FilePath | None = None
     held_out: Share = 0.1
     text: _Column | None = None

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import json
 import math
 import shlex
 import textwrap
@@ -11,21 +10,21 @@ from typing import Any, cast
 
 import keras
 
+from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import load_weights
-from keras_bert_d2l.checks import check_that, shown
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.devices.distribution import gathered, wait_for_all
-from keras_bert_d2l.training.finetuning.data import TaskData, batches_of
+from keras_bert_d2l.training.devices import gathered, wait_for_all
+from keras_bert_d2l.training.finetuning.data import TaskData
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.loop import TrainingLoop, compile_for_run
-from keras_bert_d2l.training.optimization.run_optimizer import make_schedule
-from keras_bert_d2l.training.run.callbacks import Metrics, Printer, RunLog
+from keras_bert_d2l.training.optimization.optimizers import make_schedule
+from keras_bert_d2l.training.run.callbacks import Metrics, Printer, Progress, RunLog
 from keras_bert_d2l.training.run.run_folder import LOWER_IS_BETTER, RunFolder
-from keras_bert_d2l.training.run.state import Progress
 
 _POINTS_PER_EPOCH = 25  # points of the training loss in the learning curve
 
@@ -120,7 +119,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     ) -> None:
         super().__init__(run, model, FinetuningProgress(), say)
         self.options, self.data = options, data
-        self._num_batches = int(batches_of(data.train, 0).cardinality())  # of an epoch
+        self._num_batches = int(data.train(0).cardinality())  # of an epoch
         steps = options.epochs * self._num_batches
         compile_for_run(
             model,
@@ -135,16 +134,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         """Check the monitored metric and save the initial state before the first step."""
         self._check_monitor()
         self.save()
-
-    def check_settings(self, of_run: Mapping[str, object]) -> None:
-        for setting, value in self.settings().items():
-            if of_run.get(setting, value) != value:
-                raise ValueError(
-                    f"The run {self.run.name!r} was started with {setting}="
-                    f"{shown(of_run.get(setting))} and can only be resumed with it. Received: "
-                    f"{setting}={shown(value)}. Use the same options and data, or start a new run "
-                    "in a different folder."
-                )
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, Any]:
         """Train the remaining epochs, then load the weights of the best epoch.
@@ -176,8 +165,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         return self._write_metrics()
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
-        model = {"Model": _describe_model(self.model)}
-        self.recorder.add_start(self.progress.step, lambda: {"model": model})
+        described = {"model": {"Model": _describe_model(self.model)}}
+        self.recorder.add_start(self.progress.step, described)
         ending = _EpochEnd()
         with stage("Training", self.position()[1]) as work:
             every = self.all_callbacks([*callbacks, ending], work, self.options.batch_size, None)
@@ -189,8 +178,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     def _train_epoch(self, log: RunLog, callbacks: list[keras.callbacks.Callback]) -> None:
         """Train an epoch, or the remaining part of it, and record its metrics."""
         progress, epoch = self.progress, len(self.progress.history)
-        train = batches_of(self.data.train, epoch)
-        self._num_batches = int(train.cardinality())
+        train = self.data.train(epoch)
         if progress.batch:  # create the metric variables; `Saving` restores their values
             self.model.evaluate(self.data.dev.take(1), verbose=0)
         history = self.model.fit(
@@ -206,7 +194,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         of_first = gathered(*map(float, found.metrics.values()))[0]  # the processes must agree
         scores = dict(zip((f"val_{k}" for k in found.metrics), of_first.tolist(), strict=True))
         metrics = {name: float(values[-1]) for name, values in history.items()} | scores
-        speed = metrics.pop("sequences/s", None)  # differs from machine to machine
+        metrics.pop("sequences/s", None)  # differs from machine to machine
         metrics["learning_rate"] = float(self.model.optimizer.learning_rate)
         progress.monitor = self._monitor(metrics)
         is_best = progress.add_epoch(log.write(metrics))
@@ -214,7 +202,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             progress.warning = found.warning
             self.keep_best()
         self._write_metrics()
-        self.end_evaluation(lambda: {"sequences/s": speed, **found.observe()})
+        self.end_evaluation(lambda: self.data.record(found))
         self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
 
     def after_step(self, logs: Mapping[str, float], *, is_last: bool) -> None:
@@ -231,13 +219,14 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         return text, (epochs - done) * self._num_batches - progress.batch
 
     def settings(self) -> dict[str, object]:
-        """Return what must be the same when the run resumes, in the form of JSON."""
-        tokenizer = self.model.tokenizer
-        parts = {"model": self.model.bert_config.to_dict(), "task": task_fields(self.model)}
-        if tokenizer is not None:
-            parts["tokenizer"] = {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint}
-        fixed: dict[str, object] = json.loads(json.dumps(parts))
-        return {**self._own_options(), **fixed, "data": self.data.fingerprint}
+        tokenizer = tokenizer_of(self.model)
+        return {
+            **self._own_options(),
+            "model": self.model.bert_config.to_dict(),
+            "task": task_fields(self.model),
+            "tokenizer": {**tokenizer.options, "vocab": tokenizer.vocab.fingerprint},
+            "data": self.data.fingerprint,
+        }
 
     def _own_options(self) -> dict[str, object]:
         """Return the options without those of a run on files, which `run.yaml` has."""

@@ -1,14 +1,17 @@
-"""Optimizers for BERT, as serializable Keras objects."""
+"""Optimizers for BERT, as serializable Keras objects, and the one that a run uses."""
 
+import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import keras
 from keras import ops
 
 from keras_bert_d2l.checks import check_choice, check_not_negative, check_positive, shown
+from keras_bert_d2l.training.optimization.schedules import SCHEDULES, WarmupSchedule
+from keras_bert_d2l.training.options import StepOptions
 from keras_bert_d2l.types import Option, Tensor
 
 Moments: TypeAlias = tuple[list[keras.Variable], list[keras.Variable | None]]
@@ -309,3 +312,61 @@ def depths_below_the_head(paths: list[str]) -> list[int]:
         return num_blks + 1 if _OF_EMBEDDINGS.search(path) else 0
 
     return [depth(path) for path in paths]
+
+
+OPTIMIZERS = {"adamw": BERTAdamW, "muon": BERTMuon}
+
+
+def make_schedule(
+    options: StepOptions, warmup_steps: int, total_steps: int, decay_steps: int | None = None
+) -> WarmupSchedule:
+    """Create the learning rate schedule that the options of a run name."""
+    decay = {} if decay_steps is None else {"decay_steps": decay_steps}
+    kind = SCHEDULES[options.schedule]
+    return kind(options.learning_rate, warmup_steps, total_steps, **decay)
+
+
+def make_optimizer(
+    options: StepOptions,
+    schedule: WarmupSchedule,
+    compute_dtype: str,
+    layer_decay: float = 1.0,
+) -> BERTAdamW:
+    """Create the optimizer that the options of a run name.
+
+    `compute_dtype` is that of the model.
+    """
+    kind: Callable[..., BERTAdamW] = OPTIMIZERS[options.optimizer]
+    if kind is BERTMuon and compute_dtype == "bfloat16":
+        kind = functools.partial(BERTMuon, compute_dtype=compute_dtype)
+    return kind(
+        schedule,
+        weight_decay=options.weight_decay,
+        layer_decay=layer_decay,
+        name=f"bert_{options.optimizer}",
+    )
+
+
+def set_schedule(optimizer: keras.optimizers.Optimizer, schedule: WarmupSchedule) -> None:
+    """Replace the schedule of a built optimizer, which continues at its step."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._learning_rate = schedule
+
+
+def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let a built optimizer add up the norms that it clips, saved last in its state.
+
+    The variable contains the sum of the norms of the gradients, before clipping, and their number.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner.gradient_norms = inner.add_variable(
+        (2,), initializer="zeros", aggregation="only_first_replica", name="gradient_norms"
+    )
+
+
+def mean_gradient_norm(optimizer: keras.optimizers.Optimizer) -> float | None:
+    """Return the mean norm of the gradients since the last call, if there were any."""
+    norms = getattr(optimizer, "inner_optimizer", optimizer).gradient_norms
+    total, number = ops.convert_to_numpy(norms)
+    norms.assign([0.0, 0.0])
+    return float(total / number) if number else None

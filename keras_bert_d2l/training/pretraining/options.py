@@ -20,7 +20,6 @@ from keras_bert_d2l.training.options import (
     StepOptions,
     absolute_path,
     number,
-    required,
 )
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
@@ -108,11 +107,6 @@ class Phase(NamedTuple):
     mask_rate: float
     causal: bool = False
 
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens per batch, B * T, with padding."""
-        return self.batch_size * self.max_len
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(StepOptions, LoraOptions):
@@ -198,9 +192,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
     """
 
     command: ClassVar[str] = "pretrain"
-    removed: ClassVar[tuple[str, ...]] = ("ramp_steps", "z_loss", "ema_momentum", "tpu")
 
-    corpus: Annotated[str | tuple[str, ...], _sources, required("the text to train on")]
+    corpus: Annotated[str | tuple[str, ...], _sources]
     layout: Layout = "auto"
     vocab: FilePath | None = None
     vocab_size: Annotated[int, at_least(10)] | None = None
@@ -244,22 +237,14 @@ class PretrainingOptions(StepOptions, LoraOptions):
         super().__post_init__()
         for names in EXCLUSIVE:
             self._check_exclusive(*names)
-        self._check(
-            self.lora is None or self.init is not None,
-            "`lora` freezes the weights that the run starts from, so it requires `init`, the "
-            "checkpoint to adapt.",
-            *("lora", "init"),
-        )
-        self._check(
-            not (self.rows == "bucketed" and self.jit),
-            "Batches of rows='bucketed' have many lengths, and XLA would compile the step for each "
-            "of them: use rows='packed'.",
-            *("rows", "jit"),
-        )
+        self._set_defaults()
+        rule = "`lora` freezes the weights that the run starts from, so it requires `init`."
+        self._check(self.lora is None or self.init is not None, rule, "lora", "init")
+        rule = "XLA would compile each length of rows='bucketed': use rows='packed'."
+        self._check(not (self.rows == "bucketed" and self.jit), rule, "rows", "jit")
         has_decay = self.decay_steps is None or self.schedule == "wsd"
         rule = "`decay_steps` requires schedule='wsd'."
         self._check(has_decay, rule, "decay_steps", "schedule")
-        self._set_defaults()
         self._check_steps()
 
     @property
@@ -288,7 +273,7 @@ class PretrainingOptions(StepOptions, LoraOptions):
         )
 
     def _check_steps(self) -> None:
-        total, lengths = self.total_steps, ("short_len", "max_len")
+        total = self.total_steps
         for name in _STEPS_OR_SHARES:
             is_share = self.minutes is None or (getattr(self, name) or 0) < 1
             rule = f"With `minutes`, `{name}` must be a share of the run below 1."
@@ -301,16 +286,13 @@ class PretrainingOptions(StepOptions, LoraOptions):
             rule = "`short_len` requires `short_steps`: set both or neither."
             self._check(is_used, rule, "short_len", "short_steps")
             is_divisor = self.short_len < self.max_len and self.max_len % self.short_len == 0
-            rule = "`short_len` must be a divisor of `max_len`, for batches of as many tokens."
-            self._check(is_divisor, rule, *lengths)
+            rule = f"`short_len` must be a divisor of `max_len`, of at least {MIN_LEN} tokens."
+            self._check(is_divisor and self.short_len >= MIN_LEN, rule, "short_len", "max_len")
         is_at_most = self.num_steps("short_steps") <= total
         self._check(is_at_most, "`short_steps` must be at most `steps`.", "short_steps", "steps")
-        self._check(
-            not self.causal_steps or self.objective == "none",
-            "`causal_steps` requires objective='none', because [CLS], which the next-sentence head "
-            "reads, does not see the texts in these steps.",
-            *("causal_steps", "objective"),
-        )
+        is_alone = not self.causal_steps or self.objective == "none"
+        rule = "`causal_steps` requires objective='none', because [CLS] sees no text then."
+        self._check(is_alone, rule, "causal_steps", "objective")
         rule = "`causal_steps` must be below `steps`, because these steps do not train [MASK]."
         self._check(causal < total, rule, "causal_steps", "steps")
         rule = "`warmup_steps` and `decay_steps` together must not exceed the run."
@@ -325,9 +307,6 @@ class PretrainingOptions(StepOptions, LoraOptions):
             if self.lowercase is None and not (self.vocab or "").endswith(".json"):
                 self._set("lowercase", True)
         if self.short_steps and self.short_len is None:
-            is_right = self.max_len % _SHORTER == 0 and self.max_len >= _SHORTER * MIN_LEN
-            rule = f"`short_len` must be set: 1/{_SHORTER} of `max_len` is not at least {MIN_LEN}."
-            self._check(is_right, rule, "max_len")
             self._set("short_len", self.max_len // _SHORTER)
         if self.minutes is None and self.steps is None:
             self._set("steps", _DEFAULT_STEPS)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -17,18 +17,16 @@ from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
-from keras_bert_d2l.training.devices.computation import (
+from keras_bert_d2l.training.devices import (
+    check_batch_size,
     choose_jit,
     choose_precision,
-    prepare_jax,
-    seeded,
-)
-from keras_bert_d2l.training.devices.distribution import (
-    check_batch_size,
     distributed,
     is_first,
     make_strategy,
     num_replicas,
+    prepare_jax,
+    seeded,
 )
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.start import (
@@ -124,12 +122,9 @@ def pretrain(
     """
     PretrainingOptions.check_known(options)
     run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
-    given = _plain(corpus, dict(options), run)
-    objects: dict[str, Any] = {
-        k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)
-    }
+    given = _with_store_options(_plain(corpus, options, run))
+    objects = {k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)}
     is_complete = corpus is not None
-    given = with_store_options(given)
     opened = opened_run(
         run, PretrainingOptions, given, resume=resume, is_complete=is_complete, say=say
     )
@@ -140,9 +135,8 @@ def pretrain(
     ):
         prepare_jax()
         if is_resumed:
-            _check_objects(run, settings, **objects)
-        checkpoint = run.last if is_resumed else None
-        trainer = make_trainer(corpus, run, settings, say, checkpoint=checkpoint, **objects)
+            _check_objects(run, settings, objects)
+        trainer = _make_trainer(corpus, run, settings, say, is_resumed, objects)
         if is_resumed:
             trainer.restore()
         else:
@@ -151,35 +145,24 @@ def pretrain(
         return PretrainingResult(trainer.model, trainer.model.tokenizer, run.metrics())
 
 
-def make_trainer(
+def _make_trainer(
     corpus: object,
     run: RunFolder,
     settings: PretrainingOptions,
     say: Printer,
-    *,
-    checkpoint: PathLike | None = None,
-    **objects: Any,
+    is_resumed: bool,
+    objects: Mapping[str, Any],
 ) -> Trainer:
-    """Prepare the text and the model of a run. Nothing is written to its folder.
-
-    Args:
-        corpus: As for `pretrain`.
-        run: The run folder.
-        settings: The options of the run.
-        say: Prints messages.
-        checkpoint: Where a resumed run continues. `None`: start as the options say.
-        **objects: The vocabulary and the architecture, if they were passed as objects.
-    """
+    """Prepare the text and the model of a run. Nothing is written to its folder."""
     strategy = make_strategy(settings.strategy)
-    check_batch_size(settings.phases()[0].batch_size, num_replicas(strategy))
+    check_batch_size(settings.batch_size, num_replicas(strategy))
     text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)
     say(f"Text: {text.description}")
-    if (path := checkpoint or settings.init) is None:
+    if (path := run.last if is_resumed else settings.init) is None:
         start = from_scratch(settings, text, say=say, **objects)
     else:
-        is_verbose = not (say.is_silent or checkpoint)
         with seeded(settings.seed):  # all processes must create the same model
-            start = from_checkpoint(settings, path, verbose=is_verbose)
+            start = from_checkpoint(settings, path, verbose=not (say.is_silent or is_resumed))
     store = _token_store(text, start.tokenizer, settings, say)
     settings = _with_choices(settings, start.config)
     with contextlib.nullcontext() if strategy is None else strategy.scope():
@@ -201,7 +184,7 @@ def _with_choices(settings: PretrainingOptions, config: BERTConfig) -> Pretraini
     return settings
 
 
-def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str, Any]:
+def _plain(corpus: object, options: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
     """Return the options for `run.yaml`, with objects replaced by the files that the run writes."""
     plain = {**options, "corpus": corpus}
     if isinstance(corpus, Corpus):
@@ -219,29 +202,24 @@ def _plain(corpus: object, options: dict[str, Any], run: RunFolder) -> dict[str,
 
 
 def _check_objects(
-    run: RunFolder,
-    settings: PretrainingOptions,
-    vocab: Vocab | None = None,
-    bert_config: BERTConfig | None = None,
+    run: RunFolder, settings: PretrainingOptions, objects: Mapping[str, Any]
 ) -> None:
     """Raise `ValueError` if a given vocabulary or architecture differs from the run to resume."""
-    own = {
-        "vocab": Vocab.from_file(run.vocab_file),
-        "bert_config": (config := BERTConfig.from_json(run.config_file)),
-    }
-    if bert_config is not None:  # as when the run was created, see `from_scratch`
-        of_vocab = ("vocab_size", "pad_id", "first_position_id")
-        ids: Any = {name: getattr(config, name) for name in of_vocab}
-        bert_config = dataclasses.replace(adapted(bert_config, settings), **ids)
-    for name, given in (("vocab", vocab), ("bert_config", bert_config)):
-        if given not in (None, own[name]):
+    config = BERTConfig.from_json(run.config_file)
+    own = {"vocab": Vocab.from_file(run.vocab_file), "bert_config": config}
+    for name, given in objects.items():
+        if name == "bert_config":  # as when the run was created, see `from_scratch`
+            of_vocab = ("vocab_size", "pad_id", "first_position_id")
+            ids: Any = {one: getattr(config, one) for one in of_vocab}
+            given = dataclasses.replace(adapted(given, settings), **ids)
+        if given != own[name]:
             raise ValueError(
                 f"The run {run.name!r} has {name}={own[name]!r} and resumes with its own. "
                 f"Received: {name}={given!r}; omit it."
             )
 
 
-def with_store_options(given: dict[str, Any]) -> dict[str, Any]:
+def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
     """Add the vocabulary and the casing of the token store, if there is one, to the options.
 
     Raises:

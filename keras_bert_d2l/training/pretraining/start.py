@@ -22,9 +22,9 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.vocab_learning import learn_vocab
-from keras_bert_d2l.training.devices.computation import seeded
+from keras_bert_d2l.training.devices import seeded
 from keras_bert_d2l.training.loop import compile_for_run
-from keras_bert_d2l.training.optimization.run_optimizer import make_schedule
+from keras_bert_d2l.training.optimization.optimizers import make_schedule
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_PRESET,
     DEFAULT_VOCAB_SIZE,

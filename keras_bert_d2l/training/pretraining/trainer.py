@@ -9,28 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.data.store.building import TokenStore
+from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import Stage, stage
-from keras_bert_d2l.training.devices.distribution import check_batch_size, gathered
+from keras_bert_d2l.training.devices import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
-from keras_bert_d2l.training.optimization.run_optimizer import make_schedule, set_schedule
+from keras_bert_d2l.training.optimization.optimizers import make_schedule, set_schedule
+from keras_bert_d2l.training.pretraining.data import MaskedWords, RunBatches, choose_rows, describe
 from keras_bert_d2l.training.pretraining.options import PARTS, Phase, PretrainingOptions
-from keras_bert_d2l.training.pretraining.recording import MaskedWords, describe
-from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 from keras_bert_d2l.training.run.callbacks import (
     NextTokenMetrics,
     Printer,
+    Progress,
     RunLog,
     StopAtNonFiniteLoss,
     Throughput,
 )
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.state import Progress
 
 _TIMED_STEPS = 10  # the first one traces the graph and does not count
 _EVALUATION_COST = 0.5  # of a batch, compared with a training step; with saving
@@ -96,11 +94,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         """Create the run folder before the first step.
 
         Raises:
-            ValueError: The text is too short for one batch, or a batch cannot be divided over the
-                devices.
+            ValueError: The text is too short for one batch.
         """
-        for phase in self._phases:
-            check_batch_size(phase.batch_size, self.replicas)
         # The largest batches of each length fail before anything is written.
         by_size = sorted(self._phases, key=lambda phase: phase.batch_size)
         for phase in {phase.max_len: phase for phase in by_size}.values():
@@ -113,18 +108,12 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.progress.batch_sizes = [phase.batch_size for phase in self._phases]
         self.save()
 
-    def check_settings(self, of_run: Mapping[str, object]) -> None:
-        if of_run != self.settings():
-            raise ValueError(
-                f"The text of the run {self.run.name!r} has changed since it started, or its "
-                "token store was built with different options, so the run cannot be resumed. "
-                f"Restore the text, or start a new run with init={str(self.run.last)!r}."
-            )
-        sizes = self.progress.batch_sizes
-        pairs = zip(self._phases, sizes, strict=True)
+    def restore(self) -> None:
+        super().restore()
+        pairs = zip(self._phases, self.progress.batch_sizes, strict=True)
         self._phases = [phase._replace(batch_size=size) for phase, size in pairs]
-        for size in sizes:
-            check_batch_size(size, self.replicas)
+        for phase in self._phases:
+            check_batch_size(phase.batch_size, self.replicas)
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         """Train the remaining steps.
@@ -141,14 +130,13 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         self._say_header()
-        self.recorder.add_start(
-            self.progress.step,
-            lambda: describe(self.model, self.store, self.options),
-        )
+        step = self.progress.step
+        self.recorder.add_start(step, describe(self.model, self.store))
         if not self.run.metrics():
             self._evaluate_start(log)
         else:  # create the metric variables; `Saving` restores their values
-            self.model.evaluate(self._batches.held_out(self._phase()).take(1), verbose=0)
+            phase = next(one for one in self._phases if self.progress.step < one.end)
+            self.model.evaluate(self._batches.held_out(phase).take(1), verbose=0)
         self.say_metrics()
         self.check_interrupt()
         if self.options.minutes is not None:
@@ -163,11 +151,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         held_out = self._batches.held_out(self._phases[0])
         with stage("Evaluating the initial weights"):
             metrics = self.model.evaluate(held_out, verbose=0, return_dict=True)
-        if not math.isfinite(metrics["loss"]):
-            raise FloatingPointError(
-                f"The loss of the initial weights is {metrics['loss']}. Start the run from a "
-                "different checkpoint."
-            )
         log.write({f"val_{name}": value for name, value in metrics.items()})
         self.record(self._observe)
         self.recorder.write(self.progress.step)
@@ -240,7 +223,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         evaluation = _EVALUATION_COST * held_out  # in steps
         evaluations = min(max(1, int(_EVALUATION_SHARE * left / evaluation)), _MAX_EVALUATIONS)
         steps = _TIMED_STEPS + max(1, int(left - evaluations * evaluation))
-        num_tokens = steps * phase.batch_tokens
+        num_tokens = steps * phase.batch_size * phase.max_len
         epochs = num_tokens / self.store.num_tokens / (1 - options.held_out)
         self.say(
             f"Budget: {minutes:g} minutes are about {steps:,} steps ({speed:.1f} per "
@@ -266,14 +249,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         if self.options.minutes is not None:  # no steps are planned yet
             return f"step {step:,}", 0
         return f"step {step:,}/{steps:,}", steps - step
-
-    def batches(self) -> tf.data.Dataset:
-        """Return the training batches of the first phase that predicts masked tokens."""
-        return self._batches.training(next(phase for phase in self._phases if not phase.causal))
-
-    def _phase(self) -> Phase:
-        """Return the phase of the next step."""
-        return next(phase for phase in self._phases if self.progress.step < phase.end)
 
     def save_model(self, folder: pathlib.Path) -> None:
         save_pretrained(self.model, folder)
@@ -307,9 +282,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         return {"text": self.store.fingerprint}
 
     def _say_header(self) -> None:
-        number, padded = (phases[-1].batch_size for phases in (self._phases, self.options.phases()))
-        fewer = f" ({number} instead of {padded} per step)" if number != padded else ""
-        self.say(f"Rows: {self.options.rows}{fewer}")
+        self.say(f"Rows: {self.options.rows}, {self._phases[-1].batch_size} per step")
         heads = "".join(f"{head.upper() + ' loss':>10}{'accuracy':>10}" for head in self._heads)
         self.say("            training  held-out text")
         self.say(f"{'step':>12}{'loss':>8}{heads}{'tokens/s':>10}")

@@ -1,10 +1,15 @@
-"""Callbacks of both kinds of training, and what they print: progress, logs, diverging losses."""
+"""Callbacks of both kinds of training: progress, logs, diverging losses, signals to stop."""
 
+import contextlib
+import dataclasses
 import json
 import math
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Literal
 
 import keras
@@ -12,9 +17,9 @@ import tensorflow as tf
 
 from keras_bert_d2l.printing import printable
 from keras_bert_d2l.progress import Stage, without_bar
-from keras_bert_d2l.training.optimization.run_optimizer import mean_gradient_norm
+from keras_bert_d2l.training.devices import gathered
+from keras_bert_d2l.training.optimization.optimizers import mean_gradient_norm
 from keras_bert_d2l.training.run.run_folder import RunFolder
-from keras_bert_d2l.training.run.state import Progress, sync
 from keras_bert_d2l.types import PathLike, Tensor
 
 Verbose = Literal["auto"] | int
@@ -23,6 +28,20 @@ Metrics = dict[str, float | None]
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
 # The cross entropies, averaged over batches, which `loss` has too.
 _DUPLICATES = ("mlm_loss", "nsp_loss")
+# Sent by Ctrl-C; by job schedulers, containers and `timeout`; and when the terminal is closed.
+_NAMES = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
+_SIGNALS = {getattr(signal, name): _NAMES[name] for name in _NAMES if hasattr(signal, name)}
+
+
+@dataclasses.dataclass
+class Progress:
+    """Progress of a run.
+
+    Attributes:
+        step: Number of completed optimizer steps.
+    """
+
+    step: int = 0
 
 
 class Printer:
@@ -232,3 +251,92 @@ def _write_scalar(tag: str, value: float) -> None:
         plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
     )
     tf.summary.write(tag, tf.constant(value, tf.float32), metadata=metadata)
+
+
+def sync(model: keras.Model) -> None:
+    """Copy the weights into the model, because the JAX trainer stores them elsewhere in `fit`."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Exception raised after Ctrl-C, SIGTERM or SIGHUP, once the training state is saved.
+
+    Attributes:
+        signal_number: The signal. The command line exits with the code 128 + `signal_number`.
+    """
+
+    def __init__(self, message: str, signal_number: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+class Interrupt:
+    """The first signal that asked a run to stop.
+
+    Attributes:
+        signal_number: The signal, or `None` as long as there was none.
+    """
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def agreed(self) -> int | None:
+        """Return the signal if any of the processes has received one."""
+        if number := int(gathered(self.signal_number or 0).max()):
+            self.signal_number = number
+        return number or None
+
+    def check(self, message: str) -> None:
+        """Raise `TrainingInterrupted` if any of the processes has received a signal."""
+        if number := self.agreed():
+            raise TrainingInterrupted(message, number)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Yield an object that records the first signal, so that the run can save its state.
+
+    A second Ctrl-C ends the program immediately. A repeated SIGTERM or SIGHUP does not, because
+    `timeout` and shells send both to a process and to its group. Signals that the program ignores,
+    as under `nohup`, remain ignored.
+
+    Outside the main thread no signal is recorded, because Python handles signals only there.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def record(number: int, frame: FrameType | None) -> None:
+        if interrupt.signal_number is None:
+            interrupt.signal_number = number
+            if _SIGNALS[number] == "SIGHUP":
+                _leave_closed_terminal()
+            notice = f"\n{_SIGNALS[number]}: stopping after this step or evaluation."
+            if number == signal.SIGINT:
+                notice += " Press Ctrl-C again to stop immediately."
+            os.write(2, f"{notice}\n".encode())  # the signal may have interrupted a print()
+        if number == signal.SIGINT:
+            signal.signal(number, previous[number])
+
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, record)
+    try:
+        yield interrupt
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _leave_closed_terminal() -> None:
+    """Discard further output if the terminal is closed, because writing to it would fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        try:
+            os.write(descriptor, b"")
+        except OSError:
+            os.dup2(null, descriptor)
+    os.close(null)

@@ -36,11 +36,7 @@ from keras_bert_d2l.files import (
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
-from keras_bert_d2l.training.devices.distribution import (
-    is_first,
-    reporting_lost_processes,
-    wait_for_all,
-)
+from keras_bert_d2l.training.devices import is_first, wait_for_all
 from keras_bert_d2l.training.options import OptionRecord
 from keras_bert_d2l.types import PathLike
 
@@ -208,6 +204,23 @@ class RunFolder:
         return f"Resume with: keras-bert-d2l {command} --resume {shlex.quote(self.name)}"
 
 
+def tuned_null_threshold(run_dir: PathLike) -> float | None:
+    """Return the best no-answer threshold on the development data of a run.
+
+    Returns `None` if the folder is not a fine-tuning run or if all questions have answers.
+
+    Raises:
+        ValueError: `metrics.json` is damaged.
+    """
+    run = RunFolder.for_reading(run_dir)
+    if not run.summary_file.is_file():
+        return None
+    verify_checksums(run)
+    best = read_json_object(run.summary_file).get("best") or {}
+    threshold: float | None = best.get("val_null_threshold")
+    return threshold
+
+
 def damaged(path: pathlib.Path, reason: object) -> ValueError:
     """Return the error for a training state that cannot be read."""
     return ValueError(
@@ -250,11 +263,7 @@ def opened_run(
         FileNotFoundError: There is no run to resume, and too few options to start one.
         ValueError: An option is invalid or differs from the run, or a file is damaged.
     """
-
-    def advice() -> str:
-        return run.how_to_resume(record.command)
-
-    with contextlib.ExitStack() as stack, reporting_lost_processes(advice):
+    with contextlib.ExitStack() as stack:
         if not is_first():
             wait_for_all()  # the first process has locked and recovered the folder
             temporary = stack.enter_context(tempfile.TemporaryDirectory())

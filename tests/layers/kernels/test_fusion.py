@@ -21,7 +21,7 @@ from keras_bert_d2l.layers.kernels.fusion import (
     random_bits,
 )
 from keras_bert_d2l.layers.variants import gelu, gelu_tanh, unbiased_layer_normalization
-from keras_bert_d2l.training.devices.distribution import make_strategy
+from keras_bert_d2l.training.devices import make_strategy
 
 SEED = np.array([7, 3], "int64")
 WIDTH = 24

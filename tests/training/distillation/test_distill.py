@@ -19,7 +19,6 @@ from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,
     _batches,
-    _examples,
     _Lesson,
     hidden_loss,
 )
@@ -210,19 +209,10 @@ def test_a_student_is_saved_loaded_and_repeated_with_the_same_seed(tmp_path):
 
 
 @pytest.mark.long
-def test_every_epoch_is_printed_with_its_number_and_its_loss(capsys):
+def test_every_epoch_is_printed_and_a_student_that_diverges_is_not_returned(capsys):
     teacher, data = make_teacher("classify")
-    kb.distill(teacher, data, [1], epochs=2, verbose=2)
-    lines = capsys.readouterr().out.splitlines()
-    assert [re.sub(r"\d\.\d{4}$", "LOSS", line) for line in lines] == [
-        "Epoch 1/2: loss LOSS",
-        "Epoch 2/2: loss LOSS",
-    ]
-
-
-@pytest.mark.long
-def test_a_student_that_diverges_is_not_returned():
-    teacher, data = make_teacher("classify")
+    kb.distill(teacher, data, [1], epochs=1, verbose=2)
+    assert re.fullmatch(r"Epoch 1/1: loss \d\.\d{4}\n", capsys.readouterr().out)
     with pytest.raises(FloatingPointError, match="diverged: the loss of epoch"):
         kb.distill(teacher, data, [1], learning_rate=1e30, epochs=2, verbose=0)
 
@@ -241,18 +231,9 @@ def test_heads_that_a_checkpoint_lacked_are_not_taught():
 
 
 def test_batches_of_a_dataset_are_checked():
-    teacher, _ = make_teacher()
     batch = {"tokens": np.full((2, 4), 99), "segments": np.zeros((2, 4), int)}
-    dataset = tf.data.Dataset.from_tensors(batch)
     with pytest.raises(ValueError, match="`tokens` must be"):
-        kb.distill(teacher, dataset, [1], epochs=1, verbose=0)
-
-
-def test_a_subclass_of_a_task_model_is_of_the_same_task():
-    class Own(kb.SequenceClassifier):
-        pass
-
-    assert _examples(Own(make_bert(), ["bad", "good"]), TEXTS, False).task == "classify"
+        kb.distill(make_teacher()[0], tf.data.Dataset.from_tensors(batch), [1], epochs=1, verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +247,6 @@ def test_a_subclass_of_a_task_model_is_of_the_same_task():
         ("embed", {"label_share": 0.5}, "`label_share` must be 0 for a TextEmbedder"),
         ("classify", {"epochs": 0}, "`epochs` must be an integer of at least 1"),
         ("classify", {"max_len": 99}, "`max_len` must be at most 24"),
-        ("classify", {"max_len": "12"}, "`max_len` must be an integer of at least 3"),
         ("pretrain", {"max_len": 0}, "`max_len` must be an integer of at least 3"),
     ],
 )

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import BERTConfig, BERTModel, Tokenizer, Vocab
@@ -21,7 +22,7 @@ from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
-from keras_bert_d2l.training.finetuning.data import prepare, record_of
+from keras_bert_d2l.training.finetuning.data import TaskData, divided, record_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
 VOCAB = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b c".split())
@@ -48,7 +49,7 @@ def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
     single = TextExamples(texts=[long, "b"], labels=["x", "y"])
     pairs = TextExamples(texts=[long, "b"], texts_b=["a", "b"], labels=["x", "y"])
     for examples, expected in ((single, longest), (pairs, 8)):
-        data = prepare(
+        data = TaskData(
             model, examples, examples, FinetuningOptions(batch_size=2), lambda line: None
         )
         [(features, _)] = data.train(0)
@@ -90,20 +91,18 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.training.finetuning.data.TaskRows", None)
     options, model = FinetuningOptions(), make_model(labels=["x", "y"])
     with pytest.raises(ValueError, match="need a tokenizer"):
-        prepare(model, TEXTS, TEXTS, options, print)
+        TaskData(model, TEXTS, TEXTS, options, print)
     model.tokenizer = tokenizer
     other = TextExamples(texts=["a"], labels=["z"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"labels are 'x', 'y'. Received: 'dev\.tsv' has 'z'"):
-        prepare(model, TEXTS, other, options, print)
+        TaskData(model, TEXTS, other, options, print)
     pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"dev\.tsv must contain single texts.*ived: pairs of"):
-        prepare(model, TEXTS, pairs, options, print)
+        TaskData(model, TEXTS, pairs, options, print)
     with pytest.raises(ValueError, match=r"f\.tsv must contain pairs of texts.*ived: single"):
-        prepare(model, pairs, TEXTS, options, print)
-    with pytest.raises(ValueError, match="must both be examples"):
-        prepare(model, TEXTS, lambda epoch: None, options, print)
+        TaskData(model, pairs, TEXTS, options, print)
     with pytest.raises(ValueError, match="`max_len` must be at most 8"):
-        prepare(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
+        TaskData(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
 
 
 @pytest.mark.slow
@@ -111,12 +110,12 @@ def test_data_in_memory_are_read_for_the_task_of_the_model(tokenizer):
     model = make_model(SequenceClassifier, tokenizer, labels=["x", "y"], multi_label=True)
     columns = {"text": ["a", "b", None], "labels": [["x"], ["x", "y"], []]}
     said = []
-    data = prepare(model, columns, columns, FinetuningOptions(), said.append)
+    data = TaskData(model, columns, columns, FinetuningOptions(), said.append)
     assert data.facts["data"]["train"]["dropped"] == {"empty text": 1}
     assert said[0].startswith("Training data: 2 examples from the dict")
     assert "micro_f1" in evaluate(model, columns).metrics
     with pytest.raises(ValueError, match="must be a path, a DataFrame"):
-        prepare(model, 3, 3, FinetuningOptions(), said.append)
+        TaskData(model, 3, 3, FinetuningOptions(), said.append)
 
 
 @pytest.mark.slow
@@ -132,7 +131,7 @@ def test_the_data_is_reported_and_shuffled_for_each_epoch(tokenizer):
     )
     said = []
     model = make_model(labels=["x", "y"], tokenizer=tokenizer)
-    data = prepare(model, train, TEXTS, FinetuningOptions(batch_size=1), said.append)
+    data = TaskData(model, train, TEXTS, FinetuningOptions(batch_size=1), said.append)
     assert said == [
         "Training data: 3 examples from train.tsv",
         "  1 (33.3%) truncated to 8 tokens",
@@ -167,7 +166,7 @@ def test_a_question_too_long_for_a_row_is_reported_and_skipped(tokenizer):
     )
     said = []
     model = make_model(QuestionAnswerer, tokenizer)
-    data = prepare(model, questions, questions, FinetuningOptions(), said.append)
+    data = TaskData(model, questions, questions, FinetuningOptions(), said.append)
     (reason,) = data.facts["data"]["dev"]["dropped"]
     assert said[1] == f"  1 skipped: {reason}"
     assert data.score(model).metrics == evaluate(model, questions, max_len=8).metrics
@@ -179,7 +178,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     model, silent = make_model(TextEmbedder, tokenizer), [].append
     pairs = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"])
     scored = dataclasses.replace(pairs, labels=(0.0, 3.0, 5.0))
-    data = prepare(model, pairs, scored, FinetuningOptions(temperature=0.1), silent)
+    data = TaskData(model, pairs, scored, FinetuningOptions(temperature=0.1), silent)
     assert data.loss.get_config() == RankingLoss(0.1).get_config()
     assert data.score(model).metrics.keys() == {"spearman", "pearson"}
     [(features, groups)] = data.dev  # the development loss needs similar texts
@@ -187,22 +186,21 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     assert data.facts["data"]["dev"]["examples"] == 3
     low = dataclasses.replace(pairs, labels=(0.1, 0.2, 0.3), source="dev.tsv")
     with pytest.raises(ValueError, match=r"dev\.tsv must contain similar.* scores from 0.1 to 0.3"):
-        prepare(model, pairs, low, FinetuningOptions(), silent)
-    data = prepare(model, scored, low, FinetuningOptions(), silent)
+        TaskData(model, pairs, low, FinetuningOptions(), silent)
+    data = TaskData(model, scored, low, FinetuningOptions(), silent)
     assert isinstance(data.loss, CosineLoss)
     [(_, cosines)] = data.dev  # divided by 5, the highest training score
     np.testing.assert_allclose(cosines[::2], [0.02, 0.04, 0.06], rtol=1e-6)
     with pytest.raises(ValueError, match="`temperature` is for text pairs without scores"):
-        prepare(model, scored, scored, FinetuningOptions(temperature=0.1), silent)
+        TaskData(model, scored, scored, FinetuningOptions(temperature=0.1), silent)
     with pytest.raises(ValueError, match="Received: pairs of texts without scores"):
-        prepare(model, scored, pairs, FinetuningOptions(), silent)
+        TaskData(model, scored, pairs, FinetuningOptions(), silent)
     long = make_model(TextEmbedder, tokenizer, long_texts="mean")
-    assert prepare(long, pairs, pairs, FinetuningOptions(), silent).facts["max_len"] > 8
+    assert TaskData(long, pairs, pairs, FinetuningOptions(), silent).facts["max_len"] > 8
     model = make_model(labels=["x", "y"])
-    with pytest.raises(
-        ValueError, match="`temperature` (requires examples|is for the task 'embed')"
-    ):
-        prepare(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)
+    model.tokenizer = tokenizer
+    with pytest.raises(ValueError, match="`temperature` is for the task 'embed'"):
+        TaskData(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)
 
 
 TAGS = [kb.Tag("Ada", "B-PER", 0.9, None, None), kb.Tag("left", "O", 0.8, None, None)]
@@ -280,3 +278,17 @@ def test_samples_are_spread_over_the_labels():
     golds = [sample["gold"] for sample in found["samples"]]
     assert golds == ["a"] * 9 + ["c"]
     assert len({sample["text"] for sample in found["samples"]}) == 10
+
+
+def test_batches_are_filled_with_copies_of_weight_0_and_divided_over_processes():
+    x = tf.range(5)[:, None]
+    batches = tf.data.Dataset.from_tensor_slices(({"x": x}, x[:, 0])).batch(3)
+    first, second = divided(batches, 2).as_numpy_iterator()
+    assert first[0]["x"].tolist() == [[0], [1], [2], [2]]
+    assert (first[1].tolist(), first[2].tolist()) == ([0, 1, 2, 2], [1, 1, 1, 0])
+    assert (second[1].tolist(), second[2].tolist()) == ([3, 4], [1, 1])
+    parts = [list(divided(batches, 2, index, 2).as_numpy_iterator()) for index in range(2)]
+    for whole, *own in zip((first, second), *parts, strict=True):
+        joined = tf.nest.map_structure(lambda *x: np.concatenate(x).tolist(), *own)
+        assert joined == tf.nest.map_structure(np.ndarray.tolist, whole)
+    assert divided(batches, 2, 1, 2).cardinality() == 2

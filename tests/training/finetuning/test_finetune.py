@@ -8,7 +8,6 @@ import signal
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_bert_d2l import (
     BERTAdamW,
@@ -21,17 +20,21 @@ from keras_bert_d2l import (
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksums
+from keras_bert_d2l.inference.evaluation import evaluate
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
-from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.finetuning import data
-from keras_bert_d2l.training.finetuning.data import Scores
-from keras_bert_d2l.training.finetuning.finetune import finetune, tuned_null_threshold
+from keras_bert_d2l.training.finetuning.finetune import finetune
 from keras_bert_d2l.training.finetuning.trainer import FinetuningProgress
-from keras_bert_d2l.training.run.interruption import TrainingInterrupted
+from keras_bert_d2l.training.run.callbacks import TrainingInterrupted
+from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
+WORDS = [f"w{n}" for n in range(15)]
+TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
 CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
-OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "verbose": 0}
+OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "batch_size": 8, "verbose": 0}
+FOURS = {**OPTIONS, "epochs": 2, "batch_size": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -48,23 +51,18 @@ def no_graphs(monkeypatch, request):
 def make_model(labels=("low", "high"), dropout=0.2, **changes):
     keras.utils.set_random_seed(0)
     bert = BERTModel.from_bert_config(dataclasses.replace(CONFIG, **changes))
-    return SequenceClassifier(bert, labels, dropout=dropout)
+    return SequenceClassifier(bert, labels, dropout=dropout, tokenizer=TOKENIZER)
 
 
-def make_data(size=16, seed=0):
-    """Return rows that are labeled 1 if the second token is above 10."""
-    tokens = np.random.default_rng(seed).integers(0, 20, (size, 6), "int32")
-    features = {"tokens": tokens, "segments": 0 * tokens, "valid_lens": np.full(size, 6, "int32")}
-    return tf.data.Dataset.from_tensor_slices((features, tokens[:, 1] > 10)).map(
-        lambda x, y: (x, tf.cast(y, tf.int32))
-    )
+def make_examples(size=16, seed=0):
+    """Return texts that are labeled by their second word."""
+    rows = np.random.default_rng(seed).integers(0, len(WORDS), (size, 6))
+    texts = [" ".join(WORDS[n] for n in row) for row in rows]
+    return TextExamples(texts=texts, labels=["high" if row[1] > 7 else "low" for row in rows])
 
 
-def of_epoch(epoch):
-    return make_data().shuffle(16, seed=epoch, reshuffle_each_iteration=False).batch(8)
-
-
-DEV = make_data(8, seed=1).batch(8)
+TRAIN, DEV = make_examples(), make_examples(8, seed=1)
+BATCH = TOKENIZER(list(DEV.texts))
 
 
 def weights_of(model):
@@ -76,13 +74,14 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path, monkeypatch):
     values = iter([0.1, 0.5, 0.9, 0.7])  # the first is for a check before training
     seen = []
 
-    def score(model):
+    def score(model, *examples, **options):
         seen.append(weights_of(model))
-        return Scores({"f1": next(values)})
+        found = evaluate(model, *examples, **options)
+        return dataclasses.replace(found, metrics={"f1": next(values)})
 
-    monkeypatch.setattr(data, "no_metrics", score)
+    monkeypatch.setattr(data, "evaluate", score)
     model, metrics = finetune(
-        make_model(), of_epoch, DEV, tmp_path / "run", monitor="val_f1", **OPTIONS
+        make_model(), TRAIN, DEV, tmp_path / "run", monitor="val_f1", **OPTIONS
     )
     assert (metrics["best_epoch"], metrics["best"]["val_f1"]) == (2, 0.9)
     assert [figures["step"] for figures in metrics["history"]] == [2, 4, 6]
@@ -92,22 +91,17 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path, monkeypatch):
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["val_f1"] for line in lines] == [0.5, 0.9, 0.7]
     best = load_pretrained(tmp_path / "run/best").model
-    batch = next(iter(DEV))[0]
-    np.testing.assert_array_equal(best(batch), model(batch))
+    np.testing.assert_array_equal(best(BATCH), model(BATCH))
 
 
 @pytest.mark.slow
 def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
-    tokenizer = Tokenizer(Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()))
-    config = BERTConfig(len(tokenizer.vocab), 8, 12, 2, 1, 0.0, max_len=8)
-    bert = BERTModel.from_bert_config(config)
-    model = SequenceClassifier(bert, ["bad", "good"], tokenizer=tokenizer)
+    model = make_model()
     model.head.bias.assign([0.0, 9.0])
-    examples = TextExamples(texts=["a", "b", "a b"], labels=["bad", "good", "good"])
     options = {**OPTIONS, "verbose": 2, "epochs": 1}
-    result = finetune(model, examples, examples, tmp_path / "run", **options)
+    result = finetune(model, TRAIN, DEV, tmp_path / "run", **options)
     warning = result.metrics["warning"]
-    assert "predicts 'good' for all 3 examples, although there are 2 different labels" in warning
+    assert "predicts 'high' for all 8 examples, although there are 2 different labels" in warning
     printed = " ".join(capsys.readouterr().out.split())
     assert f"Warning: {warning}" in printed
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
@@ -128,20 +122,16 @@ class PressCtrlC(keras.callbacks.Callback):
                 signal.raise_signal(signal.SIGINT)
 
 
-def in_batches_of_four(epoch):
-    return of_epoch(epoch).unbatch().batch(4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["eagerly", pytest.param("in a graph", marks=pytest.mark.long)])
 def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
-    given = {**OPTIONS, "epochs": 2}
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **given)
+    given = FOURS
+    finetune(make_model(), TRAIN, DEV, tmp_path / "whole", **given)
     options = {**given, "callbacks": [PressCtrlC(5)]}
     with pytest.raises(TrainingInterrupted, match="epoch 2/2, step 2/4; the state is"):
-        finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", **options)
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
+    finetune(make_model(), TRAIN, DEV, tmp_path / "run", resume=True, **given)
     for file in (
         "metrics.json",
         "metrics.jsonl",
@@ -153,42 +143,42 @@ def test_a_run_resumes_exactly_after_ctrl_c_within_an_epoch(how, tmp_path):
     changed = {**given, "learning_rate": 1.0}
     message = r"was started with learning_rate=0\.02.*Received: learning_rate=1"
     with pytest.raises(ValueError, match=message):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", resume=True, **changed)
-    other = {"labels": [*"ab"], "dropout": 0.5, "num_segments": 3, "activation": "gelu"}
-    for name, value in (other | {"ffn_num_hiddens": 9}).items():
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", resume=True, **changed)
+    other = {"labels": ["low", "high", "mid"], "dropout": 0.5, "activation": "gelu"}
+    for name, value in other.items():
         model = make_model(**{name: value})
         with pytest.raises(ValueError, match="was started with (model|task)="):
-            finetune(model, in_batches_of_four, DEV, tmp_path / "run", resume=True, **given)
+            finetune(model, TRAIN, DEV, tmp_path / "run", resume=True, **given)
     with pytest.raises(FileExistsError, match="resume=True"):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **given)
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", **given)
 
 
 @pytest.mark.long
 def test_after_a_second_ctrl_c_the_run_resumes_from_the_last_save(tmp_path, monkeypatch):
-    options = {**OPTIONS, "epochs": 2}
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "whole", **options)
+    options = FOURS
+    finetune(make_model(), TRAIN, DEV, tmp_path / "whole", **options)
     pressing = {**options, "callbacks": [PressCtrlC(3, times=2)]}
     with monkeypatch.context() as patch:
         patch.setattr("keras_bert_d2l.training.loop._SAVE_SECONDS", 0.0)  # save every step
         with pytest.raises(KeyboardInterrupt):
-            finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **pressing)
+            finetune(make_model(), TRAIN, DEV, tmp_path / "run", **pressing)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["step"], saved["batch"], saved["history"]) == (3, 3, [])
-    finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", resume=True, **options)
+    finetune(make_model(), TRAIN, DEV, tmp_path / "run", resume=True, **options)
     for file in ("metrics.json", "last/variables.safetensors"):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 @pytest.mark.long
 def test_a_run_has_no_checkpoint_before_the_end_of_its_first_epoch(tmp_path):
-    run, options = tmp_path / "run", {**OPTIONS, "epochs": 1}
+    run, options = tmp_path / "run", {**FOURS, "epochs": 1}
     with pytest.raises(TrainingInterrupted):
-        finetune(make_model(), in_batches_of_four, DEV, run, **options, callbacks=[PressCtrlC(2)])
+        finetune(make_model(), TRAIN, DEV, run, **options, callbacks=[PressCtrlC(2)])
     (run / "run.yaml").write_text("task: classify\n")
     with pytest.raises(FileNotFoundError, match=r"no checkpoint yet.*Resume it first"):
         find_checkpoint(run)
     (run / "run.yaml").unlink()
-    finetune(make_model(), in_batches_of_four, DEV, run, resume=True, **options)
+    finetune(make_model(), TRAIN, DEV, run, resume=True, **options)
     assert find_checkpoint(run) == run / "best"
     assert find_checkpoint(run / "best") == run / "best"
 
@@ -210,9 +200,9 @@ def test_the_tuned_null_threshold_comes_from_the_best_epoch(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
-    options = {**OPTIONS, "callbacks": [PressCtrlC(4)]}
-    with pytest.raises(TrainingInterrupted, match="epoch 2/3, step 0/4;"):
-        finetune(make_model(), in_batches_of_four, DEV, tmp_path / "run", **options)
+    options = {**FOURS, "callbacks": [PressCtrlC(4)]}
+    with pytest.raises(TrainingInterrupted, match="epoch 2/2, step 0/4;"):
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", **options)
     saved = json.loads((tmp_path / "run/last/training_state.json").read_text())
     assert (saved["batch"], len(saved["history"])) == (0, 1)
 
@@ -228,28 +218,10 @@ def test_patience_ends_a_run_that_stops_improving():
 
 @pytest.mark.slow
 def test_an_unknown_monitor_is_rejected_before_training(tmp_path):
-    run, seen = tmp_path / "run", []
-    options = {**OPTIONS, "monitor": "val_f2"}
-
-    def train(epoch):
-        seen.append(epoch)
-        return of_epoch(epoch)
-
-    with pytest.raises(ValueError, match=r"`monitor` must be one of .*val_loss\. Received.*val_f2"):
-        finetune(make_model(), train, DEV, run, **options)
+    run, options = tmp_path / "run", {**OPTIONS, "monitor": "val_f2"}
+    with pytest.raises(ValueError, match=r"`monitor` must be one of .*Received.*val_f2"):
+        finetune(make_model(), TRAIN, DEV, run, **options)
     assert not run.exists()
-    assert seen == [0]  # to count its batches
-
-
-@pytest.mark.long
-def test_a_regressor_is_monitored_by_its_loss_and_accepts_datasets(tmp_path):
-    model = SequenceRegressor(BERTModel.from_bert_config(CONFIG))
-    data = make_data().map(lambda x, y: (x, tf.cast(y, tf.float32))).batch(8)
-    unknown = data.filter(lambda x, y: True)  # unknown number of batches
-    _, metrics = finetune(model, unknown, unknown, tmp_path / "run", **OPTIONS)
-    assert metrics["monitor"] == "val_loss"
-    assert metrics["history"][-1]["step"] == 6
-    assert metrics["best"]["val_loss"] < metrics["history"][0]["loss"]
 
 
 class StopTraining(keras.callbacks.Callback):
@@ -275,18 +247,15 @@ class StopTraining(keras.callbacks.Callback):
     [(StopTraining(0, 1), [2], [2, 6, 10]), (StopTraining(1), [4, 8], [4, 8, 12])],
 )
 def test_a_run_ended_by_a_callback_can_be_resumed(callback, steps, resumed, tmp_path, capsys):
-    options = {**OPTIONS, "verbose": 2}
+    options = {**FOURS, "epochs": 3, "verbose": 2}
     run = tmp_path / "run"
-    model, metrics = finetune(
-        make_model(), in_batches_of_four, DEV, run, callbacks=[callback], **options
-    )
+    model, metrics = finetune(make_model(), TRAIN, DEV, run, callbacks=[callback], **options)
     assert [figures["step"] for figures in metrics["history"]] == steps
     assert f"ended the run after epoch {len(steps)} of 3." in capsys.readouterr().out
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(steps)
-    batch = next(iter(DEV))[0]
     best = load_pretrained(run / "best").model
-    np.testing.assert_array_equal(best(batch), model(batch))
-    _, metrics = finetune(make_model(), in_batches_of_four, DEV, run, resume=True, **options)
+    np.testing.assert_array_equal(best(BATCH), model(BATCH))
+    _, metrics = finetune(make_model(), TRAIN, DEV, run, resume=True, **options)
     assert [figures["step"] for figures in metrics["history"]] == resumed
 
 
@@ -301,7 +270,7 @@ def test_diverging_training_is_reported(tmp_path):
     }
     message = "diverged: the (evaluation )?loss at step .* is nan.*learning rate: .*e"
     with pytest.raises(FloatingPointError, match=message):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **options)
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", **options)
     assert not (tmp_path / "run/best").exists()
 
 
@@ -315,20 +284,7 @@ def test_diverging_training_is_reported(tmp_path):
 )
 def test_options_out_of_range_are_rejected(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        finetune(make_model(), of_epoch, DEV, tmp_path / "run", **{**OPTIONS, **options})
-
-
-def test_endless_batches_and_empty_batches_are_rejected(tmp_path):
-    for train, message in ((DEV.repeat(), "an endless dataset"), (DEV.take(0), "an empty dataset")):
-        with pytest.raises(ValueError, match=message):
-            finetune(make_model(), train, DEV, tmp_path / "run", **OPTIONS)
-
-
-@pytest.mark.slow
-def test_values_of_batches_that_do_not_fit_the_model_are_named(tmp_path):
-    wrong = DEV.map(lambda x, y: (x, y + 1))
-    with pytest.raises(ValueError, match="^`labels` must be from 0 to 1, or -100. Received: 2."):
-        finetune(make_model(), wrong, DEV, tmp_path / "run", **OPTIONS)
+        finetune(make_model(), TRAIN, DEV, tmp_path / "run", **{**OPTIONS, **options})
 
 
 @pytest.mark.slow

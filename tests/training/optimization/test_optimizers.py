@@ -12,12 +12,12 @@ from keras_bert_d2l import (
     WarmupLinearDecay,
     WarmupStableDecay,
 )
-from keras_bert_d2l.training.optimization.optimizers import orthogonalized
-from keras_bert_d2l.training.optimization.run_optimizer import (
+from keras_bert_d2l.training.optimization.optimizers import (
     OPTIMIZERS,
     add_gradient_norms,
     make_optimizer,
     mean_gradient_norm,
+    orthogonalized,
 )
 from keras_bert_d2l.training.optimization.schedules import SCHEDULES
 from keras_bert_d2l.training.options import OptimizerName, ScheduleName

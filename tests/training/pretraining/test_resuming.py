@@ -17,12 +17,11 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training import loop
-from keras_bert_d2l.training.pretraining import rows, trainer
+from keras_bert_d2l.training.pretraining import data, trainer
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.report.run import Run
+from keras_bert_d2l.training.report.report import Run
 from keras_bert_d2l.training.run import callbacks
-from keras_bert_d2l.training.run.callbacks import Throughput
-from keras_bert_d2l.training.run.interruption import TrainingInterrupted
+from keras_bert_d2l.training.run.callbacks import Throughput, TrainingInterrupted
 from tests.nightly import nightly_except
 from tests.training.conftest import CONFIG, AfterSteps, kept, press_ctrl_c, without_speed
 
@@ -71,7 +70,7 @@ def state_of(run):
 
 def samples_of(run):
     """Return the recorded predictions by step."""
-    return {step: record["samples"] for step, record in Run.read(run).evaluations.items()}
+    return {step: record["samples"] for step, record in Run(run).evaluations.items()}
 
 
 def assert_same_run(run, metrics, other, other_metrics):
@@ -186,7 +185,7 @@ def test_short_rows_and_high_mask_rates_train_first(text, options, tmp_path, mon
         datasets.append((given["max_len"], round(masking.rate, 2), given["first_step"]))
         return pretraining_dataset(*arguments, masking=masking, **given)
 
-    monkeypatch.setattr(rows, "pretraining_dataset", recorded)
+    monkeypatch.setattr(data, "pretraining_dataset", recorded)
     metrics = pretrain(text, tmp_path / "whole", **given).metrics
     assert [figures["step"] for figures in metrics] == [0, 2, 4, 6, 8]
     lengths = [round(one["tokens/s"] / one["sequences/s"]) for one in metrics[1:]]

@@ -7,12 +7,10 @@ import pytest
 
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import CHECKSUMS
-from keras_bert_d2l.training.finetuning.finetune_files import finetune_files
+from keras_bert_d2l.training.finetuning.finetune import finetune_files
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
-from keras_bert_d2l.training.pretraining.trainer import PretrainingProgress
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
-from keras_bert_d2l.training.run.state import restore_progress
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +84,7 @@ def test_a_state_with_unexpected_content_is_rejected(change, run):
     path = run / "last" / "training_state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=r"training_state\.json.* is damaged"):
-        restore_progress(RunFolder(run), PretrainingProgress)
+        resume(run)
 
 
 def test_a_damaged_options_file_is_named_in_the_error(run):

@@ -8,8 +8,8 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.training.pretraining.data import RunBatches, choose_rows
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.pretraining.rows import RunBatches, choose_rows
 
 
 @pytest.fixture(scope="module")

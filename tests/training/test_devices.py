@@ -1,5 +1,6 @@
-"""Precision, what XLA compiles, and where JAX keeps it."""
+"""Precision, what XLA compiles, where JAX keeps it; several devices and several processes."""
 
+import re
 import sys
 import types
 
@@ -9,10 +10,16 @@ import tensorflow as tf
 import yaml
 
 from keras_bert_d2l import BERTConfig, pretrain
-from keras_bert_d2l.training.devices import computation
-from keras_bert_d2l.training.devices.computation import (
+from keras_bert_d2l.training import devices
+from keras_bert_d2l.training.devices import (
+    check_batch_size,
     choose_jit,
     choose_precision,
+    distributed,
+    gathered,
+    make_strategy,
+    num_replicas,
+    process,
 )
 from tests.jax_backend import JAX, needs_jax
 
@@ -35,7 +42,7 @@ def gpu(monkeypatch):
     ("speedup", "expected"), [(0.6, "float32"), (1.1, "float32"), (1.9, "mixed_bfloat16")]
 )
 def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
-    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: speedup)
+    monkeypatch.setattr(devices, "bfloat16_speedup", lambda *sizes: speedup)
     assert choose_precision(WIDE, 512) == expected
 
 
@@ -58,11 +65,11 @@ def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model(monkeypat
         return compiled
 
     clock.perf_counter = lambda: clock.now
-    monkeypatch.setattr(computation, "time", clock)
+    monkeypatch.setattr(devices, "time", clock)
     monkeypatch.setattr(tf, "function", timed)
-    assert computation.bfloat16_speedup(256, 1024, 512) == 2.0
-    assert computation.bfloat16_speedup(1024, 4096, 10**6) == 2.0
-    assert computation.bfloat16_speedup(16, 32, 10**6) == 2.0
+    assert devices.bfloat16_speedup(256, 1024, 512) == 2.0
+    assert devices.bfloat16_speedup(1024, 4096, 10**6) == 2.0
+    assert devices.bfloat16_speedup(16, 32, 10**6) == 2.0
     assert set(sizes) == {(512, 256, 1024), (256, 1024, 4096), (1024, 16, 32)}  # not 10**6 rows
 
 
@@ -71,7 +78,7 @@ def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model(monkeypat
 )
 def test_a_gpu_is_not_measured(capability, expected, gpu, monkeypatch):
     gpu(*capability)
-    monkeypatch.delattr(computation, "bfloat16_speedup")
+    monkeypatch.delattr(devices, "bfloat16_speedup")
     assert choose_precision(WIDE, 512) == expected
 
 
@@ -92,7 +99,7 @@ def test_with_jax_the_device_decides(platform, capability, expected, monkeypatch
 
 
 def test_xla_and_small_models_stay_in_float32(monkeypatch):
-    monkeypatch.delattr(computation, "bfloat16_speedup")
+    monkeypatch.delattr(devices, "bfloat16_speedup")
     assert choose_precision(WIDE, 512, jit=True) == "float32"
     small = BERTConfig.preset("tiny", num_hiddens=64, vocab_size=100)
     assert choose_precision(small, 512) == "float32"
@@ -101,11 +108,11 @@ def test_xla_and_small_models_stay_in_float32(monkeypatch):
 @pytest.mark.long
 def test_a_run_keeps_the_precision_that_was_measured(text, options, tmp_path, monkeypatch):
     measured = {"bert_config": WIDE, "steps": 1, "evaluate_every": 1, "precision": "auto"}
-    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: 2.0)
+    monkeypatch.setattr(devices, "bfloat16_speedup", lambda *sizes: 2.0)
     result = pretrain(text, tmp_path / "run", **options | measured)
     assert result.model.dtype_policy.name == "mixed_bfloat16"
     assert yaml.safe_load((tmp_path / "run/run.yaml").read_text())["precision"] == "mixed_bfloat16"
-    monkeypatch.setattr(computation, "bfloat16_speedup", lambda *sizes: 0.5)
+    monkeypatch.setattr(devices, "bfloat16_speedup", lambda *sizes: 0.5)
     resumed = pretrain(text, tmp_path / "run", resume=True, **options | measured)
     assert resumed.model.dtype_policy.name == "mixed_bfloat16"
     with pytest.raises(ValueError, match="precision='mixed_bfloat16' and resumes with its own"):
@@ -167,7 +174,7 @@ def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     code = """
         import jax
-        from keras_bert_d2l.training.devices.computation import prepare_jax
+        from keras_bert_d2l.training.devices import prepare_jax
         prepare_jax()
         print(jax.config.jax_compilation_cache_dir)
     """
@@ -176,3 +183,68 @@ def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
     assert fresh_process(code, **variables).strip() == str(default)
     variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")
     assert fresh_process(code, **variables).strip() == str(tmp_path / "own")
+
+
+def test_the_mirrored_strategy_uses_all_devices():
+    assert make_strategy("mirrored").num_replicas_in_sync == 2  # set in tests/conftest.py
+
+
+def test_the_batch_size_must_be_a_multiple_of_the_number_of_devices():
+    check_batch_size(4, 2)
+    check_batch_size(5, 1)
+    with pytest.raises(ValueError, match=r"batch_size=5 for 2 devices"):
+        check_batch_size(5, 2)
+
+
+def test_strategies_reject_other_backends(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="Received: the backend 'jax'"):
+        make_strategy("mirrored")
+
+
+def test_several_devices_need_jax():
+    with distributed(None):
+        assert num_replicas(None) == 1
+    with pytest.raises(RuntimeError, match=r"Received: the backend 'tensorflow'; .*'mirrored'"):
+        distributed("data").__enter__()
+
+
+def test_several_processes_need_jax(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    with pytest.raises(RuntimeError, match="JAX_NUM_PROCESSES=2 and the backend 'tensorflow'"):
+        devices.join()
+
+
+def test_tensorflow_trains_in_one_process():
+    assert process() == (0, 1)
+    assert gathered(0.1, 0.2).tolist() == [[0.1, 0.2]]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("JAX_NUM_PROCESSES", "two", "JAX_NUM_PROCESSES must be an integer.*'two'"),
+        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2.*Start them with"),
+    ],
+)
+def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejected(
+    variable, value, message, fresh_process
+):
+    pytest.importorskip("jax")
+    # In a process where JAX has already computed something, it raises RuntimeError instead.
+    code = """
+        from keras_bert_d2l.training.devices import join
+
+        try:
+            join()
+        except ValueError as error:
+            print(error)
+    """
+    variables = {
+        "JAX_COORDINATOR_ADDRESS": "localhost:1",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "0",
+        "JAX_LOCAL_DEVICE_IDS": "0",
+        "KERAS_BACKEND": "jax",
+    }
+    assert re.search(message, fresh_process(code, **{**variables, variable: value}))

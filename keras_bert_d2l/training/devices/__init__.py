@@ -1,1 +1,0 @@
-"""Devices, processes, compilation and precision."""
