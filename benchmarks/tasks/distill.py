@@ -24,7 +24,7 @@ from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.rows import TaskRows
 
 WAYS: dict[str, dict[str, Any]] = {
-    "labels": {"label_share": 1.0, "hidden_states": False},
+    "labels": {},
     "outputs": {"hidden_states": False},
     "outputs and hidden states": {},
 }
@@ -63,6 +63,22 @@ def metrics(model: Model, data: tf.data.Dataset) -> dict[str, float]:
     return {name: found[name] for name in found if name.endswith(("entropy", "accuracy"))}
 
 
+def fitted(teacher: Model, train: Any, options: argparse.Namespace, seed: int) -> Model:
+    """Return a student that `fit` has trained on the labels, with the batches of `distill`."""
+    if isinstance(train, tf.data.Dataset):
+        batches = train
+    else:
+        labels, max_len = getattr(teacher, "labels", None), options.max_len
+        rows = TaskRows.encode(train, teacher.tokenizer, labels=labels, max_len=max_len)
+        batches = rows.batches(options.batch_size, epoch=0, seed=seed)
+    student = kb.keep_blocks(teacher, options.blocks)
+    steps = int(batches.cardinality())
+    rate = kb.WarmupLinearDecay(options.learning_rate, steps // 10, steps)
+    student.compile(kb.BERTAdamW(rate, 0.01))
+    student.fit(batches, shuffle=False, verbose=0)
+    return student
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("teacher", type=Path, help="checkpoint or run")
@@ -88,18 +104,21 @@ def main() -> None:
     for seed in range(options.seeds):
         for who, way in WAYS.items():
             start = time.perf_counter()
-            student = kb.distill(
-                teacher,
-                train,
-                options.blocks,
-                epochs=1,
-                learning_rate=options.learning_rate,
-                batch_size=options.batch_size,
-                max_len=options.max_len,
-                seed=seed,
-                verbose=0,
-                **way,
-            )
+            if who == "labels":
+                student = fitted(teacher, train, options, seed)
+            else:
+                student = kb.distill(
+                    teacher,
+                    train,
+                    options.blocks,
+                    epochs=1,
+                    learning_rate=options.learning_rate,
+                    batch_size=options.batch_size,
+                    max_len=options.max_len,
+                    seed=seed,
+                    verbose=0,
+                    **way,
+                )
             show(who, student, seed=seed, seconds=round(time.perf_counter() - start))
 
 

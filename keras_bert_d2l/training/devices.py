@@ -90,14 +90,6 @@ def bfloat16_speedup(num_hiddens: int, ffn_num_hiddens: int, num_tokens: int) ->
     return best[0] / best[1]
 
 
-def choose_jit() -> bool:
-    """Return whether XLA should compile the training step, which pays off on a GPU.
-
-    JAX compiles the step in any case.
-    """
-    return keras.backend.backend() == "tensorflow" and device().platform == "gpu"
-
-
 def prepare_jax() -> None:
     """Let JAX have the GPUs and keep what it compiles, if it is the Keras backend.
 
@@ -157,12 +149,6 @@ def join() -> None:
         jax.distributed.initialize(
             num_processes=number, process_id=index, shutdown_timeout_seconds=_SHUTDOWN_SECONDS
         )
-    except ValueError as error:
-        raise ValueError(
-            f"The processes of the run are not known: {str(error).rstrip('.')}. Start them with "
-            "Slurm, Kubernetes or Open MPI, or set JAX_COORDINATOR_ADDRESS (HOST:PORT), "
-            "JAX_NUM_PROCESSES and JAX_PROCESS_ID."
-        ) from error
     finally:
         signal.signal(signal.SIGINT, handler)
 
@@ -207,6 +193,7 @@ def wait_for_all() -> None:
     gathered(0)
 
 
+@functools.cache  # because TensorFlow mixes up the collective ops of two strategies in one process
 def make_strategy(name: str | None) -> tf.distribute.Strategy | None:
     """Return the `tf.distribute` strategy for a name.
 
@@ -225,7 +212,8 @@ def make_strategy(name: str | None) -> tf.distribute.Strategy | None:
             f"The strategy {name!r} requires the TensorFlow backend of Keras. Received: the "
             f"backend {keras.backend.backend()!r}; unset KERAS_BACKEND or omit the strategy."
         )
-    return _mirrored_strategy()
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])
 
 
 @contextlib.contextmanager
@@ -280,10 +268,3 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
             "devices. Received: "
             f"batch_size={batch_size} for {replicas} devices."
         )
-
-
-@functools.cache
-def _mirrored_strategy() -> tf.distribute.Strategy:
-    # Cached because TensorFlow mixes up the collective ops of two strategies in one process.
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    return tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices(kind)])

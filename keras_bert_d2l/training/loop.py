@@ -47,6 +47,7 @@ from keras_bert_d2l.training.run.callbacks import (
     StopAtNonFiniteLoss,
     Throughput,
     TrainingStage,
+    diverged,
     interruptible,
     sync,
 )
@@ -94,7 +95,7 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
 
     @abc.abstractmethod
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
-        """Train the remaining steps by calls of `fitting`."""
+        """Train the remaining steps by calls of `fit`."""
 
     def variables(self) -> Sequence[keras.Variable]:
         """Return the variables to save in addition to those of the optimizer."""
@@ -120,12 +121,12 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
                 of the run are different.
         """
         run = self.run
-        stored, of_run = run.read_state()
-        for name, value in self._all_settings().items():
-            if of_run.get(name, value) != value:
+        (stored, of_run), settings = run.read_state(), self._all_settings()
+        for name, value in of_run.items():
+            if value != settings.get(name):
                 raise ValueError(
-                    f"The run {run.name!r} was started with {name}={shown(of_run[name])} and can "
-                    f"only be resumed with it. Received: {name}={shown(value)}. Use the same "
+                    f"The run {run.name!r} was started with {name}={shown(value)} and can only be "
+                    f"resumed with it. Received: {name}={shown(settings.get(name))}. Use the same "
                     "options, data and Keras backend (KERAS_BACKEND), or start a new run from its "
                     "last or best checkpoint."
                 )
@@ -154,11 +155,7 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         sync(model)
         for weight in model.trainable_variables:
             if not keras.ops.all(keras.ops.isfinite(weight)):
-                raise FloatingPointError(
-                    f"The training diverged: the weight {weight.path} is not finite after step "
-                    f"{self.progress.step:,}. Start a new run with a lower `learning_rate` or a "
-                    "longer warm-up. The checkpoints from before this step are unchanged."
-                )
+                raise diverged(f"the weight {weight.path} is not finite", self.progress.step)
         if not is_first():
             return
         with replacing_folder(run.last) as folder:

@@ -122,10 +122,15 @@ class OptionRecord:
             ValueError: An option is unknown or missing, or has an invalid value.
         """
         cls.check_known(options)
-        missing = dict.fromkeys(
-            field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING
-        )
-        return cls(**{**missing, **options})
+        return cls(**{**dict.fromkeys(cls.missing(options)), **options})
+
+    @classmethod
+    def missing(cls, options: Mapping[str, Any]) -> list[str]:
+        """Return the names of the required options that are not given."""
+        required = [
+            one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING
+        ]
+        return [name for name in required if options.get(name) is None]
 
     @classmethod
     def read_yaml(cls, path: PathLike) -> dict[str, Any]:
@@ -135,7 +140,12 @@ class OptionRecord:
             FileNotFoundError: The file does not exist.
             ValueError: The file is not YAML, is not a mapping, or has an unknown option.
         """
-        options = read_options(path)
+        known = {field.name for field in dataclasses.fields(cls)}
+        options = {  # an option of another version that was not used has no effect
+            name: value
+            for name, value in read_options(path).items()
+            if value is not None or name in known
+        }
         with errors_naming(path):
             cls.check_known(options)
         return options

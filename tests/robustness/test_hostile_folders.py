@@ -128,11 +128,9 @@ CHECKPOINTS = {
     "a huge configuration": ("checkpoint", with_size("config.json", 2**40)),
     "a huge vocabulary": ("checkpoint", with_size("vocab.txt", 2**40)),
     "a huge tokenizer": ("huggingface", with_tokenizer_json),
-    "a FIFO as configuration": ("checkpoint", fifo("config.json")),
     "a FIFO as weights": ("checkpoint", fifo("model.safetensors")),
     "a FIFO in the checksums": ("checkpoint", fifo_with_checksum),
     "a million layers": ("huggingface", with_config(num_hidden_layers=10**6)),
-    "ten billion words": ("huggingface", with_config(vocab_size=10**10)),
     "a trillion labels": ("huggingface task", with_config(id2label=None, num_labels=10**12)),
     "only a pickle": ("huggingface", only_a_pickle),
     "zeros as index": ("google", with_bytes("bert_model.ckpt.index", bytes(500))),
@@ -140,7 +138,6 @@ CHECKPOINTS = {
     "200 compressed megabytes": ("book", as_npz(zip_bomb)),
     "a pickle in an npz file": ("book", as_npz(pickled)),
     "a huge list of tokens": ("book", with_size("vocab.json", 2**40)),
-    "deep JSON as vocabulary": ("book", with_text("vocab.json", DEEP)),
 }
 
 

@@ -13,7 +13,6 @@ from keras_bert_d2l import BERTConfig, pretrain
 from keras_bert_d2l.training import devices
 from keras_bert_d2l.training.devices import (
     check_batch_size,
-    choose_jit,
     choose_precision,
     distributed,
     gathered,
@@ -119,12 +118,6 @@ def test_a_run_keeps_the_precision_that_was_measured(text, options, tmp_path, mo
         pretrain(text, tmp_path / "run", resume=True, precision="float32")
 
 
-def test_a_step_is_compiled_on_a_gpu_and_not_on_a_cpu(gpu):
-    assert not choose_jit()
-    gpu(8, 0)
-    assert choose_jit()
-
-
 @pytest.mark.long
 def test_a_run_keeps_the_choice_of_its_first_machine(text, options, tmp_path, gpu):
     gpu(8, 0)
@@ -166,25 +159,6 @@ def test_the_jax_backend_keeps_compiled_steps_for_the_next_process(
     assert number_of_hits("second") > before
 
 
-@pytest.mark.long
-@needs_jax
-def test_users_of_the_jax_backend_can_name_the_folder_of_compiled_steps(
-    tmp_path, fresh_process, monkeypatch
-):
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    code = """
-        import jax
-        from keras_bert_d2l.training.devices import prepare_jax
-        prepare_jax()
-        print(jax.config.jax_compilation_cache_dir)
-    """
-    variables = {**JAX, "XDG_CACHE_HOME": str(tmp_path)}
-    default = tmp_path / "keras_bert_d2l" / "compiled"
-    assert fresh_process(code, **variables).strip() == str(default)
-    variables["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")
-    assert fresh_process(code, **variables).strip() == str(tmp_path / "own")
-
-
 def test_the_mirrored_strategy_uses_all_devices():
     assert make_strategy("mirrored").num_replicas_in_sync == 2  # set in tests/conftest.py
 
@@ -199,7 +173,7 @@ def test_the_batch_size_must_be_a_multiple_of_the_number_of_devices():
 def test_strategies_reject_other_backends(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(RuntimeError, match="Received: the backend 'jax'"):
-        make_strategy("mirrored")
+        make_strategy.__wrapped__("mirrored")
 
 
 def test_several_devices_need_jax():
@@ -224,7 +198,7 @@ def test_tensorflow_trains_in_one_process():
     ("variable", "value", "message"),
     [
         ("JAX_NUM_PROCESSES", "two", "JAX_NUM_PROCESSES must be an integer.*'two'"),
-        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2.*Start them with"),
+        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2"),
     ],
 )
 def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejected(

@@ -30,11 +30,8 @@ def test_a_run_resumes_with_other_devices_but_no_other_options(tmp_path):
     resumed = PretrainingOptions.of_run(file, {"devices": "data", "steps": None})
     assert resumed.devices == "data"
     assert PretrainingOptions.of_run(file, {}).devices is None
-    # Earlier versions could divide weights over devices.
-    file.write_text(file.read_text().replace("devices: null", "devices: data=4,model=2"))
-    assert PretrainingOptions.of_run(file, {"devices": "data"}).devices == "data"
     with pytest.raises(ValueError, match="resumes with its own options. Received: steps=3"):
-        PretrainingOptions.of_run(tmp_path / "run.yaml", {"devices": "data", "steps": 3})
+        PretrainingOptions.of_run(file, {"devices": "data", "steps": 3})
 
 
 @pytest.mark.parametrize(

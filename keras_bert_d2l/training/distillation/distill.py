@@ -18,7 +18,6 @@ from keras_bert_d2l.checks import (
     check_bool,
     check_integer,
     check_positive,
-    check_share,
     check_type,
     value_errors,
 )
@@ -29,7 +28,7 @@ from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.texts import TextExamples
-from keras_bert_d2l.inference.evaluation import as_examples, check_examples
+from keras_bert_d2l.inference.evaluation import as_examples
 from keras_bert_d2l.inference.prediction import model_at
 from keras_bert_d2l.layers.masks import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
@@ -70,7 +69,6 @@ def distill(
     max_len: int | None = None,
     temperature: float = 2.0,
     hidden_states: bool = True,
-    label_share: float = 0.0,
     seed: int = 0,
     verbose: Verbose = "auto",
 ) -> Model:
@@ -99,8 +97,6 @@ def distill(
             `finetune`. Longer texts are truncated.
         temperature: Divisor of the logits of both models. Larger values emphasize unlikely classes.
         hidden_states: Whether to learn the hidden states.
-        label_share: Share of the true labels in the loss of the outputs, from 0 to 1. Above 0, the
-            data must have labels.
         seed: Random seed.
         verbose: 0 for no output. Otherwise, a line per epoch, and the progress: a bar in a
             terminal, and elsewhere a line every 30 seconds.
@@ -134,13 +130,10 @@ def distill(
     check_positive("learning_rate", learning_rate)
     check_positive("temperature", temperature)
     check_bool("hidden_states", hidden_states)
-    check_share("label_share", label_share, ends=True)
     with seeded(seed):
         student = keep_blocks(teacher, blocks)
-        lesson = _Lesson(
-            teacher, student, blocks if hidden_states else (), temperature, label_share
-        )
-    batches = _batches(teacher, data, batch_size, max_len, seed, is_labeled=label_share > 0)
+        lesson = _Lesson(teacher, student, blocks if hidden_states else (), temperature)
+    batches = _batches(teacher, data, batch_size, max_len, seed)
     steps = epochs * int(batches(0).cardinality())
     rate = WarmupLinearDecay(learning_rate, int(_WARMUP * steps), steps)
     lesson.compile(BERTAdamW(rate, _WEIGHT_DECAY), jit_compile=False)
@@ -172,7 +165,6 @@ class _Lesson(keras.Model):
         blocks: The block of the teacher for each block of the student, from 1. Empty: their hidden
             states are not compared.
         temperature: Temperature of the soft labels.
-        label_share: Share of the true labels.
     """
 
     def __init__(
@@ -181,7 +173,6 @@ class _Lesson(keras.Model):
         student: BERTModel | TaskModel,
         blocks: Sequence[int],
         temperature: float,
-        label_share: float,
     ) -> None:
         super().__init__(autocast=False, dtype=student.dtype_policy, name="lesson")
         self.student = student
@@ -190,13 +181,7 @@ class _Lesson(keras.Model):
             for layer in filter(None, (student.hidden, student.nsp)):
                 layer.trainable = False  # it would get no gradient
         self.blocks = tuple(blocks)
-        self.label_share = label_share
         losses, weights = _task_losses(student)
-        self.label_loss = SplitLoss.of(losses, weights)
-        if label_share and self.label_loss is None:
-            raise ValueError(
-                f"`label_share` must be 0 for a {type(student).__name__}. Received: {label_share}."
-            )
         soft = {head: SoftLabelLoss(type(loss), temperature) for head, loss in losses.items()}
         self.soft_loss = SplitLoss(soft, weights)
 
@@ -217,9 +202,7 @@ class _Lesson(keras.Model):
         targets, target_states = _outputs(self.teacher, x, False)
         mask = _token_weights(x, states[0])
         weights = mask if getattr(self.student, "has_token_labels", False) else sample_weight
-        loss = (1 - self.label_share) * self.soft_loss(targets, outputs, weights)
-        if self.label_share and self.label_loss is not None:
-            loss += self.label_share * self.label_loss(y, outputs, sample_weight)
+        loss = self.soft_loss(targets, outputs, weights)
         for block, state in zip(self.blocks, states[1:], strict=False):
             loss += hidden_loss(target_states[block], state, mask)
         return loss
@@ -307,8 +290,6 @@ def _batches(
     batch_size: int,
     max_len: int | None,
     seed: int,
-    *,
-    is_labeled: bool,
 ) -> Callable[[int], tf.data.Dataset]:
     """Return the batches of each epoch.
 
@@ -331,7 +312,7 @@ def _batches(
         )
         steps = int(dataset().cardinality())
         return lambda epoch: dataset(epochs=None, first_step=epoch * steps).take(steps)
-    examples = _examples(model, data, is_labeled)
+    examples = _examples(model, data)
     longest = min(model.bert_config.max_len, model.max_row_len)
     rows = TaskRows.encode(
         examples,
@@ -342,18 +323,14 @@ def _batches(
     return lambda epoch: rows.batches(batch_size, epoch=epoch, seed=seed)
 
 
-def _examples(model: TaskModel, data: Data, is_labeled: bool) -> TaskExamples:
-    """Read the examples of a task model, with their labels if they are needed."""
+def _examples(model: TaskModel, data: Data) -> TaskExamples:
+    """Read the examples of a task model, without labels."""
     task = task_named(model.task)
     gives_vectors = not task.model.has_head  # of single texts, although it learns from pairs
     if gives_vectors and isinstance(data, list | tuple):
-        examples: TaskExamples = TextExamples(texts=tuple(data))
-    else:
-        examples = cast(TaskExamples, as_examples(model, data, labeled=is_labeled))
-        check_type("data", examples, TaskExamples)
-    if is_labeled:
-        check_examples(model, examples)
-        return examples
+        return TextExamples(texts=tuple(data))
+    examples = cast(TaskExamples, as_examples(model, data, labeled=False))
+    check_type("data", examples, TaskExamples)
     is_text = gives_vectors and isinstance(examples, TextExamples)
     if task_named(examples.task) is not task and not is_text:
         raise ValueError(

@@ -132,7 +132,6 @@ def finetune(
             "`finetune` of a model in memory trains in one process. Received: "
             f"{process()[1]} processes. Use `finetune_files`, or one process."
         )
-    run.check_kind("finetune")
     with run.locked(), showing_stages(bool(verbose)):
         is_resumed = resume and run.exists()
         if not is_resumed:
@@ -196,9 +195,7 @@ def finetune_files(
     ```
     """
     run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
-    opened = opened_run(
-        run, TaskRunOptions, options, resume=resume, is_complete=bool(options), say=say
-    )
+    opened = opened_run(run, TaskRunOptions, options, resume=resume, say=say)
     with (
         opened as (run, settings, is_resumed),
         distributed(settings.devices),
@@ -240,8 +237,33 @@ def _load_run(
 
     Returns: the options with the chosen precision, the model, and the training and development
         data.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file does not fit the task, or it has too few labels to learn from.
     """
-    train, dev = _read_data(settings, say)
+    columns = ("text", "text_b", "negative", "choices", "label", "id")
+    names = (*columns, "multi_label", "separator", "header", "quotes")
+    of_reader = {name: getattr(settings, name) for name in names}
+    task = settings.task
+
+    def read(path: str) -> TaskExamples:
+        return read_examples(task, path, **of_reader, labeled=True)
+
+    train = read(settings.train)
+    if len(train.label_names) == 1 and not settings.multi_label:
+        raise ValueError(
+            f"{train.source}: training requires at least two labels. Received: "
+            f"{train.label_names[0]!r} in {how_many(len(train), 'example')}."
+        )
+    if settings.dev is not None:
+        dev = read(settings.dev)
+    else:
+        train, dev = split_examples(train, settings.held_out)
+        say(
+            f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training "
+            "examples are held out as development data, selected by a hash of their text."
+        )
     if settings.precision == "auto":
         config = open_checkpoint(settings.model, verify=False).config
         num_tokens = settings.batch_size * (settings.max_len or config.max_len)
@@ -250,36 +272,8 @@ def _load_run(
     model = load_model(settings, train, dev, say)
     if settings.mine_negatives:
         check_examples(model, train)
-        train = task_named(settings.task).with_negatives(model, train, settings.batch_size, say)
+        train = task_named(task).with_negatives(model, train, settings.batch_size, say)
     return settings, model, train, dev
-
-
-def _read_data(
-    options: TaskRunOptions, say: Callable[[str], None]
-) -> tuple[TaskExamples, TaskExamples]:
-    """Read the training and development data of a run.
-
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: A file does not fit the task, or it has too few labels to learn from.
-    """
-    columns = ("text", "text_b", "negative", "choices", "label", "id")
-    names = (*columns, "multi_label", "separator", "header", "quotes")
-    of_reader = {name: getattr(options, name) for name in names}
-    train = read_examples(options.task, options.train, **of_reader, labeled=True)
-    if len(train.label_names) == 1 and not options.multi_label:
-        raise ValueError(
-            f"{train.source}: training requires at least two labels. Received: "
-            f"{train.label_names[0]!r} in {how_many(len(train), 'example')}."
-        )
-    if options.dev is not None:
-        return train, read_examples(options.task, options.dev, **of_reader, labeled=True)
-    train, dev = split_examples(train, options.held_out)
-    say(
-        f"No development data given: {len(dev):,} of {len(train) + len(dev):,} training examples "
-        "are held out as development data, selected by a hash of their text."
-    )
-    return train, dev
 
 
 def load_model(

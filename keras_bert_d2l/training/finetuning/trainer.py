@@ -132,7 +132,10 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
 
     def create(self) -> None:
         """Check the monitored metric and save the initial state before the first step."""
-        self._check_monitor()
+        if self.options.monitor is not None:
+            metrics = self.model.evaluate(self.data.dev.take(1), verbose=0, return_dict=True)
+            metrics |= self.data.score(self.model).metrics
+            self._monitor({f"val_{name}" for name in metrics})
         self.save()
 
     def train(self, callbacks: Sequence[keras.callbacks.Callback]) -> dict[str, Any]:
@@ -167,13 +170,14 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         described = {"model": {"Model": _describe_model(self.model)}}
         self.recorder.add_start(self.progress.step, described)
-        ending = _EpochEnd()
         with stage("Training", self.position()[1]) as work:
-            every = self.all_callbacks([*callbacks, ending], work, self.options.batch_size, None)
-            while not (ending.is_requested or self.is_over()):
+            every = self.all_callbacks(callbacks, work, self.options.batch_size, None)
+            while not self.is_over():
                 self._train_epoch(log, every)
                 if not self.is_over():
                     self.check_interrupt()
+                if self.model.stop_training:  # a callback has ended the run
+                    return
 
     def _train_epoch(self, log: RunLog, callbacks: list[keras.callbacks.Callback]) -> None:
         """Train an epoch, or the remaining part of it, and record its metrics."""
@@ -184,7 +188,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         history = self.model.fit(
             train.skip(progress.batch) if progress.batch else train,
             initial_epoch=epoch,
-            epochs=self.options.epochs,  # `_EpochEnd` stops after one epoch
+            epochs=epoch + 1,  # each epoch has its own batches
             validation_data=self.data.dev,
             callbacks=callbacks,
             verbose=0,
@@ -203,7 +207,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             self.keep_best()
         self._write_metrics()
         self.end_evaluation(lambda: self.data.record(found))
-        self.say(_describe_epoch(progress, is_best, scores, self.options.epochs))
+        self._say_epoch(is_best, scores)
 
     def after_step(self, logs: Mapping[str, float], *, is_last: bool) -> None:
         progress = self.progress
@@ -236,14 +240,6 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     def is_over(self) -> bool:
         return self.progress.is_over(self.options.epochs, self.options.patience)
 
-    def _check_monitor(self) -> None:
-        """Raise `ValueError` for an unknown metric before time is spent on training."""
-        if self.options.monitor is None:
-            return
-        metrics = self.model.evaluate(self.data.dev.take(1), verbose=0, return_dict=True)
-        metrics |= self.data.score(self.model).metrics
-        self._monitor({f"val_{name}" for name in metrics})
-
     def _monitor(self, known: Iterable[str]) -> str:
         """Return the name of the metric that selects the best epoch."""
         monitor = self.options.monitor
@@ -270,6 +266,23 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         write_checksums(self.run.path, [*listed, self.run.summary_file.name])
         return metrics
 
+    def _say_epoch(self, is_best: bool, scores: Iterable[str]) -> None:
+        progress, metrics = self.progress, self.progress.history[-1]
+        texts = {
+            name: "not finite" if value is None else f"{value:.4f}"
+            for name, value in metrics.items()
+        }
+        names = dict.fromkeys([progress.monitor, *scores, "val_loss"])
+        found = ", ".join(f"{name.removeprefix('val_')} {texts[name]}" for name in names)
+        ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
+        if progress.best_epoch is None:
+            ending = "no finite metric to compare"
+        line = (
+            f"Epoch {len(progress.history)}/{self.options.epochs}: loss {texts['loss']}; "
+            f"development data: {found}; {ending}"
+        )
+        self.say(textwrap.fill(line, 79, subsequent_indent="  "))
+
     def _say_result(self) -> None:
         monitor, run = self.progress.monitor, shlex.quote(self.run.name)
         value = cast(dict[str, float], self.progress.best)[monitor]
@@ -288,41 +301,9 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
         )
 
 
-class _EpochEnd(keras.callbacks.Callback):
-    """Callback that stops `fit` after one epoch and records if another callback wanted to stop."""
-
-    is_requested = False
-
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self.is_requested = self.model.stop_training
-        self.model.stop_training = True  # each epoch has its own batches
-
-
 def _describe_model(model: TaskModel) -> str:
     trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
     return (
         f"{type(model).__name__}, {model.count_params():,} weights, {trained:,} of them "
         f"trainable, {model.dtype_policy.name}"
     )
-
-
-def _describe_epoch(
-    progress: FinetuningProgress, is_best: bool, scores: Iterable[str], epochs: int
-) -> str:
-    metrics = progress.history[-1]
-
-    def listed(names: Iterable[str]) -> str:
-        return ", ".join(
-            f"{name.removeprefix('val_')} "
-            + ("not finite" if (value := metrics[name]) is None else f"{value:.4f}")
-            for name in dict.fromkeys(names)
-        )
-
-    ending = "best so far" if is_best else f"not better than epoch {progress.best_epoch}"
-    if progress.best_epoch is None:
-        ending = "no finite metric to compare"
-    line = (
-        f"Epoch {len(progress.history)}/{epochs}: {listed(['loss'])}; development data: "
-        f"{listed([progress.monitor, *scores, 'val_loss'])}; {ending}"
-    )
-    return textwrap.fill(line, 79, subsequent_indent="  ")

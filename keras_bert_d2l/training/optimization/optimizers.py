@@ -347,12 +347,6 @@ def make_optimizer(
     )
 
 
-def set_schedule(optimizer: keras.optimizers.Optimizer, schedule: WarmupSchedule) -> None:
-    """Replace the schedule of a built optimizer, which continues at its step."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    inner._learning_rate = schedule
-
-
 def add_gradient_norms(optimizer: keras.optimizers.Optimizer) -> None:
     """Let a built optimizer add up the norms that it clips, saved last in its state.
 

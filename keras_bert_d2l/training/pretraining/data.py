@@ -6,7 +6,6 @@ with padded ones, in fewer rows.
 S: sentences, T: tokens of the longest one with its special tokens, V: vocabulary size.
 """
 
-import dataclasses
 import functools
 import math
 from typing import Any, Literal
@@ -37,90 +36,70 @@ _MOST_TOKENS = 0.95  # packed rows must have at most this share of the tokens of
 _SAMPLED_TOKENS = 1 << 20  # enough text to measure how well its examples fill rows
 _NUM_SENTENCES, _NUM_ANSWERS = 8, 3
 _MAX_TOKENS = 30  # of a sentence, the rest of which the report does not need
-_MIN_LETTERS = 3  # shorter words are mostly function words, which are easy
-_MAX_TRIES = 1000
 
 
-def choose_rows(
-    options: PretrainingOptions,
-    store: TokenStore,
-    objective: Objective,
-    replicas: int,
-    num_separators: int = 1,
-) -> tuple[Rows, list[Phase]]:
-    """Return how examples fill rows, and the phases of the run with their rows per step.
-
-    `"auto"` becomes `"packed"` if that saves at least 5% of the tokens, counting padding, and
-    `"padded"` otherwise. The choice depends only on the text and the options.
-
-    Args:
-        options: The options of the run.
-        store: The text.
-        objective: The objective of the run.
-        replicas: Number of devices. The rows of a step are a multiple of it.
-        num_separators: As in `ExampleOptions`.
-    """
-    padded = options.phases()
-    if options.rows == "padded" or options.rows == "bucketed":
-        return options.rows, padded
-    lengths = {phase.max_len for phase in padded}
-    documents = split_documents(store.document_hashes, "train", options.held_out)
-    step = max(1, min(store.num_tokens // _SAMPLED_TOKENS, len(documents) // 2))
-    sample = ExampleOptions(
-        max_len=options.max_len,
-        objective=objective,
-        seed=options.seed,
-        documents=documents[::step],
-        short_seq_prob=options.short_seq_prob,
-        num_separators=num_separators,
-    )
-    shares = {length: _rows_per_example(store, sample, length) for length in lengths}
-    packed = []
-    for phase in padded:
-        rows = phase.batch_size * shares[phase.max_len]
-        packed.append(phase._replace(batch_size=math.ceil(rows / replicas) * replicas))
-    if options.rows == "auto" and _num_tokens(packed) > _MOST_TOKENS * _num_tokens(padded):
-        return "padded", padded
-    return "packed", packed
-
-
-def _num_tokens(phases: list[Phase]) -> int:
-    return sum((phase.end - phase.start) * phase.batch_size * phase.max_len for phase in phases)
-
-
-def _rows_per_example(store: TokenStore, sample: ExampleOptions, max_len: int) -> float:
-    """Return the number of packed rows divided by the number of examples, in a sample."""
-    sample = dataclasses.replace(sample, max_len=max_len)
-    lengths = make_examples(store, sample, epoch=0).lengths()
-    if not len(lengths):
-        return 1.0
-    random = np.random.default_rng(sample.seed)
-    _, splits = pack(lengths, max_len=max_len, max_examples=_MAX_EXAMPLES, random=random)
-    return (len(splits) - 1) / len(lengths)
-
-
-@dataclasses.dataclass(eq=False)
 class RunBatches:
     """The batches of a run, in several processes those of this process.
 
     Args:
         options: The options of the run.
-        rows: How examples fill rows, as chosen by `choose_rows`.
         store: The text.
         tokenizer: The tokenizer of the model.
         objective: The objective of the run.
-        replicas: Number of devices of all processes.
+        replicas: Number of devices of all processes. The rows of a step are a multiple of it.
+
+    Attributes:
+        rows: How examples fill rows. `"auto"` becomes `"packed"` if that saves at least 5% of the
+            tokens, counting padding, and `"padded"` otherwise. The choice depends only on the text
+            and the options.
+        phases: The phases of the run, with their rows per step.
     """
 
-    options: PretrainingOptions
-    rows: Rows
-    store: TokenStore
-    tokenizer: Tokenizer
-    objective: Objective
-    replicas: int
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        options: PretrainingOptions,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        objective: Objective,
+        replicas: int,
+    ) -> None:
+        self.options, self.store, self.tokenizer = options, store, tokenizer
+        self.objective, self.replicas = objective, replicas
+        self.rows, self.phases = self._choose_rows()
         self._cached_held_out = functools.lru_cache(maxsize=1)(self._held_out)
+
+    def _choose_rows(self) -> tuple[Rows, list[Phase]]:
+        rows, padded = self.options.rows, self.options.phases()
+        if rows == "padded" or rows == "bucketed":
+            return rows, padded
+        shares = {length: self._rows_per_example(length) for length in {p.max_len for p in padded}}
+        packed = []
+        for phase in padded:
+            number = phase.batch_size * shares[phase.max_len] / self.replicas
+            packed.append(phase._replace(batch_size=math.ceil(number) * self.replicas))
+        if rows == "auto" and _num_tokens(packed) > _MOST_TOKENS * _num_tokens(padded):
+            return "padded", padded
+        return "packed", packed
+
+    def _rows_per_example(self, max_len: int) -> float:
+        """Return the number of packed rows divided by the number of examples, in a sample."""
+        options, store = self.options, self.store
+        documents = split_documents(store.document_hashes, "train", options.held_out)
+        step = max(1, min(store.num_tokens // _SAMPLED_TOKENS, len(documents) // 2))
+        sample = ExampleOptions(
+            max_len=max_len,
+            objective=self.objective,
+            seed=options.seed,
+            documents=documents[::step],
+            short_seq_prob=options.short_seq_prob,
+            num_separators=self.tokenizer.vocab.num_separators,
+        )
+        lengths = make_examples(store, sample, epoch=0).lengths()
+        if not len(lengths):
+            return 1.0
+        random = np.random.default_rng(options.seed)
+        _, splits = pack(lengths, max_len=max_len, max_examples=_MAX_EXAMPLES, random=random)
+        return (len(splits) - 1) / len(lengths)
 
     def training(self, phase: Phase, first_step: int = 0) -> tf.data.Dataset:
         """Return the training batches of a phase from a step on, without an end."""
@@ -172,6 +151,10 @@ class RunBatches:
         )
 
 
+def _num_tokens(phases: list[Phase]) -> int:
+    return sum((phase.end - phase.start) * phase.batch_size * phase.max_len for phase in phases)
+
+
 def describe(model: BERTModel, store: TokenStore) -> dict[str, object]:
     """Return records that describe the model and the text."""
     config = model.bert_config
@@ -203,17 +186,12 @@ class MaskedWords:
         self._sentences: list[tuple[list[int], int]] = []  # with the place of the masked word
         limit = min(options.max_len - 2, _MAX_TOKENS)
         random = np.random.default_rng(options.seed)
-        sentences = set()
-        held_out = split_documents(store.document_hashes, "held_out", options.held_out)
-        for document in random.choice(held_out, _MAX_TRIES):
+        documents = split_documents(store.document_hashes, "held_out", options.held_out)
+        for document in random.permutation(documents)[:_NUM_SENTENCES]:
             sentence = int(random.integers(*store.document_offsets[document : document + 2]))
-            if sentence in sentences or len(self._sentences) == _NUM_SENTENCES:
-                continue
-            sentences.add(sentence)
-            ids = store.sentence(sentence).tolist()
-            words = self._words(ids)
-            if places := [place for place in words if place < limit]:
-                self._sentences.append((ids[:limit], int(random.choice(places))))
+            ids = store.sentence(sentence)[:limit].tolist()
+            if words := self._words(ids):
+                self._sentences.append((ids, int(random.choice(words))))
 
     def predict(self, model: BERTModel) -> list[dict[str, Any]]:
         """Return the most likely tokens for each masked word, as records."""
@@ -249,14 +227,10 @@ class MaskedWords:
         }
 
     def _words(self, ids: list[int]) -> list[int]:
-        """Return the places of words that are a single token: the longer ones, if there are any."""
-        tokens = [self._vocab.as_text(n) for n in ids]
-        is_start = [*~self._vocab.continues[ids], True]
-        is_start[0] = True
-        places = [
-            n for n, token in enumerate(tokens) if token.isalnum() and all(is_start[n : n + 2])
-        ]
-        return [n for n in places if len(tokens[n]) >= _MIN_LETTERS] or places
+        """Return the places of words that are a single token."""
+        is_start = [True, *~self._vocab.continues[ids][1:], True]
+        tokens = map(self._vocab.as_text, ids)
+        return [n for n, token in enumerate(tokens) if token.isalnum() and all(is_start[n : n + 2])]
 
     def _joined(self, ids: list[int]) -> str:
         spaces = np.where(self._vocab.continues[ids], "", " ").tolist()

@@ -12,6 +12,7 @@ from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
+from keras_bert_d2l.devices import device
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
@@ -19,7 +20,6 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.training.devices import (
     check_batch_size,
-    choose_jit,
     choose_precision,
     distributed,
     is_first,
@@ -124,10 +124,7 @@ def pretrain(
     run, say = RunFolder(run_dir), Printer(verbose if is_first() else 0)
     given = _with_store_options(_plain(corpus, options, run))
     objects = {k: v for k, v in options.items() if isinstance(v, Vocab | BERTConfig)}
-    is_complete = corpus is not None
-    opened = opened_run(
-        run, PretrainingOptions, given, resume=resume, is_complete=is_complete, say=say
-    )
+    opened = opened_run(run, PretrainingOptions, given, resume=resume, say=say)
     with (
         opened as (run, settings, is_resumed),
         distributed(settings.devices),
@@ -164,24 +161,20 @@ def _make_trainer(
         with seeded(settings.seed):  # all processes must create the same model
             start = from_checkpoint(settings, path, verbose=not (say.is_silent or is_resumed))
     store = _token_store(text, start.tokenizer, settings, say)
-    settings = _with_choices(settings, start.config)
+    if settings.jit is None:
+        # XLA pays off on a GPU. JAX compiles the step in any case. With several devices, TensorFlow
+        # sums gradients in a way that XLA cannot compile.
+        fits = settings.rows != "bucketed" and settings.strategy is None
+        is_gpu = keras.backend.backend() == "tensorflow" and device().platform == "gpu"
+        settings = dataclasses.replace(settings, jit=fits and is_gpu)
+    if settings.precision == "auto":
+        num_tokens = settings.batch_size * settings.max_len
+        precision = choose_precision(start.config, num_tokens, jit=bool(settings.jit))
+        settings = dataclasses.replace(settings, precision=precision)
     with contextlib.nullcontext() if strategy is None else strategy.scope():
         model = compiled_model(start, settings)
     say(f"Model: {model.count_params():,} weights, {settings.precision}")
     return Trainer(run, settings, model, store, say, num_replicas(strategy))
-
-
-def _with_choices(settings: PretrainingOptions, config: BERTConfig) -> PretrainingOptions:
-    """Return the options of a run with what this machine decides, if the options do not."""
-    if settings.jit is None:
-        # With several devices, TensorFlow sums gradients in a way that XLA cannot compile.
-        fits = settings.rows != "bucketed" and settings.strategy is None
-        settings = dataclasses.replace(settings, jit=fits and choose_jit())
-    if settings.precision == "auto":
-        num_tokens = settings.batch_size * settings.max_len
-        precision = choose_precision(config, num_tokens, jit=bool(settings.jit))
-        settings = dataclasses.replace(settings, precision=precision)
-    return settings
 
 
 def _plain(corpus: object, options: Mapping[str, Any], run: RunFolder) -> dict[str, Any]:
@@ -206,7 +199,7 @@ def _check_objects(
 ) -> None:
     """Raise `ValueError` if a given vocabulary or architecture differs from the run to resume."""
     config = BERTConfig.from_json(run.config_file)
-    own = {"vocab": Vocab.from_file(run.vocab_file), "bert_config": config}
+    own = {"vocab": Vocab.from_file(vocab_file_in(run.path)), "bert_config": config}
     for name, given in objects.items():
         if name == "bert_config":  # as when the run was created, see `from_scratch`
             of_vocab = ("vocab_size", "pad_id", "first_position_id")
@@ -266,8 +259,7 @@ def _open(corpus: object, settings: PretrainingOptions) -> Corpus | TokenStore:
         return Corpus.open(corpus, layout=settings.layout)
     if settings.corpus == IN_MEMORY:
         raise ValueError("The text of this run was in memory. Pass the same documents as `corpus`.")
-    if isinstance(settings.corpus, str):
-        if TokenStore.is_at(settings.corpus):
-            return TokenStore.open(settings.corpus)
-        return Corpus.open(settings.corpus, layout=settings.layout)
-    return Corpus.open(list(settings.corpus), layout=settings.layout)
+    source = settings.corpus if isinstance(settings.corpus, str) else list(settings.corpus)
+    if isinstance(source, str) and TokenStore.is_at(source):
+        return TokenStore.open(source)
+    return Corpus.open(source, layout=settings.layout)

@@ -110,7 +110,9 @@ def from_scratch(
     if options.bert_config is None:
         bert_config = BERTConfig.preset(options.preset or DEFAULT_PRESET)
     elif bert_config is None:
-        bert_config = _architecture(pathlib.Path(options.bert_config))
+        file = pathlib.Path(options.bert_config)
+        is_native = read_json_object(file).get("format") == native.FORMAT
+        bert_config = native.read_config(file)[0] if is_native else BERTConfig.from_json(file)
     config = adapted(bert_config, options)
     if vocab is None:
         vocab = _vocab(options, text, say)
@@ -134,13 +136,6 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
     model.tokenizer = start.tokenizer
     compile_for_run(model, options, make_schedule(options, *options.schedule_steps))
     return model
-
-
-def _architecture(file: pathlib.Path) -> BERTConfig:
-    """Read the architecture from a file of `BERTConfig.to_json` or of a native checkpoint."""
-    if read_json_object(file).get("format") == native.FORMAT:
-        return native.read_config(file)[0]
-    return BERTConfig.from_json(file)
 
 
 def _vocab(

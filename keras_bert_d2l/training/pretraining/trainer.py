@@ -17,8 +17,8 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import Stage, stage
 from keras_bert_d2l.training.devices import check_batch_size, gathered
 from keras_bert_d2l.training.loop import TrainingLoop
-from keras_bert_d2l.training.optimization.optimizers import make_schedule, set_schedule
-from keras_bert_d2l.training.pretraining.data import MaskedWords, RunBatches, choose_rows, describe
+from keras_bert_d2l.training.optimization.optimizers import make_schedule
+from keras_bert_d2l.training.pretraining.data import MaskedWords, RunBatches, describe
 from keras_bert_d2l.training.pretraining.options import PARTS, Phase, PretrainingOptions
 from keras_bert_d2l.training.run.callbacks import (
     NextTokenMetrics,
@@ -84,10 +84,9 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self.store, self.replicas = store, replicas
         self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
         objective = options.objective or ("none" if model.nsp is None else "nsp")
-        num_separators = model.tokenizer.vocab.num_separators
-        rows, self._phases = choose_rows(options, store, objective, replicas, num_separators)
-        self.options = options = dataclasses.replace(options, rows=rows)
-        self._batches = RunBatches(options, rows, store, model.tokenizer, objective, replicas)
+        self._batches = RunBatches(options, store, model.tokenizer, objective, replicas)
+        self._phases = self._batches.phases
+        self.options = options = dataclasses.replace(options, rows=self._batches.rows)
         self._masked_words = MaskedWords(store, model.tokenizer.vocab, options)
 
     def create(self) -> None:
@@ -133,9 +132,14 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         step = self.progress.step
         self.recorder.add_start(step, describe(self.model, self.store))
         if not self.run.metrics():
-            self._evaluate_start(log)
+            held_out = self._batches.held_out(self._phases[0])
+            with stage("Evaluating the initial weights"):
+                metrics = self.model.evaluate(held_out, verbose=0, return_dict=True)
+            log.write({f"val_{name}": value for name, value in metrics.items()})
+            self.record(self._observe)
+            self.recorder.write(step)
         else:  # create the metric variables; `Saving` restores their values
-            phase = next(one for one in self._phases if self.progress.step < one.end)
+            phase = next(one for one in self._phases if step < one.end)
             self.model.evaluate(self._batches.held_out(phase).take(1), verbose=0)
         self.say_metrics()
         self.check_interrupt()
@@ -146,14 +150,6 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
                 # A phase may be completed before the run was resumed; a callback may end the run.
                 if self.progress.step < phase.end and not self.model.stop_training:
                     self._fit(phase, callbacks, log, work)
-
-    def _evaluate_start(self, log: RunLog) -> None:
-        held_out = self._batches.held_out(self._phases[0])
-        with stage("Evaluating the initial weights"):
-            metrics = self.model.evaluate(held_out, verbose=0, return_dict=True)
-        log.write({f"val_{name}": value for name, value in metrics.items()})
-        self.record(self._observe)
-        self.recorder.write(self.progress.step)
 
     def _fit(
         self, phase: Phase, callbacks: Sequence[keras.callbacks.Callback], log: RunLog, work: Stage
@@ -203,16 +199,10 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         Raises:
             TrainingInterrupted: There was a signal to stop. A resumed run starts with these steps.
         """
-
-        def stop(batch: int, logs: dict[str, float] | None) -> None:
-            if self.interrupt.agreed():
-                self.model.stop_training = True
-
         phase, options = self._phases[0], self.options
         throughput = Throughput(self.progress, phase.batch_size, phase.max_len)
         check = StopAtNonFiniteLoss(self.progress)
-        stopping = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
-        history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput, stopping])
+        history = self._fit_steps(phase, _TIMED_STEPS, [check, throughput])
         if self.interrupt.agreed():
             self.progress.step = 0  # as in the saved state
             self.check_interrupt()
@@ -241,7 +231,8 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             phase._replace(start=phase.start * steps // PARTS, end=phase.end * steps // PARTS)
             for phase in self._phases
         ]
-        set_schedule(self.model.optimizer, make_schedule(options, *options.schedule_steps))
+        optimizer: Any = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        optimizer._learning_rate = make_schedule(options, *options.schedule_steps)
         self.model.train_function = None  # it contains the schedule
 
     def position(self) -> tuple[str, int]:

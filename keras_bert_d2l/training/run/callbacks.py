@@ -28,6 +28,10 @@ Metrics = dict[str, float | None]
 _HELD_OUT = "val_"  # Keras's prefix for the metrics of the validation data
 # The cross entropies, averaged over batches, which `loss` has too.
 _DUPLICATES = ("mlm_loss", "nsp_loss")
+# tf.summary.scalar needs the tensorboard package, which is otherwise only needed for viewing.
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+)
 # Sent by Ctrl-C; by job schedulers, containers and `timeout`; and when the terminal is closed.
 _NAMES = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "SIGHUP"}
 _SIGNALS = {getattr(signal, name): _NAMES[name] for name in _NAMES if hasattr(signal, name)}
@@ -168,28 +172,26 @@ class StopAtNonFiniteLoss(keras.callbacks.Callback):
     def __init__(self, progress: Progress) -> None:
         super().__init__()
         self.progress = progress
-        self._last: float | None = None
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         # This is the mean since the last evaluation, which becomes and remains non-finite at once.
-        loss = (logs or {}).get("loss", math.nan)
-        self._check("loss", loss, self.progress.step + 1)
-        self._last = loss
+        self._check("loss", (logs or {}).get("loss", math.nan), self.progress.step + 1)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._check("evaluation loss", (logs or {}).get("val_loss", 0.0), self.progress.step)
 
     def _check(self, name: str, loss: float, step: int) -> None:
-        if math.isfinite(loss):
-            return
-        sync(self.model)
-        before = "none" if self._last is None else f"{self._last:.4g}"
-        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        raise FloatingPointError(
-            f"The training diverged: the {name} at step {step:,} is {loss}. Last finite loss: "
-            f"{before}; learning rate: {rate:.3g}. Start a new run with a lower `learning_rate` or "
-            "a longer warm-up. The checkpoints from before this step are unchanged."
-        )
+        if not math.isfinite(loss):
+            sync(self.model)
+            raise diverged(f"the {name} is {loss}", step)
+
+
+def diverged(what: str, step: int) -> FloatingPointError:
+    """Return the error for a run whose loss or weights are not finite at a step."""
+    return FloatingPointError(
+        f"The training diverged at step {step:,}: {what}. Start a new run with a lower "
+        "`learning_rate` or a longer warm-up. The last checkpoints are unchanged."
+    )
 
 
 class RunLog(keras.callbacks.Callback):
@@ -226,7 +228,12 @@ class RunLog(keras.callbacks.Callback):
             file.write(json.dumps(line) + "\n")
         with self._writer.as_default(step=self.progress.step):
             for name, value in values.items():
-                _write_scalar(_tag(name), value)
+                kind = "held_out" if name.startswith(_HELD_OUT) else "train"
+                tag, number = (
+                    f"{kind}/{name.removeprefix(_HELD_OUT)}",
+                    tf.constant(value, tf.float32),
+                )
+                tf.summary.write(tag, number, metadata=_SCALAR)
         self._writer.flush()
         return line
 
@@ -238,19 +245,6 @@ class RunLog(keras.callbacks.Callback):
 def finite(metrics: Mapping[str, float]) -> Metrics:
     """Replace metrics that are not finite with `None`, because JSON has no NaN or infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-def _tag(name: str) -> str:
-    is_held_out = name.startswith(_HELD_OUT)
-    return f"held_out/{name.removeprefix(_HELD_OUT)}" if is_held_out else f"train/{name}"
-
-
-def _write_scalar(tag: str, value: float) -> None:
-    # tf.summary.scalar needs the tensorboard package, which is otherwise only needed for viewing.
-    metadata = tf.compat.v1.SummaryMetadata(
-        plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
-    )
-    tf.summary.write(tag, tf.constant(value, tf.float32), metadata=metadata)
 
 
 def sync(model: keras.Model) -> None:

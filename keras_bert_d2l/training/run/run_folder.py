@@ -35,7 +35,7 @@ from keras_bert_d2l.files import (
 )
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.remote import mirrored
-from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, vocab_file_in
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.training.devices import is_first, wait_for_all
 from keras_bert_d2l.training.options import OptionRecord
 from keras_bert_d2l.types import PathLike
@@ -75,11 +75,6 @@ class RunFolder:
         self.adapter = self.path / "adapter"
         self.state_file = self.last / STATE_FILE
 
-    @property
-    def vocab_file(self) -> pathlib.Path:
-        """The vocabulary."""
-        return vocab_file_in(self.path)
-
     def __fspath__(self) -> str:
         return os.fspath(self.path)
 
@@ -96,14 +91,6 @@ class RunFolder:
         """Whether the folder contains a run that can be resumed."""
         recover(self.last)
         return self.last.is_dir()
-
-    def check_kind(self, command: str) -> None:
-        """Raise `ValueError` if the folder contains a run of the other command."""
-        # Fine-tuning does not write `config.json` here.
-        is_pretraining = self.options_file.is_file() and self.config_file.is_file()
-        own, kind = ("pretrain", "pretraining") if is_pretraining else ("finetune", "fine-tuning")
-        if command != own and (is_pretraining or self.exists()):
-            raise ValueError(f"{self.name!r} is a {kind} run. {self.how_to_resume(own)}.")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -237,7 +224,6 @@ def opened_run(
     given: Mapping[str, Any],
     *,
     resume: bool,
-    is_complete: bool,
     say: Callable[[str], None],
 ) -> Iterator[tuple[RunFolder, R, bool]]:
     """Open a run in each of its processes: check and lock it, and yield its options.
@@ -252,7 +238,6 @@ def opened_run(
         record: The type of the options.
         given: The options that the caller specified.
         resume: Whether to resume the run if it exists.
-        is_complete: Whether `given` has all options that a new run needs.
         say: Prints messages.
 
     Yields: the folder of this process, the options, and whether the run is resumed instead of
@@ -269,9 +254,7 @@ def opened_run(
             temporary = stack.enter_context(tempfile.TemporaryDirectory())
             run = _view(run, pathlib.Path(temporary, run.path.name))
         has_options = resume and run.options_file.is_file()
-        if has_options or (resume and run.exists()):
-            run.check_kind(record.command)
-        if resume and not has_options and (run.exists() or not is_complete):
+        if resume and not has_options and (run.exists() or record.missing(given)):
             raise FileNotFoundError(
                 f"{run.name!r} does not contain a run to resume: {run.options_file.name} "
                 "is missing. To start a run there, specify all options."

@@ -291,20 +291,6 @@ def test_strings_give_the_same_results_as_their_tokens(kind, tokenizer):
     assert log["val_loss"][0] < metrics[0]["loss"]
 
 
-@pytest.mark.long
-def test_columns_of_pandas_give_the_same_results_as_lists(tokenizer):
-    pandas = pytest.importorskip("pandas")
-    model = make_task("SequenceClassifier", tokenizer=tokenizer, labels=["bad", "good"])
-    compile_eagerly(model)
-    table = pandas.DataFrame({"text": TEXTS, "label": NAMES, "weight": np.arange(6.0)}, range(1, 7))
-    table["label"] = table["label"].astype("category")
-    x, y, weights = table["text"], table["label"], table["weight"]
-    expected = model.evaluate(TEXTS, NAMES, sample_weight=list(range(6)), verbose=0)
-    assert model.evaluate(x, y, sample_weight=weights, verbose=0) == expected
-    log = model.fit(x, y, validation_data=(x, y, weights), verbose=0).history
-    assert log["val_loss"][0] > 0
-
-
 def test_multi_labels_that_are_neither_names_nor_multi_hot_raise(tokenizer):
     model = make_task("SequenceClassifier", multi_label=True, tokenizer=tokenizer)
     objects = np.array([["a"], ["b", "c"], []], dtype=object)
@@ -405,10 +391,6 @@ BAD = {
     "weights without classes": (
         lambda: make_task("TextEmbedder").compile(class_weights={"a": 1.0}),
         "which a TextEmbedder lacks",
-    ),
-    "weights": (
-        lambda: make_task("TokenClassifier").compile(class_weights={"x": 1.0}),
-        "class_weights",
     ),
     "weights of scores": (
         lambda: make_task("SequenceRegressor").compile(class_weights={"a": 1.0}),

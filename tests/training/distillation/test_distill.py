@@ -8,7 +8,6 @@ import tensorflow as tf
 from scipy.special import expit, log_softmax, softmax
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
@@ -115,7 +114,7 @@ def test_hidden_states_are_compared_at_tokens_only():
 @pytest.mark.slow
 def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
     bert = make_bert()
-    lesson = _Lesson(bert, student := kb.keep_blocks(bert, [1, 3]), [1, 3], 2.0, 0.25)
+    lesson = _Lesson(bert, student := kb.keep_blocks(bert, [1, 3]), [1, 3], 2.0)
     [batch] = kb.pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, max_len=12).take(1)
     x, y, weights = batch
     found = float(lesson.compute_loss(x, y, lesson(x), weights))
@@ -124,9 +123,7 @@ def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
     for head in ("mlm", "nsp"):
         p, q = (log_softmax(np.asarray(part[head]) / 2, axis=-1) for part in (teach, learn))
         losses = 4 * np.sum(np.exp(p) * (p - q), axis=-1)
-        log_q = log_softmax(np.asarray(learn[head]), axis=-1)
-        hard = -np.take_along_axis(log_q, np.asarray(y[head])[..., None], axis=-1)[..., 0]
-        expected += np.average(0.75 * losses + 0.25 * hard, weights=weights[head])
+        expected += np.average(losses, weights=weights[head])
     is_token = np.arange(12) < np.asarray(x["valid_lens"])[:, None]
     for block, state in zip([1, 3], learn["hidden_states"][1:], strict=True):
         squares = np.mean((teach["hidden_states"][block] - state) ** 2, axis=-1)
@@ -137,7 +134,7 @@ def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
 def test_the_loss_of_a_student_in_float16_is_scaled():
     sizes = {"num_heads": 2, "num_blks": 1, "dropout": 0.0, "max_len": 24}
     teacher = kb.BERTModel(len(TOKENIZER.vocab), 8, 16, **sizes, dtype="mixed_float16")
-    lesson = _Lesson(teacher, kb.keep_blocks(teacher, [1]), [1], 2.0, 0.0)
+    lesson = _Lesson(teacher, kb.keep_blocks(teacher, [1]), [1], 2.0)
     lesson.compile(kb.BERTAdamW(1e-3))
     assert isinstance(lesson.optimizer, keras.optimizers.LossScaleOptimizer)
 
@@ -146,11 +143,11 @@ def test_the_loss_of_a_student_in_float16_is_scaled():
 @pytest.mark.parametrize("task", nightly_except(["tag", "pretrain"], CASES))
 def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
     teacher, data = make_teacher(task)
-    [batch] = _batches(teacher, data, 4, 16, 0, is_labeled=False)(0).take(1)
+    [batch] = _batches(teacher, data, 4, 16, 0)(0).take(1)
     x, _, weights = keras.utils.unpack_x_y_sample_weight(batch)
 
     def loss(blocks):
-        lesson = _Lesson(teacher, kb.keep_blocks(teacher, blocks), blocks, 2.0, 0.0)
+        lesson = _Lesson(teacher, kb.keep_blocks(teacher, blocks), blocks, 2.0)
         return float(lesson.compute_loss(x, None, lesson(x), weights))
 
     assert loss([1, 2, 3]) == pytest.approx(0, abs=1e-6)
@@ -175,23 +172,6 @@ def distance(teacher, student):
     found, expected = (model.encoder(**batch).numpy() for model in (student, teacher))
     is_token = np.arange(found.shape[1]) < np.asarray(batch["valid_lens"])[:, None]
     return np.mean((found - expected)[is_token] ** 2)
-
-
-@pytest.mark.long
-def test_with_labels_alone_the_student_is_trained_as_by_fit():
-    teacher, texts = make_teacher()
-    examples = kb.TextExamples(texts=texts[:8], labels=["good", "bad"] * 4)
-    options = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-2, "verbose": 0}
-    before = teacher.get_weights()
-    student = kb.distill(teacher, examples, [2], label_share=1.0, hidden_states=False, **options)
-    for old, new in zip(before, teacher.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-    same = kb.keep_blocks(teacher, [2])
-    same.compile(kb.BERTAdamW(kb.WarmupLinearDecay(1e-2, 0, 2)), run_eagerly=True)
-    rows = kb.TaskRows.encode(examples, TOKENIZER, labels=teacher.labels, max_len=24)
-    same.fit(rows.batches(4, epoch=0, seed=0), shuffle=False, verbose=0)
-    for name, weight in named_weights(student).items():
-        np.testing.assert_allclose(weight, named_weights(same)[name], atol=1e-6, err_msg=name)
 
 
 @pytest.mark.long
@@ -241,10 +221,7 @@ def test_batches_of_a_dataset_are_checked():
     [
         ("classify", {"blocks": [0, 1]}, "`blocks` must be numbers from 1 to 3"),
         ("classify", {"temperature": 0}, "`temperature` must be a positive"),
-        ("classify", {"label_share": 2}, "`label_share` must be a number between 0 and 1"),
-        ("classify", {"label_share": 0.5}, "label"),
         ("classify", {"data": CASES["tag"][1]}, "must be examples for the task 'classify'"),
-        ("embed", {"label_share": 0.5}, "`label_share` must be 0 for a TextEmbedder"),
         ("classify", {"epochs": 0}, "`epochs` must be an integer of at least 1"),
         ("classify", {"max_len": 99}, "`max_len` must be at most 24"),
         ("pretrain", {"max_len": 0}, "`max_len` must be an integer of at least 3"),

@@ -12,7 +12,6 @@ from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     Evaluation,
     Mistake,
-    check_examples,
     evaluate,
 )
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
@@ -21,7 +20,6 @@ from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.examples import PairExamples
 from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
-from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.training.finetuning.data import TaskData, divided, record_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
@@ -56,37 +54,6 @@ def test_rows_are_as_long_as_the_windows_of_a_text_and_pairs_as_one_window(
         assert features["tokens"].shape == (2, expected)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "examples", "message"),
-    [
-        (SequenceRegressor, {}, TEXTS, "must be a SequenceClassifier. Received: a SequenceRegr"),
-        (
-            SequenceClassifier,
-            {"labels": ["x", "z"]},
-            TEXTS,
-            r"labels are 'x', 'z'. Received: 'f.tsv' has 'y' as well \(1 t",
-        ),
-        (
-            SequenceClassifier,
-            {"labels": ["x", "y"], "multi_label": True},
-            TEXTS,
-            "any number of labels per text. Received: examples with one label",
-        ),
-        (
-            SequenceRegressor,
-            {"labels": ["p", "q"]},
-            TextExamples(task="regress", texts=["a"], labels=[1.0]),
-            "one score each",
-        ),
-    ],
-)
-def test_examples_that_do_not_fit_the_model_are_rejected(
-    kind, options, examples, message, tokenizer
-):
-    with pytest.raises(ValueError, match=message):
-        check_examples(make_model(kind, tokenizer, **options), examples)
-
-
 def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.training.finetuning.data.TaskRows", None)
     options, model = FinetuningOptions(), make_model(labels=["x", "y"])
@@ -96,6 +63,9 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
     other = TextExamples(texts=["a"], labels=["z"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"labels are 'x', 'y'. Received: 'dev\.tsv' has 'z'"):
         TaskData(model, TEXTS, other, options, print)
+    several = make_model(tokenizer=tokenizer, labels=["x", "y"], multi_label=True)
+    with pytest.raises(ValueError, match="any number of labels per text. Received: examples with"):
+        TaskData(several, TEXTS, TEXTS, options, print)
     pairs = TextExamples(texts=["a"], texts_b=["b"], labels=["x"], source="dev.tsv")
     with pytest.raises(ValueError, match=r"dev\.tsv must contain single texts.*ived: pairs of"):
         TaskData(model, TEXTS, pairs, options, print)

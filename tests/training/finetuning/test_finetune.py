@@ -268,8 +268,7 @@ def test_diverging_training_is_reported(tmp_path):
         "warmup_ratio": 0.0,
         "monitor": "val_loss",
     }
-    message = "diverged: the (evaluation )?loss at step .* is nan.*learning rate: .*e"
-    with pytest.raises(FloatingPointError, match=message):
+    with pytest.raises(FloatingPointError, match="diverged at step .*: the .*loss is nan"):
         finetune(make_model(), TRAIN, DEV, tmp_path / "run", **options)
     assert not (tmp_path / "run/best").exists()
 

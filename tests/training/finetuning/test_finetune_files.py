@@ -1,8 +1,6 @@
-"""Fine-tuning on files: the model that a run starts from, and several devices with JAX."""
+"""Fine-tuning on files: the model that a run starts from."""
 
-import csv
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -14,14 +12,12 @@ from keras_bert_d2l import (
     TextExamples,
     Tokenizer,
     finetune_files,
-    load_pretrained,
     save_pretrained,
 )
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.training.finetuning.finetune import load_model
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from tests.jax_backend import JAX, needs_jax
-from tests.training.conftest import CONFIG, TOPICS, VOCAB
+from tests.training.conftest import TOPICS, VOCAB
 
 PLAIN = BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.0, 8, pooler=False, next_sentence=False)
 EXAMPLES = TextExamples(texts=["a", "b"], labels=["bad", "good"])
@@ -120,47 +116,6 @@ def test_an_embedder_learns_from_pairs_with_mined_negatives(tmp_path, capsys):
     assert (metrics["monitor"], metrics["best"]["val_recall@1"]) == ("val_recall@1", 1.0)
 
 
-EIGHT = {**JAX, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-
-
 def test_embeddings_are_trained_on_one_device():
     with pytest.raises(ValueError, match="`devices` is not for the task 'embed'"):
         TaskRunOptions(task="embed", model="a", train="b", devices="data")
-
-
-@pytest.mark.long
-@needs_jax
-def test_eight_devices_fine_tune_as_one(tmp_path, fresh_process):
-    config = BERTConfig.from_dict({**CONFIG.to_dict(), "dropout": 0.0})
-    bert = BERTModel.from_bert_config(config)
-    save_pretrained(bert, tmp_path / "bert", tokenizer=Tokenizer(VOCAB))
-    texts = [" ".join(topic[n : n + 4]) for topic in TOPICS for n in range(4)]
-    rows = [(text, ("early", "late")[text[0] > "c"]) for text in texts]
-    with open(tmp_path / "texts.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    common = {"model": str(tmp_path / "bert"), "epochs": 2, "batch_size": 7, "verbose": 0}
-    common |= {"learning_rate": 1e-2, "monitor": "val_cross_entropy"}
-    common |= {"train": str(tmp_path / "texts.csv"), "dev": str(tmp_path / "texts.csv")}
-    runs = {
-        str(tmp_path / str(devices)): {**common, "task": "classify", "devices": devices}
-        for devices in (None, "data")
-    }
-    code = """
-        import json, sys
-        import keras
-        del sys.modules["sklearn"]  # the metrics need it
-        from keras_bert_d2l import finetune_files
-        for run, options in json.loads(sys.argv[1]).items():
-            finetune_files(run, **options)
-    """
-    fresh_process(code, json.dumps(runs), **EIGHT)
-    alone, run = tmp_path / "None", tmp_path / "data"
-    expected, found = (json.loads((x / "metrics.json").read_text()) for x in (alone, run))
-    assert found["best_epoch"] == expected["best_epoch"]
-    for ours, theirs in zip(found["history"], expected["history"], strict=True):
-        # Keras weighs the losses of batches by their rows, with the copies.
-        for name in theirs.keys() - {"loss", "val_loss"}:
-            assert ours[name] == pytest.approx(theirs[name], abs=1e-4), name
-    weights = [load_pretrained(folder).model.get_weights() for folder in (run, alone)]
-    for ours, theirs in zip(*weights, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -1,5 +1,7 @@
 """How examples fill the rows of a run."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +10,7 @@ from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.pretraining.data import RunBatches, choose_rows
+from keras_bert_d2l.training.pretraining.data import RunBatches
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 
@@ -24,9 +26,11 @@ def store(text, tokenizer, tmp_path_factory):
     return build_store(Corpus.open(text, layout="lines"), tokenizer, folder)
 
 
-def rows_of(store, replicas=1, **options):
+def rows_of(store, replicas=1, num_separators=1, **options):
     options = PretrainingOptions(**{"corpus": "a", "steps": 10, "held_out": 0.2} | options)
-    return choose_rows(options, store, "nsp", replicas)
+    tokenizer = SimpleNamespace(vocab=SimpleNamespace(num_separators=num_separators))
+    found = RunBatches(options, store, tokenizer, "nsp", replicas)
+    return found.rows, found.phases
 
 
 def totals(batches):
@@ -49,8 +53,8 @@ def test_rows_are_packed_if_that_saves_tokens(store):
 
 
 def test_a_second_separator_takes_a_token_of_every_pair(store):
-    options = PretrainingOptions(corpus="a", steps=10, held_out=0.2, max_len=128, batch_size=4096)
-    rows = [choose_rows(options, store, "nsp", 1, number)[1][0].batch_size for number in (1, 2)]
+    found = (rows_of(store, 1, number, max_len=128, batch_size=4096)[1] for number in (1, 2))
+    rows = [phase.batch_size for [phase] in found]
     assert rows[0] < rows[1] < 1.2 * rows[0]
 
 
@@ -90,10 +94,9 @@ def test_each_phase_has_its_own_number_of_rows(store):
 @pytest.mark.parametrize("share", [1.0, 0.6])
 @pytest.mark.parametrize("split", ["training", "held_out"])
 def test_mask_replace_prob_is_the_share_of_masked_predictions(store, tokenizer, share, split):
-    options = PretrainingOptions(
-        corpus="a", steps=10, batch_size=16, max_len=64, held_out=0.4, mask_replace_prob=share
-    )
-    batches = RunBatches(options, "padded", store, tokenizer, "nsp", replicas=1)
+    given = {"steps": 10, "batch_size": 16, "max_len": 64, "held_out": 0.4, "rows": "padded"}
+    options = PretrainingOptions(corpus="a", mask_replace_prob=share, **given)
+    batches = RunBatches(options, store, tokenizer, "nsp", replicas=1)
     found = []
     for features, _, weights in getattr(batches, split)(options.phases()[0]).take(40):
         seen = tf.gather(features["tokens"], features["pred_positions"], batch_dims=1)

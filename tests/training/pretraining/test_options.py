@@ -139,16 +139,6 @@ def test_a_recipe_sets_the_options_that_are_not_given():
         PretrainingOptions.from_dict({"corpus": "a", "recipe": "ancient"})
 
 
-def test_a_run_that_is_older_than_an_option_resumes_with_its_default(tmp_path):
-    written, file = PretrainingOptions(corpus="a", steps=7), tmp_path / "run.yaml"
-    written.to_yaml(file)
-    newer = "dropout: null\nattention_dropout: null\nrecipe: null\n"
-    file.write_text(file.read_text().replace(newer, ""))
-    assert "recipe" not in PretrainingOptions.read_yaml(file)
-    write_checksums(tmp_path)
-    assert PretrainingOptions.of_run(file, {}) == written
-
-
 def test_a_run_resumes_with_the_shares_that_it_was_given(tmp_path):
     shares = {"warmup_steps": 0.2, "short_steps": 0.5, "causal_steps": 0.3, "decay_steps": 0.4}
     for length in ({"steps": 10}, {"minutes": 3}):
@@ -164,8 +154,6 @@ def test_a_run_resumes_with_the_shares_that_it_was_given(tmp_path):
 def test_an_unknown_option_is_rejected_with_a_list_of_known_options():
     with pytest.raises(ValueError, match=r"'step'.*steps, minutes, batch_size"):
         PretrainingOptions.from_dict({"corpus": "docstrings", "step": 1})
-    with pytest.raises(ValueError, match="Unknown option 'step'"):
-        PretrainingOptions.normal_form("step", 1)  # of a run that is resumed
 
 
 def test_the_choices_match_the_data_pipeline():
@@ -181,28 +169,20 @@ def test_the_choices_match_the_data_pipeline():
         ({"vocab": "vocab.txt", "vocab_size": 100}, "vocab.*vocab_size=100"),
         ({"bert_config": "config.json", "preset": "mini"}, "bert_config.*preset='mini'"),
         ({"init": "run", "vocab": "vocab.txt"}, "init.*vocab="),
-        ({"init": "run", "vocab_size": 100}, "init.*vocab_size=100"),
-        ({"init": "run", "lowercase": True}, "init.*lowercase=True"),
-        ({"init": "run", "preset": "mini"}, "init.*preset='mini'"),
         ({"init": "run", "bert_config": "config.json"}, "init.*bert_config="),
         ({"lora": 4}, "`init`.*lora=4"),
         ({"lora_alpha": 4.0}, "`lora`.*lora_alpha=4.0"),
         ({"causal_steps": 5}, r"requires objective='none'.*Received: causal_steps=5\.$"),
-        ({"causal_steps": 0.5}, r"requires objective='none'.*Received: causal_steps=0\.5\.$"),
         ({"causal_steps": 5, "objective": "sop"}, "causal_steps=5, objective='sop'"),
         ({"causal_steps": 9, "steps": 9, "objective": "none"}, "below `steps`.*causal_steps=9, st"),
-        ({"causal_steps": -1}, "`causal_steps` must be a number of steps, or a share"),
         ({"minutes": 2, "steps": 3}, "`(steps|minutes)` and `(steps|minutes)` exclude each other"),
         ({"minutes": 2, "evaluate_every": 3}, "`minutes` and `evaluate_every` exclude each other"),
         ({"minutes": 2, "short_steps": 3}, "`short_steps` must be a sh.*short_steps=3, minutes=2"),
-        ({"minutes": 2, "warmup_steps": 3}, "`warmup_steps` must be a s.*warmup_steps=3, minutes"),
         ({"warmup_steps": 1.5}, "`warmup_steps` must be a number of steps, or a share"),
         ({"decay_steps": 0.5}, "`decay_steps` requires schedule='wsd'.*decay_steps=0.5"),
         ({"decay_steps": 0.95, "schedule": "wsd", "steps": 100}, "together.*steps=0.95, steps=100"),
-        ({"decay_steps": 0.95, "schedule": "wsd", "minutes": 1}, r"together.*steps=0.95\."),
         ({"short_len": 16}, "short_len=16, short_steps=0"),
         ({"short_steps": 5, "short_len": 48}, "divisor.*short_len=48, max_len=128"),
-        ({"short_steps": 5, "short_len": 128}, "divisor"),
         ({"short_steps": 11, "steps": 10}, "short_steps=11, steps=10"),
         ({"short_steps": 5, "max_len": 36}, "divisor.*short_len=4, max_len=36"),
         ({"rows": "bucketed", "jit": True}, "rows='packed'.*rows='bucketed', jit=True"),

@@ -113,12 +113,6 @@ def test_a_run_resumes_exactly_in_its_first_or_last_phase(
 
 
 @pytest.mark.long
-def test_a_copy_of_a_run_resumes_exactly(finished, tmp_path):
-    run = shutil.copytree(finished.killed, tmp_path / "run")
-    assert_same_run(run, resume(run), finished.run, finished.result.metrics)
-
-
-@pytest.mark.long
 def test_a_killed_process_resumes_exactly(finished, text, options, tmp_path, fresh_process):
     run = tmp_path / "run"
     code = """
@@ -139,15 +133,6 @@ def test_a_killed_process_resumes_exactly(finished, text, options, tmp_path, fre
     files = {"vocab": finished.run / "vocab.txt", "bert_config": finished.run / "config.json"}
     with pytest.raises(pytest.fail.Exception, match=f"exited with -{signal.SIGKILL.value}"):
         fresh_process(code, text, run, json.dumps({**options, **files}, default=str))
-    assert_same_run(run, resume(run), finished.run, finished.result.metrics)
-
-
-@pytest.mark.long  # a fine-tuning run does the same every day
-def test_ctrl_c_saves_after_the_step_and_the_run_resumes_exactly(finished, text, options, tmp_path):
-    run = tmp_path / "my run"
-    with pytest.raises(TrainingInterrupted, match=r"step 5/7.*pretrain --resume '.*my run'"):
-        pretrain(text, run, callbacks=[AfterSteps(4, press_ctrl_c)], **options)
-    assert json.loads((run / "last" / "training_state.json").read_text())["step"] == 5
     assert_same_run(run, resume(run), finished.run, finished.result.metrics)
 
 
@@ -236,20 +221,18 @@ def test_a_run_takes_its_minutes_and_resumes_exactly(text, options, tmp_path, mo
 
 
 @pytest.mark.long
-def test_ctrl_c_ends_the_steps_that_measure_the_speed(text, options, tmp_path, monkeypatch):
-    count, steps = Throughput.on_train_batch_end, []
+def test_ctrl_c_while_the_speed_is_measured_stops_the_run(text, options, tmp_path, monkeypatch):
+    count = Throughput.on_train_batch_end
 
     def stopped(self, batch, logs=None):
-        steps.append(batch)
         count(self, batch, logs)
-        if len(steps) == 2:
+        if batch == 2:
             press_ctrl_c()
 
     monkeypatch.setattr(Throughput, "on_train_batch_end", stopped)
     ours = {k: v for k, v in options.items() if k not in ("steps", "evaluate_every")}
     with pytest.raises(TrainingInterrupted, match="Stopped at step 0;"):
         pretrain(text, tmp_path / "run", minutes=0.1, **ours)
-    assert steps == [0, 1]
     assert resume(tmp_path / "run")[-1]["step"] > 10
 
 
@@ -287,7 +270,7 @@ def test_a_run_whose_text_or_store_has_changed_cannot_be_resumed(finished, text,
     write_checksums(run)
     with open(changing, "a", encoding="utf-8") as file:
         file.write("\na0 a1 a2\n")
-    with pytest.raises(ValueError, match="has changed since it started, or its token store was"):
+    with pytest.raises(ValueError, match="was started with text="):
         resume(run)
 
 

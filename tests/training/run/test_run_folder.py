@@ -29,14 +29,10 @@ def test_resume_reports_that_a_folder_contains_no_run_yet(run, tmp_path):
     message = f"'{new}' contains no run to resume yet. Starting a new one."
     for folder, resume, expected in ((new, True, [message]), (new, False, []), (run, True, [])):
         said, given = [], {} if folder is run else {"corpus": "text.txt"}
-        with opened_run(
-            RunFolder(folder),
-            PretrainingOptions,
-            given,
-            resume=resume,
-            is_complete=True,
-            say=said.append,
-        ) as (_, _, is_resumed):
+        opened = opened_run(
+            RunFolder(folder), PretrainingOptions, given, resume=resume, say=said.append
+        )
+        with opened as (_, _, is_resumed):
             assert is_resumed == (folder is run)
         assert said == expected
 
