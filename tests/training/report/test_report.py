@@ -264,7 +264,7 @@ def test_an_error_in_the_report_is_a_warning(tmp_path):
 
 def test_a_start_is_recorded_with_machine_and_versions(tmp_path):
     recorder = RunRecorder(RunFolder(tmp_path))
-    recorder.add_start(3, lambda: {"data": {"tokens": 5}})
+    recorder.add_start(3, {"data": {"tokens": 5}})
     [line] = (tmp_path / "report.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert record.pop("time") > 1e9
