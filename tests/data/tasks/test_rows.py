@@ -64,8 +64,6 @@ def test_choices_form_rows_with_their_text(tokenizer):
     for name, values in flat.items():
         shape = (3, 2, *values.shape[1:])
         np.testing.assert_array_equal(features[name], tf.reshape(values, shape))
-    shuffled = [labels.numpy().tolist() for _, labels in rows.batches(1, epoch=0)]
-    assert sorted(shuffled) == [[0], [1], [1]]
     unlabeled = TaskRows.encode(examples.without_labels(), tokenizer, max_len=6)
     assert one_batch(unlabeled, 2)["tokens"].shape == (2, 2, 6)
 
@@ -113,15 +111,11 @@ def test_an_epoch_contains_each_row_once(many):
     np.testing.assert_array_equal(lengths, many.lengths[order])
 
 
-@pytest.mark.slow
-def test_batches_depend_only_on_seed_and_epoch(many):
-    def tokens(**options):
-        return np.concatenate([np.ravel(x["tokens"]) for x, _ in many.batches(8, **options)])
-
-    same = tokens(epoch=1, seed=5)
-    np.testing.assert_array_equal(same, tokens(epoch=1, seed=5))
-    for other in (tokens(epoch=2, seed=5), tokens(epoch=1, seed=6), tokens()):
-        assert same.shape != other.shape or (same != other).any()
+def test_the_order_depends_only_on_seed_and_epoch(many):
+    same = many._order(8, seed=5, epoch=1)
+    np.testing.assert_array_equal(same, many._order(8, seed=5, epoch=1))
+    assert (same != many._order(8, seed=5, epoch=2)).any()
+    assert (same != many._order(8, seed=6, epoch=1)).any()
 
 
 def test_batches_are_padded_to_their_longest_row_with_little_padding(many):
@@ -185,22 +179,6 @@ def test_the_first_token_of_a_word_has_its_label(tokenizer):
     assert rows.word_ids.tolist() == [-1, 0, 1, 2, -1, 3, -1, -1, 0, 1, -1, 2, -1]
     assert rows.num_truncated == 0
     assert set(found.numpy().ravel()[[0, 4]]) == {-100}
-
-
-def test_a_long_text_of_words_is_split_into_rows(tokenizer):
-    words = (("a", "flying", "crane"), ("flying", "flying"), ("a",))
-    labels = (("D", "V", "N"), ("V", "V"), ("D",))
-    rows = TaskRows.encode(WordExamples(words=words, labels=labels), tokenizer, max_len=5)
-    features, found = one_batch(rows)
-    assert rows.examples.tolist() == [0, 0, 1, 1, 2]
-    pieces = ("a fly ##ing", "fly ##ing crane", "fly ##ing fly", "##ing fly ##ing")
-    expected = [[CLS, *ids(tokenizer, row), SEP] for row in pieces]
-    expected.append([CLS, *ids(tokenizer, "a"), SEP, PAD, PAD])
-    assert features["tokens"].numpy().tolist() == expected
-    names = [["-" if n < 0 else rows.label_names[n] for n in row] for row in found.numpy()]
-    assert list(map("".join, names)) == ["-DV--", "---N-", "-V---", "--V--", "-D---"]
-    assert rows.num_truncated == 2
-    assert rows.lost_in_words() == []
 
 
 @pytest.mark.parametrize("max_len", [3, 4, 9, 32])
@@ -269,12 +247,6 @@ def test_questions_without_room_for_the_context_are_counted_or_rejected(tokenize
     assert rows.dropped == {"question too long for max_len=10 and overlap=2": 1}
     with pytest.raises(ValueError, match="A question must leave.*at least 7 tokens"):
         TaskRows.encode(examples.subset([0]), tokenizer, max_len=10, overlap=2)
-
-
-def test_the_arguments_of_batches_are_checked(many):
-    with pytest.raises(ValueError, match="`epoch`.*=-1"):
-        many.batches(8, epoch=-1)
-    assert len(list(many.batches(1000, epoch=0))) == 1
 
 
 def test_the_texts_of_a_pair_are_successive_rows_of_the_same_batch(tokenizer):

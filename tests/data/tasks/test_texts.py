@@ -20,10 +20,9 @@ def test_a_line_may_contain_only_a_text(write):
 
 
 def test_json_labels_become_strings(write):
-    lines = [{"text": "a", "label": label} for label in (10, 9, True, 2.0)]
-    path = write("train.jsonl", "\n".join(map(json.dumps, lines)) + "\n")
-    for name, content in (("a.jsonl", path), ("a.json", path), ("b.json", json.dumps(lines))):
-        content = content if isinstance(content, str) else content.read_bytes()
+    rows = [json.dumps({"text": "a", "label": label}) for label in (10, 9, True, 2.0)]
+    lines, whole = "\n".join(rows), f"[{','.join(rows)}]"
+    for name, content in (("a.jsonl", lines), ("a.json", lines), ("b.json", whole)):
         examples = read_examples("classify", write(name, content))
         assert examples.labels == ("10", "9", "true", "2")
     assert examples.subset([0, 1]).label_names == ("9", "10")
@@ -96,13 +95,7 @@ def test_label_columns_of_1_and_0_give_several_labels(write):
     assert examples.labels == (("toxic", "obscene"), (), ("toxic",))
     assert examples.dropped == {"a label column contains neither 1 nor 0": 1}
     assert examples.columns["label"] == "toxic, obscene, threat"
-    for rows in (
-        write("a.jsonl", '{"text": "a", "x": 1, "y": false}\n{"text": "b", "x": 0, "y": 1.0}'),
-        write("a.csv", "text,x,y\na,Yes,False\nb,no,TRUE\nc,maybe,1\n"),
-    ):
-        examples = read_examples("classify", rows, label="x,y", multi_label=True)
-        assert examples.labels == (("x",), ("y",))
-    bare = write("bare.tsv", "a\t1\t0\nb\t1\t1\n")
+    bare = write("bare.tsv", "a\tyes\tNo\nb\t1.0\tTRUE\n")
     examples = read_examples("classify", bare, text=1, label="2,3", multi_label=True)
     assert examples.labels == (("2",), ("2", "3"))
     odd = write("odd.tsv", "text\tx,y\na\tp,q\n")
@@ -112,16 +105,12 @@ def test_label_columns_of_1_and_0_give_several_labels(write):
 def test_nested_folders_are_rejected_and_a_folder_of_texts_has_no_labels(write, tmp_path):
     for name in ("train/pos/0.txt", "train/neg/0.txt", "test/pos/0.txt", "train/unsup/0.txt"):
         write(f"imdb/{name}", f"It is {name}.")
-    write("imdb/train/urls_pos.txt", "nothing")
     with pytest.raises(ValueError, match="folders of folders. Pass one of test, train"):
         read_examples("classify", tmp_path / "imdb")
     whole = read_examples("classify", tmp_path / "imdb/train", labeled=False)
     assert whole.ids == ("neg/0.txt", "pos/0.txt", "unsup/0.txt")
     texts = read_examples("classify", tmp_path / "imdb/train/unsup", labeled=False)
     assert (texts.ids, texts.labels) == (("0.txt",), None)
-    assert read_examples("regress", tmp_path / "imdb/train", labeled=False).task == "regress"
-    with pytest.raises(ValueError, match="usable example. Received: none"):
-        read_examples("classify", tmp_path / "imdb/train/pos")
 
 
 @pytest.mark.parametrize(
