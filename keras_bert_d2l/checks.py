@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import functools
-import inspect
 import itertools
 import math
 import os
@@ -83,15 +82,6 @@ def check_known(kind: str, names: Iterable[object], known: Collection[str]) -> N
         if name not in known:
             message = f"Unknown {kind} {shown(name)}. {did_you_mean(name, known)}"
             raise ValueError(f"{message}Known: {', '.join(dict.fromkeys(known))}.")
-
-
-def arguments_of(*functions: Callable) -> list[str]:
-    """Return the names of the arguments of some functions or methods."""
-    found = [
-        one for function in functions for one in inspect.signature(function).parameters.values()
-    ]
-    names = dict.fromkeys(one.name for one in found if one.kind is not one.VAR_KEYWORD)
-    return [name for name in names if name != "self"]
 
 
 def check_path(name: str, value: object) -> None:

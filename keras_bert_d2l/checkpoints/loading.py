@@ -1,6 +1,5 @@
 """Load models and tokenizers from checkpoints of any known format."""
 
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -27,7 +26,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import 
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import arguments_of, check_known, check_labels, shown, shown_names
+from keras_bert_d2l.checks import check_labels, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.layers.pooling import POOLINGS
@@ -182,8 +181,6 @@ def load_task(
     **options: Option,
 ) -> Pretrained:
     """Load a checkpoint as a model of a task; see `TaskModel.from_pretrained`."""
-    known = arguments_of(kind.__init__, TaskModel.__init__)
-    check_known("option", options, (*kind.fields, *known))
     if "labels" in options:  # an array, too
         options["labels"] = list(check_labels(cast(Sequence[str], options["labels"]), 1))
     checkpoint = open_checkpoint(path, verify=verify, asked=kind.__name__)
@@ -232,12 +229,6 @@ def _with_new_head(
                 'vectors of the same BERT, pass pooling="mean" to `from_pretrained`.'
             )
         options = {**embedding, **options}
-    labels = inspect.signature(kind.__init__).parameters.get("labels")
-    if labels and labels.default is labels.empty and "labels" not in options:
-        raise ValueError(
-            f"`labels` is missing: {path!r} has no head for a {kind.__name__}. Pass the names of "
-            'the labels, such as labels=["bad", "good"].'
-        )
     create: Callable[..., TaskModel] = kind
     task_model = create(model, **options)
     if kind.has_head:

@@ -12,10 +12,8 @@ from typing import Any, Self, TypeAlias, get_args
 import keras
 
 from keras_bert_d2l.checks import (
-    arguments_of,
     check_choice,
     check_integer,
-    check_known,
     check_list,
     check_positive,
     check_that,
@@ -282,7 +280,6 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 unknown label or does not apply, `remat` is unknown, the loss or a metric cannot be
                 split, or the optimizer would accumulate gradients with other weights.
         """
-        check_known("argument", options, arguments_of(BatchModel.compile, keras.Model.compile))
         weights = None if class_weights is None else self.weights_of_classes(class_weights)
         own = self.default_training(weights)
         if loss is None:
