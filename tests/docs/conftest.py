@@ -9,6 +9,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 import keras_bert_d2l as kb
@@ -165,6 +166,24 @@ def relatives(tmp_path_factory):
     return made
 
 
+def write_tfrecord(path):
+    """Write an example of pretraining as google-research/bert does."""
+    example = tf.train.Example()
+    values = {
+        "input_ids": [2, 5, 4, 3, 6, 3] + [0] * 122,
+        "input_mask": [1] * 6 + [0] * 122,
+        "segment_ids": [0, 0, 0, 0, 1, 1] + [0] * 122,
+        "masked_lm_positions": [2] + [0] * 19,
+        "masked_lm_ids": [7] + [0] * 19,
+        "next_sentence_labels": [0],
+    }
+    for name, numbers in values.items():
+        example.features.feature[name].int64_list.value.extend(numbers)
+    example.features.feature["masked_lm_weights"].float_list.value.extend([1.0] + [0.0] * 19)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(example.SerializeToString())
+
+
 @pytest.fixture(scope="session")
 def prepared(small_models, tmp_path_factory):
     """A folder with the files and the runs that the pages mention."""
@@ -174,6 +193,7 @@ def prepared(small_models, tmp_path_factory):
         (folder / name).write_text("\n".join(lines) + "\n")
     for name, text in COMPRESSED.items():
         (folder / name).write_bytes(gzip.compress(text.encode() + b"\n"))
+    write_tfrecord(folder / "examples.tfrecord")
     bert = make_bert()
     kb.save_pretrained(bert, folder / "runs/mine")
     kb.save_pretrained(bert, folder / "all-MiniLM-L6-v2")
