@@ -12,7 +12,8 @@ import tempfile
 
 import numpy as np
 
-from keras_bert_d2l.data.pretraining.packing import ROWS, padding_share
+from keras_bert_d2l.data.buckets import bucket
+from keras_bert_d2l.data.pretraining.packing import ROWS, Rows, bucket_lengths, pack
 from keras_bert_d2l.data.pretraining.pairs import NUM_SPECIALS, ExampleOptions, make_examples
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -52,15 +53,38 @@ def main() -> None:
                 report(name, lengths, max_len, arguments.batch_size)
 
 
+def padding_share(
+    lengths: np.ndarray,
+    *,
+    rows: Rows,
+    max_len: int,
+    batch_size: int,
+) -> float:
+    """Return the share of padding in the rows of shuffled examples.
+
+    Args:
+        lengths: int `(N,)`, tokens per example, at most `max_len`.
+        rows: `"padded"`, `"packed"` or `"bucketed"`.
+        max_len: Tokens per row.
+        batch_size: Rows per batch, at most N. Examples that do not fill a batch are skipped.
+    """
+    random = np.random.default_rng(0)
+    lengths = random.permutation(lengths)
+    if rows == "packed":
+        most = max(8, max_len // 16)
+        _, splits = pack(lengths, max_len=max_len, max_examples=most, random=random)
+        return float(1 - lengths.sum() / (max_len * (len(splits) - 1)))
+    lengths = lengths[: len(lengths) // batch_size * batch_size]
+    if rows == "bucketed":
+        lengths = lengths[bucket(lengths, batch_size=batch_size, random=random)]
+        sizes = bucket_lengths(lengths, batch_size=batch_size, max_len=max_len)
+        return float(1 - lengths.sum() / (batch_size * sizes.sum()))
+    return float(1 - lengths.mean() / max_len)
+
+
 def report(name: str, lengths: np.ndarray, max_len: int, batch_size: int) -> None:
     shares = {
-        rows: padding_share(
-            lengths,
-            rows=rows,
-            max_len=max_len,
-            batch_size=batch_size,
-            max_examples=max(8, max_len // 16),
-        )
+        rows: padding_share(lengths, rows=rows, max_len=max_len, batch_size=batch_size)
         for rows in ROWS
     }
     for rows, share in shares.items():

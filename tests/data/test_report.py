@@ -42,28 +42,16 @@ def test_the_report_counts_the_text(store, texts, monkeypatch, at_once):
     monkeypatch.setattr(report, "_AT_ONCE", at_once)
     found = data_report(store, TOKENIZER, max_len=32)
     rows = TOKENIZER.tokenize([s for document in texts for s in document])
-    ids, lengths = rows.flat_values.numpy(), rows.row_lengths().numpy()
+    ids = rows.flat_values.numpy()
     assert ("tokens", f"{len(ids):,}") in found.groups()["Text"]
     assert found.unknown_rate == pytest.approx(np.mean(ids == 1))
     assert found.num_unused == 0
-    expected = np.quantile(lengths, (0.5, 0.9, 1), method="inverted_cdf")
-    assert found.sentence_lengths == tuple(expected)
-
-
-def test_duplicates_of_a_large_corpus_are_estimated_from_a_sample(found, texts, monkeypatch):
-    assert found.duplicates == pytest.approx(1 - len(set(map(tuple, texts))) / 40)
-    monkeypatch.setattr(report, "_AT_ONCE", 1000)
-    hashes = np.random.default_rng(0).integers(0, 1 << 63, 10_000).astype(np.uint64)
-    assert report._share_of_copies(np.tile(hashes, 2)) == 0.5
 
 
 def test_the_report_uses_the_examples_of_training(found, store):
     examples = make_examples(store, ExampleOptions(max_len=32), epoch=0)
     assert found.num_examples == len(examples)
-    assert found.example_lengths[2] == examples.lengths().max()
     assert found.mean_length == pytest.approx(examples.lengths().mean())
-    assert found.positive_share == pytest.approx(examples.labels.mean())
-    assert found.padding["packed"] <= found.padding["bucketed"] <= found.padding["padded"] < 1
 
 
 @pytest.mark.parametrize(
@@ -94,9 +82,7 @@ def test_special_tokens_of_the_user_are_not_masked(tmp_path):
 
 def test_without_a_sentence_pair_objective_there_are_no_labels(store):
     found = data_report(store, TOKENIZER, max_len=32, objective="none")
-    assert found.positive_share is None
     assert all(example.startswith("[CLS] ") for example in found.examples)
-    assert "labeled" not in repr(found)
 
 
 def test_examples_of_a_large_store_come_from_a_sample_of_documents(store, found, monkeypatch):

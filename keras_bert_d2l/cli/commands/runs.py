@@ -24,8 +24,8 @@ def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
     `finetune` keep it in the run folder, as `report.html`. TensorBoard (the extra `tensorboard`)
     shows several runs together: `tensorboard --logdir runs`.
 
-    The description of a token store shows the text as the model sees it: lengths, padding, unknown
-    words, duplicate documents and some masked examples.
+    The description of a token store shows the text as the model sees it: lengths, unknown words
+    and some masked examples.
 
     For example:
 
