@@ -7,22 +7,35 @@ transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encod
 """
 
 import base64
+import functools
 import re
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from keras_bert_d2l.text.definition import template
 from keras_bert_d2l.types import ConfigDict
 
-# Field numbers of ModelProto, SentencePiece, TrainerSpec and NormalizerSpec.
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
-_PIECE, _SCORE, _TYPE = 1, 2, 3
-_MODEL_TYPE, _BYTE_FALLBACK, _UNK_ID = 3, 35, 40
-_CHARSMAP = 2
-_ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES = 3, 4, 5
+# The messages of sentencepiece_model.proto with the fields that matter: their numbers and types.
+_MESSAGES = {
+    "SentencePiece": {"piece": (1, "BYTES"), "score": (2, "FLOAT"), "type": (3, "INT32")},
+    "TrainerSpec": {"model_type": (3, "INT32"), "byte_fallback": (35, "BOOL")},
+    "NormalizerSpec": {
+        "precompiled_charsmap": (2, "BYTES"),
+        "add_dummy_prefix": (3, "BOOL"),
+        "remove_extra_whitespaces": (4, "BOOL"),
+        "escape_whitespaces": (5, "BOOL"),
+    },
+    "ModelProto": {
+        "pieces": (1, "SentencePiece"),
+        "trainer_spec": (2, "TrainerSpec"),
+        "normalizer_spec": (3, "NormalizerSpec"),
+    },
+}
 _UNIGRAM, _BPE = 1, 2  # types of models
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+_UNKNOWN, _CONTROL = 2, 3  # types of pieces
 
 _MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-V has 902,000
 _PAD, _UNK = "<pad>", "<unk>"
@@ -45,13 +58,17 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         ValueError: If the file is damaged or is not a Unigram model.
     """
     try:
-        pieces, trainer, charsmap = _read_model(data)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        model = _model_proto().FromString(data)
+        if len(model.pieces) > _MOST_PIECES:
+            raise ValueError(f"it has more than {_MOST_PIECES:,} pieces")
+        pieces = [(piece.piece.decode(), piece.score, piece.type) for piece in model.pieces]
+    except (DecodeError, ValueError) as error:
         raise ValueError(f"this is not a SentencePiece model: {error}") from error
-    if trainer.get(_MODEL_TYPE, _UNIGRAM) != _UNIGRAM or not pieces:
+    trainer = model.trainer_spec
+    if (trainer.model_type or _UNIGRAM) != _UNIGRAM or not pieces:
         raise ValueError("only SentencePiece models of the type Unigram are supported")
     normalizers: list[ConfigDict] = []
-    if charsmap:
+    if charsmap := model.normalizer_spec.precompiled_charsmap:
         encoded = base64.b64encode(charsmap).decode()
         normalizers = [{"type": "Precompiled", "precompiled_charsmap": encoded}]
     cls, sep, mask = "<s>", "</s>", "<mask>"
@@ -80,7 +97,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
             "type": "Unigram",
             "unk_id": ids.get(_UNK),
             "vocab": [[*entry] for entry in vocab],
-            "byte_fallback": bool(trainer.get(_BYTE_FALLBACK, 0)),
+            "byte_fallback": trainer.byte_fallback,
         },
     }
 
@@ -110,64 +127,23 @@ def _replace(pattern: ConfigDict, content: str) -> ConfigDict:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
-def _read_model(data: bytes) -> tuple[list[tuple[str, float, int]], dict[int, int], bytes]:
-    """Return the pieces with their scores and types, the training options and the charsmap."""
-    pieces: list[tuple[str, float, int]] = []
-    trainer: dict[int, int] = {}
-    charsmap = b""
-    for number, value in _fields(data):
-        if number == _PIECES:
-            piece = dict(_fields(_as_bytes(value)))
-            text = _as_bytes(piece.get(_PIECE, b"")).decode()
-            score = struct.unpack("<f", _as_bytes(piece.get(_SCORE, bytes(4))))[0]
-            kind = piece.get(_TYPE, _NORMAL)
-            pieces.append((text, score, kind if isinstance(kind, int) else _NORMAL))
-            if len(pieces) > _MOST_PIECES:
-                raise IndexError(f"it has more than {_MOST_PIECES:,} pieces")
-        elif number == _TRAINER:
-            trainer = {n: v for n, v in _fields(_as_bytes(value)) if isinstance(v, int)}
-        elif number == _NORMALIZER:
-            charsmap = _as_bytes(dict(_fields(_as_bytes(value))).get(_CHARSMAP, b""))
-    return pieces, trainer, charsmap
-
-
-def _as_bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise IndexError("a field has the wrong type")
-    return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and the value of each field of a message; numbers of 4 bytes as bytes."""
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            yield tag >> 3, value
-            continue
-        if kind == _BYTES:
-            size, place = _varint(data, place)
-        elif kind in (_FOUR_BYTES, _EIGHT_BYTES):
-            size = 4 if kind == _FOUR_BYTES else 8
-        else:
-            raise IndexError(f"unknown wire type {kind}")
-        if size > len(data) - place:
-            raise IndexError("it ends in the middle of a field")
-        yield tag >> 3, data[place : place + size]
-        place += size
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-    raise IndexError("a number has more than 10 bytes")
+@functools.cache
+def _model_proto() -> Any:
+    """Return the class of the message `ModelProto`."""
+    file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package="pieces")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            label = kinds.LABEL_REPEATED if field == "pieces" else kinds.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, label=label)
+            if kind in _MESSAGES:
+                added.type, added.type_name = kinds.TYPE_MESSAGE, f".pieces.{kind}"
+            else:
+                added.type = getattr(kinds, f"TYPE_{kind}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("pieces.ModelProto"))
 
 
 def byte_pair_model(pieces: Iterable[tuple[str, int]]) -> bytes:
@@ -176,29 +152,14 @@ def byte_pair_model(pieces: Iterable[tuple[str, int]]) -> bytes:
     Args:
         pieces: The text of each piece, and the rank of the merge that makes it.
     """
-    unknown = _field(_PIECE, "\u0100".encode()) + _field(_TYPE, _UNKNOWN)  # the model needs one
-    found = [_field(_PIECE, text.encode()) + _field(_SCORE, -float(rank)) for text, rank in pieces]
+    model = _model_proto()()
+    for text, rank in pieces:
+        model.pieces.add(piece=text.encode(), score=-float(rank))
+    model.pieces.add(piece="\u0100".encode(), type=_UNKNOWN)  # the model needs one
+    model.trainer_spec.model_type = _BPE
     # A table without entries: SentencePiece writes to the log if there is no table.
-    size = 1024
-    charsmap = _field(_CHARSMAP, struct.pack("<I", size) + bytes(size + 1))
-    options = (_ADD_DUMMY_PREFIX, _REMOVE_EXTRA_WHITESPACES, _ESCAPE_WHITESPACES)
-    parts = [_field(_PIECES, piece) for piece in (*found, unknown)]
-    parts.append(_field(_TRAINER, _field(_MODEL_TYPE, _BPE)))
-    parts.append(_field(_NORMALIZER, charsmap + b"".join(_field(name, 0) for name in options)))
-    return b"".join(parts)
-
-
-def _field(number: int, value: float | bytes) -> bytes:
-    if isinstance(value, bytes):
-        return _number(number << 3 | _BYTES) + _number(len(value)) + value
-    if isinstance(value, int):
-        return _number(number << 3 | _VARINT) + _number(value)
-    return _number(number << 3 | _FOUR_BYTES) + struct.pack("<f", value)
-
-
-def _number(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
+    model.normalizer_spec.precompiled_charsmap = (1024).to_bytes(4, "little") + bytes(1025)
+    model.normalizer_spec.add_dummy_prefix = False
+    model.normalizer_spec.remove_extra_whitespaces = False
+    model.normalizer_spec.escape_whitespaces = False
+    return model.SerializeToString()
