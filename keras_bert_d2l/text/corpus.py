@@ -14,10 +14,10 @@ from keras_bert_d2l.checks import check_choice, check_type, shown
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.reading import check_file, visible_files
-from keras_bert_d2l.remote import files, identity_of, size_of
+from keras_bert_d2l.remote import files
 from keras_bert_d2l.text import text_files
 from keras_bert_d2l.text.docstrings import Docstrings
-from keras_bert_d2l.text.text_files import LAYOUTS, Section, documents
+from keras_bert_d2l.text.text_files import LAYOUTS, TextFile, documents
 from keras_bert_d2l.types import PathLike
 
 _SUFFIXES = tuple(
@@ -25,7 +25,6 @@ _SUFFIXES = tuple(
 )
 # Files that only `build_store` writes. One of them is enough: the others may be lost.
 _TOKEN_STORE = ("tokens.bin", "sentence_offsets.bin", "document_offsets.bin")
-_DOCUMENTS_IN_SECTION = 1000  # documents in memory
 IN_MEMORY = "documents in memory"
 _RULES = "2"  # increase when the rules that split text into documents change
 
@@ -34,7 +33,7 @@ _RULES = "2"  # increase when the rules that split text into documents change
 class Piece:
     """Consecutive documents of a corpus, which another process can read independently."""
 
-    sections: tuple["Section | Docstrings | _Documents", ...]
+    sections: tuple["TextFile | Docstrings | _Documents", ...]
 
     @property
     def num_bytes(self) -> int:
@@ -43,26 +42,6 @@ class Piece:
 
     def __iter__(self) -> Iterator[list[str]]:
         return itertools.chain.from_iterable(section.documents() for section in self.sections)
-
-
-@dataclasses.dataclass(frozen=True)
-class _TextFile:
-    path: pathlib.PurePath
-    layout: str
-
-    @property
-    def num_bytes(self) -> int:
-        return size_of(self.path)
-
-    @property
-    def description(self) -> str:
-        return f"{self.path.name} ({_megabytes(self.num_bytes)})"
-
-    def identity(self) -> tuple[str, ...]:
-        return identity_of(self.path), self.layout
-
-    def sections(self) -> Iterator[Section]:
-        return text_files.sections(self.path, self.layout)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +65,7 @@ class _Documents:
         ).hexdigest(), self.layout
 
     def sections(self) -> Iterator["_Documents"]:
-        for first in range(0, len(self.texts), _DOCUMENTS_IN_SECTION):
-            yield _Documents(self.texts[first : first + _DOCUMENTS_IN_SECTION], self.layout)
+        yield self
 
     def documents(self) -> Iterator[list[str]]:
         for text in self.texts:
@@ -120,7 +98,7 @@ class Corpus:
 
     def __init__(
         self,
-        parts: Sequence[_TextFile | Docstrings | _Documents],
+        parts: Sequence[TextFile | Docstrings | _Documents],
         source: str | list[str],
         layout: str,
     ) -> None:
@@ -166,10 +144,10 @@ class Corpus:
             A `Corpus`. The files are read when you iterate over it.
 
         Raises:
-            FileNotFoundError: If a file or folder does not exist.
-            ValueError: If a pattern or folder has no text file, if a folder is or contains a
-                token store, or if an argument is invalid. Raised while reading if a file is
-                damaged or is not UTF-8, or if the corpus contains no text.
+            FileNotFoundError: If a file does not exist, or a pattern or folder has no text file.
+            ValueError: If a folder is or contains a token store, or an argument is invalid. Raised
+                while reading if a file is damaged or is not UTF-8, or if the corpus contains no
+                text.
         """
         check_choice("layout", layout, LAYOUTS)
         is_one = isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable)
@@ -178,13 +156,13 @@ class Corpus:
             in_lines = "lines" if layout == "auto" else layout
             return cls([_Documents(_texts(items), in_lines)], IN_MEMORY, layout)
         names = _names(items)
-        parts: dict[object, _TextFile | Docstrings] = {}
+        parts: dict[str, TextFile | Docstrings] = {}
         for name in names:
             if name == "docstrings":
                 parts[name] = Docstrings()
                 continue
-            for path, identity in _files(name):
-                parts.setdefault(identity, _TextFile(path, layout))
+            for path in _files(name):
+                parts.setdefault(os.path.realpath(path), TextFile(path, layout))
         return cls(list(parts.values()), names[0] if is_one else names, layout)
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -207,7 +185,7 @@ class Corpus:
         Together, the pieces contain the documents of the corpus in the same order. Their boundaries
         depend only on the files. A compressed file is never split.
         """
-        gathered: list[Section | Docstrings | _Documents] = []
+        gathered: list[TextFile | Docstrings | _Documents] = []
         num_bytes = 0
         for part in self._parts:
             for section in part.sections():
@@ -222,20 +200,14 @@ class Corpus:
     @property
     def files(self) -> list[pathlib.PurePath]:
         """The text files, in the order in which they are read."""
-        return [part.path for part in self._parts if isinstance(part, _TextFile)]
+        return [part.path for part in self._parts if isinstance(part, TextFile)]
 
     @property
     def description(self) -> str:
         """A one-line, human-readable description of the corpus."""
-        files = [part for part in self._parts if isinstance(part, _TextFile)]
-        shown = [part.description for part in self._parts if not isinstance(part, _TextFile)]
-        if len(files) > 2:
-            shown.append(
-                f"{len(files):,} text files, {_megabytes(sum(file.num_bytes for file in files))}"
-                f", {files[0].path.name} to {files[-1].path.name}"
-            )
-        else:
-            shown += [file.description for file in files]
+        shown = [part.description for part in self._parts]
+        if len(shown) > 3:
+            shown[1:-1] = [f"{len(shown) - 2:,} more"]
         return "; ".join(shown)
 
     def fingerprint(self) -> str:
@@ -252,10 +224,6 @@ class Corpus:
 
     def __repr__(self) -> str:
         return f"Corpus({self.description})"
-
-
-def _megabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 100_000 else f"{num_bytes / 1e3:.1f} kB"
 
 
 def are_documents(value: object) -> TypeGuard[Sequence[Sequence[str]]]:
@@ -303,54 +271,32 @@ def _names(source: Sequence[object]) -> list[str]:
     return names
 
 
-def _files(name: str) -> list[tuple[pathlib.PurePath, pathlib.PurePath]]:
-    """Return the absolute paths of text files, and the paths without symbolic links."""
-    if url(name) is not None:
-        return [(path, path) for path in _remote_files(name)]
-    return [(path.absolute(), path.resolve()) for path in _local_files(name)]
-
-
-def _remote_files(name: str) -> list[pathlib.PurePosixPath]:
-    found = files(cast(str, url(name)))
-    if not glob.has_magic(name) and [url(path) for path in found] != [url(name)]:  # a folder
-        if any(path.name in _TOKEN_STORE for path in found):
-            raise _is_token_store(name)
-        found = [path for path in found if path.name.endswith(_SUFFIXES)]
-    if not found:
-        raise FileNotFoundError(f"There is no text file at {name!r}.")
-    return found
-
-
-def _local_files(name: str) -> list[pathlib.Path]:
-    path = pathlib.Path(name).expanduser()
-    if path.is_dir():
-        return _files_of_folder(path)
-    if path.exists():
-        return [check_file(path)]
-    if not glob.has_magic(name):
-        raise FileNotFoundError(f"There is no file or folder {name!r}.")
-    found = map(pathlib.Path, glob.glob(str(path), recursive=True))
-    files = sorted(path for path in found if path.is_file())
-    if not files:
-        raise ValueError(f"No file matches the pattern {name!r} in {os.getcwd()!r}.")
-    return files
-
-
-def _files_of_folder(folder: pathlib.Path) -> list[pathlib.Path]:
-    found = [path for path in visible_files(folder) if path.name.endswith(_SUFFIXES)]
-    for parent in dict.fromkeys([folder, *(path.parent for path in found)]):
-        if any((parent / name).exists() for name in _TOKEN_STORE):
-            raise _is_token_store(os.fspath(parent))
-    if not found:
+def _files(name: str) -> list[pathlib.PurePath]:
+    """Return the text files of a file, folder, pattern or URL, with absolute paths."""
+    address, path = url(name), pathlib.Path(name).expanduser().absolute()
+    is_pattern = glob.has_magic(name) and not path.exists()
+    found: list[pathlib.PurePath]
+    if address is not None:
+        found = [*files(address)]
+        is_folder = not is_pattern and [url(file) for file in found] != [address]
+    elif is_folder := path.is_dir():
+        found = [*visible_files(path)]
+    elif is_pattern:
+        matches = map(pathlib.Path, glob.glob(os.path.expanduser(name), recursive=True))
+        found = sorted(file.absolute() for file in matches if file.is_file())
+    else:
+        found = [check_file(path)]
+    if is_folder and (stores := [file for file in found if file.name in _TOKEN_STORE]):
         raise ValueError(
-            f"The folder {os.fspath(folder)!r} has no text file, that is, no file name ending in "
+            "A corpus consists of text files. Received: "
+            f"{os.fspath(stores[0].parent)!r}, a token store, whose text is already tokenized. "
+            "Pass the text itself. In Python, `TokenStore.open` opens a store."
+        )
+    if is_folder:
+        found = [file for file in found if file.name.endswith(_SUFFIXES)]
+    if not found:
+        raise FileNotFoundError(
+            f"There is no text file at {name!r}. In a folder, text files have names that end in "
             f"{', '.join(_SUFFIXES)}. Pass files with other names one by one or as a pattern."
         )
     return found
-
-
-def _is_token_store(name: str) -> ValueError:
-    return ValueError(
-        f"A corpus consists of text files. Received: {name!r}, a token store, whose text is "
-        "already tokenized. Pass the text itself. In Python, `TokenStore.open` opens a store."
-    )

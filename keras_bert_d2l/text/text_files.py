@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import sentencex
 
-from keras_bert_d2l.remote import open_file, size_of
+from keras_bert_d2l.remote import identity_of, open_file, size_of
 
 LAYOUTS = ("auto", "lines", "prose", "wikitext")
 SECTION_BYTES = 1 << 23
@@ -273,47 +273,60 @@ def _marked_titles(lines: Iterable[str]) -> Iterator[tuple[bool, str]]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a text file that consists of complete documents.
+class TextFile:
+    """A text file, or a section of it that consists of complete documents.
 
     Attributes:
         path: The file.
         layout: How the file is split into sentences and documents; see `Corpus.open`.
         start: Offset of the first byte.
         stop: Offset after the last byte; None reads to the end.
-        num_bytes: Size on disk in bytes.
     """
 
     path: pathlib.PurePath
     layout: str
-    start: int
-    stop: int | None
-    num_bytes: int
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size on disk in bytes."""
+        return (size_of(self.path) if self.stop is None else self.stop) - self.start
+
+    @property
+    def description(self) -> str:
+        """The name and the size of the file."""
+        return f"{self.path.name} ({self.num_bytes / 1e6:,.1f} MB)"
+
+    def identity(self) -> tuple[str, ...]:
+        """Return strings that change whenever the documents may have changed."""
+        return identity_of(self.path), self.layout
 
     def documents(self) -> Iterator[list[str]]:
         """Return an iterator over the documents, each a list of sentences."""
         return documents(read_lines(self.path, self.start, self.stop), self.layout)
 
+    def sections(self) -> Iterator["TextFile"]:
+        """Split the file into sections of about 8 MB. A compressed file is one section.
 
-def sections(path: pathlib.PurePath, layout: str) -> Iterator[Section]:
-    """Split a text file into sections of about 8 MB. A compressed file is one section.
-
-    A section ends where a document ends: at an empty line or, in WikiText, before a title. If no
-    document ends within a megabyte, the section ends after a line, which splits the document.
-    """
-    size = size_of(path)
-    if is_packed(path) or size <= SECTION_BYTES:
-        yield Section(path, layout, 0, None, size)
-        return
-    if layout == "auto":
-        layout = guess_layout(head(read_lines(path))[0])
-    pattern = _BEFORE_TITLE if layout == "wikitext" else _BLANK_LINE
-    start = 0
-    with open_file(path) as file:
-        while size - start > SECTION_BYTES and (stop := _cut(file, start, pattern)) < size:
-            yield Section(path, layout, start, stop, stop - start)
-            start = stop
-    yield Section(path, layout, start, size, size - start)
+        A section ends where a document ends: at an empty line or, in WikiText, before a title. If
+        no document ends within a megabyte, the section ends after a line, which splits the
+        document.
+        """
+        size = size_of(self.path)
+        if is_packed(self.path) or size <= SECTION_BYTES:
+            yield self
+            return
+        layout = self.layout
+        if layout == "auto":
+            layout = guess_layout(head(read_lines(self.path))[0])
+        pattern = _BEFORE_TITLE if layout == "wikitext" else _BLANK_LINE
+        start = 0
+        with open_file(self.path) as file:
+            while size - start > SECTION_BYTES and (stop := _cut(file, start, pattern)) < size:
+                yield TextFile(self.path, layout, start, stop)
+                start = stop
+        yield TextFile(self.path, layout, start, size)
 
 
 def _cut(file: BinaryIO, start: int, pattern: re.Pattern[bytes]) -> int:

@@ -200,23 +200,22 @@ def test_a_corpus_describes_itself(write, tmp_path):
     assert (one.layout, some.layout) == ("lines", "auto")
     assert one.description == "a.txt (0.2 MB)"
     assert repr(some) == "Corpus(a.txt (0.2 MB))"
-    assert Corpus.open(tmp_path).description == "3 text files, 0.6 MB, a.txt to c.txt"
+    assert Corpus.open(tmp_path).description.startswith("a.txt (0.2 MB); b.txt")
     assert Corpus.open([tmp_path, "docstrings"]).files == paths
     assert Corpus.open([["A sentence."]]).files == []
 
 
 def test_an_empty_corpus_is_rejected(write):
-    with pytest.raises(ValueError, match=r"at least one sentence.*empty\.txt \(0\.0 kB\)"):
+    with pytest.raises(ValueError, match=r"at least one sentence.*empty\.txt \(0\.0 MB\)"):
         list(Corpus.open(write("empty.txt", "\n \n\t\n")))
 
 
 def test_missing_files_are_rejected(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file or folder .*missing\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"no file .*missing\.txt"):
         Corpus.open(tmp_path / "missing.txt")
-    with pytest.raises(ValueError, match=r"No file matches the pattern .*\*\.txt"):
-        Corpus.open(f"{tmp_path}/*.txt")
-    with pytest.raises(ValueError, match=r"has no text file.*\.txt, \.txt\.gz"):
-        Corpus.open(tmp_path)
+    for none in (f"{tmp_path}/*.txt", tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"no text file at .*\.txt, \.txt\.gz"):
+            Corpus.open(none)
     os.mkfifo(tmp_path / "pipe.txt")
     for path in (tmp_path / "pipe.txt", "/dev/zero"):
         with pytest.raises(ValueError, match="must be a file.*named pipe or a device"):

@@ -152,9 +152,8 @@ def test_every_byte_belongs_to_one_section(write, small_sections, seed):
         random_text.choices(["é", "word ", "\n", "\n\n", "= A =", "\r\n", "x" * 300], k=500)
     )
     path = write("text.txt", text)
-    found = list(
-        text_files.sections(path, random_text.choice(["lines", "prose", "wikitext", "auto"]))
-    )
+    layout = random_text.choice(["lines", "prose", "wikitext", "auto"])
+    found = list(text_files.TextFile(path, layout).sections())
     bounds = [(part.start, part.stop) for part in found]
     assert bounds[0][0] == 0
     assert bounds[-1][1] in (None, len(text.encode()))
@@ -168,7 +167,7 @@ def test_every_byte_belongs_to_one_section(write, small_sections, seed):
 
 
 def test_a_document_that_never_ends_is_split_at_a_line(write, small_sections):
-    (part,) = text_files.sections(write("text.txt", "word " * 2000), "lines")
+    (part,) = text_files.TextFile(write("text.txt", "word " * 2000), "lines").sections()
     assert (part.start, part.stop) == (0, 10_000)
     parts = pieces(write("text.txt", "A sentence on a line.\n" * 200), "lines")
     assert len(parts) == 4
@@ -183,7 +182,7 @@ def test_small_files_are_grouped_and_compressed_files_are_not_split(
     write("x.txt.gz", gzip.compress(LINES.encode()))
     sizes = [len(piece.sections) for piece in Corpus.open(tmp_path).pieces()]
     assert sizes == [7, 3]
-    assert len(list(text_files.sections(tmp_path / "x.txt.gz", "lines"))) == 1
+    assert len(list(text_files.TextFile(tmp_path / "x.txt.gz", "lines").sections())) == 1
 
 
 def test_errors_report_the_offset_in_the_file(write, small_sections):
