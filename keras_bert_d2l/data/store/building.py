@@ -161,15 +161,45 @@ def build_with(
     building = directory.with_name(f"{directory.name}.building")
     if not (directory / MANIFEST).exists() or building.exists():
         _check_free(directory, building, origin, corpus)
-        with _build_errors(directory, building), _sole_writer(building, directory, wait):
+        with _sole_writer(building, directory, wait):
             recover(directory)
             # If the store exists now, a killed build or another process has just completed it.
             if not (directory / MANIFEST).exists():
-                _write(make, corpus, tokenizer, origin, directory, building, progress)
+                write_text(building / _ORIGIN, to_json(origin))
+                pieces = list(corpus.pieces())
+                folders = [building / f"{number:06}" for number in range(len(pieces))]
+                counts = make(list(zip(pieces, folders, strict=True)), tokenizer)
+                if not _num_tokens(counts, len(pieces), progress):
+                    for folder in folders:  # without shards, the folder `building` is removed
+                        shutil.rmtree(folder)
+                    raise ValueError(f"The corpus contains no text: {corpus.description}.")
+                if corpus.fingerprint() != origin.corpus_fingerprint:
+                    raise ValueError(
+                        f"The text changed while it was read ({corpus.description}), so parts of "
+                        "the token store may contain the old text. Delete the folder "
+                        f"{building} and build again."
+                    )
+                with replacing_folder(directory) as temporary:
+                    content = merge(folders, origin, temporary)
+                    tokenizer.vocab.to_file(temporary / tokenizer.vocab.file_name)
+                    (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
             shutil.rmtree(building, ignore_errors=True)  # another process may have it open
     store = TokenStore.open(directory)
     store.check_origin(origin, tokenizer, corpus.description)
     return store
+
+
+def _num_tokens(counts: Iterator[int], num_pieces: int, progress: Progress | None) -> int:
+    """Wait for the shards, and return the number of tokens of all together."""
+    num_tokens = 0
+    with stage("Tokenizing the text", num_pieces) as work:
+        for num_done, count in enumerate(counts, 1):
+            num_tokens += count
+            work.advance()
+            work.remark = f"{num_tokens / 1e6:,.1f} million tokens"
+            if progress is not None:
+                progress(num_done, num_pieces, num_tokens)
+    return num_tokens
 
 
 def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
@@ -190,43 +220,6 @@ def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin
         vocab_size=len(tokenizer.vocab),
         tokenizer=tokenizer.options,
     )
-
-
-def _write(
-    make: MakeShards,
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    origin: Origin,
-    directory: pathlib.Path,
-    building: pathlib.Path,
-    progress: Progress | None,
-) -> None:
-    """Make the missing shards, and merge all shards into the store."""
-    write_text(building / _ORIGIN, to_json(origin))
-    pieces = list(corpus.pieces())
-    folders = [building / f"{number:06}" for number in range(len(pieces))]
-    num_tokens = 0
-    tasks = list(zip(pieces, folders, strict=True))
-    with stage("Tokenizing the text", len(pieces)) as work:
-        for num_done, count in enumerate(make(tasks, tokenizer), 1):
-            num_tokens += count
-            work.advance()
-            work.remark = f"{num_tokens / 1e6:,.1f} million tokens"
-            if progress is not None:
-                progress(num_done, len(pieces), num_tokens)
-    if not num_tokens:
-        for folder in folders:  # without shards, the folder `building` is removed
-            shutil.rmtree(folder)
-        raise ValueError(f"The corpus contains no text: {corpus.description}.")
-    if corpus.fingerprint() != origin.corpus_fingerprint:
-        raise ValueError(
-            f"The text changed while it was read ({corpus.description}), so parts of the token "
-            f"store may contain the old text. Delete the folder {building} and build again."
-        )
-    with replacing_folder(directory) as temporary:
-        content = merge(folders, origin, temporary)
-        tokenizer.vocab.to_file(temporary / tokenizer.vocab.file_name)
-        (temporary / MANIFEST).write_text(to_json(content), encoding="utf-8")
 
 
 def _check_free(
@@ -268,20 +261,3 @@ def _sole_writer(building: pathlib.Path, directory: pathlib.Path, wait: bool) ->
             if not any(entry.is_dir() for entry in building.iterdir()):
                 shutil.rmtree(building, ignore_errors=True)
             raise
-
-
-@contextlib.contextmanager
-def _build_errors(directory: pathlib.Path, building: pathlib.Path) -> Iterator[None]:
-    """Add the folders and possible fixes to the message of an `OSError`."""
-    try:
-        yield
-    except (BlockingIOError, ChildProcessError):
-        raise
-    except OSError as error:
-        # Without a finished part, `building` has been removed.
-        kept = f" Finished parts are kept in {building}: run the build again to resume."
-        raise type(error)(
-            f"Could not build the token store {directory}: {error}. The corpus must be readable, "
-            "and the folder needs write permission and free space; to use a different folder, set "
-            f"`cache_dir`.{kept if building.exists() else ''}"
-        ) from error

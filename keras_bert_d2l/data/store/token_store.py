@@ -19,11 +19,11 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
+from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
 from keras_bert_d2l.reading import read_json_object, sha256_of
 from keras_bert_d2l.remote import files, mirrored
-from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
+from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
@@ -86,27 +86,10 @@ class Manifest(Origin):
             )
         if sha256_of(path) != read_checksums(directory).get(MANIFEST):
             raise damaged(path, f"its SHA-256 is not the one in {CHECKSUMS}")
-        names = {field.name for field in dataclasses.fields(cls)}
-        if content.keys() != names:
-            key = min(content.keys() ^ names)
-            problem = "missing" if key in names else "unknown"
-            raise damaged(path, f"the key {key!r:.80} is {problem}")
-        manifest = cls(**content)
         try:
-            manifest._check()
-        except (TypeError, ValueError) as error:
-            raise damaged(path, str(error).rstrip(".")) from error
-        return manifest
-
-    def _check(self) -> None:
-        for name in ("corpus_fingerprint", "vocab_fingerprint"):
-            check_type(name, getattr(self, name), str)
-        for name in ("vocab_size", "num_documents", "num_sentences", "num_tokens"):
-            check_integer(name, getattr(self, name), 1)
-        check_integer("num_duplicates", self.num_duplicates, 0)
-        check_bool("deduplicate", self.deduplicate)
-        check_type("tokenizer", self.tokenizer, dict)
-        normalization_of(self.tokenizer)  # checks the options
+            return cls(**content)
+        except TypeError as error:
+            raise damaged(path, f"its keys are not those of version {VERSION} ({error})") from error
 
     def arrays(self) -> dict[str, tuple[np.dtype, int]]:
         """Return the dtype and the number of values of each file."""
@@ -311,52 +294,27 @@ class TokenStore:
         first, stop = self.document_offsets[index : index + 2].tolist()
         return [self.sentence(sentence) for sentence in range(first, stop)]
 
-    def locate(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the document and of the sentence that each token belongs to.
-
-        Args:
-            places: Indices into `tokens`, int of any shape.
-
-        Returns:
-            Document indices and sentence indices, both int64 of the same shape.
-        """
-        sentences = np.searchsorted(self.sentence_offsets, places, side="right") - 1
-        return np.searchsorted(self.document_offsets, sentences, side="right") - 1, sentences
-
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise `ValueError` unless the store was built with this vocabulary and these options."""
         check_type("tokenizer", tokenizer, Tokenizer, "Use `store.tokenizer()`.")
-        if self.vocab_fingerprint != tokenizer.vocab.fingerprint:
+        stored = (self.vocab_size, self.vocab_fingerprint, self.tokenizer_options)
+        received = (len(tokenizer.vocab), tokenizer.vocab.fingerprint, tokenizer.options)
+        if stored != received:
+            (size, vocab, options), (new_size, new_vocab, new_options) = stored, received
             raise ValueError(
-                f"The token store {self._name} was built with a different vocabulary: "
-                f"{self.vocab_size:,} tokens, fingerprint {self.vocab_fingerprint[:12]}. The "
-                f"tokenizer's vocabulary has {len(tokenizer.vocab):,} tokens, fingerprint "
-                f"{tokenizer.vocab.fingerprint[:12]}. Use the tokenizer the store was built with, "
-                "or build a store in a different folder."
-            )
-        received = tokenizer.options
-        if self.tokenizer_options != received:
-            raise ValueError(
-                f"The token store {self._name} was built with "
-                f"{_listed(self.tokenizer_options)}, but the tokenizer has {_listed(received)}. "
-                "Use the tokenizer the store was built with, or build a new store elsewhere."
+                f"`tokenizer` must be the one that the token store {self._name} was built with: "
+                f"{size:,} tokens, fingerprint {vocab[:12]}, {options}. Received: {new_size:,} "
+                f"tokens, fingerprint {new_vocab[:12]}, {new_options}. Use `store.tokenizer()`, or "
+                "build a store in a different folder."
             )
 
     def check_origin(self, origin: Origin, tokenizer: Tokenizer, text: str) -> None:
         """Raise `ValueError` if the store does not match this corpus, tokenizer and options."""
         self.check_tokenizer(tokenizer)
-        if self.corpus_fingerprint != origin.corpus_fingerprint:
+        built = (self.corpus_fingerprint, self._manifest.deduplicate)
+        if built != (origin.corpus_fingerprint, origin.deduplicate):
             raise ValueError(
-                f"The folder {self._name} contains the token store of a different corpus, or "
-                f"the text has changed since ({text}). Delete the folder or choose a different one."
-            )
-        built = self._manifest.deduplicate
-        if built != origin.deduplicate:
-            raise ValueError(
-                f"The token store {self._name} was built with deduplicate={built}. Received: "
+                f"The folder {self._name} contains the token store of a different corpus or with "
+                f"deduplicate={built[1]}, or the text has changed since. Received: {text}, "
                 f"deduplicate={origin.deduplicate}. Delete the folder or choose a different one."
             )
-
-
-def _listed(options: TokenizerOptions) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())

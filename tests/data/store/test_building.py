@@ -121,9 +121,9 @@ def test_a_folder_with_other_files_is_not_touched(documents, words, tmp_path):
 
 
 def test_a_store_of_a_different_corpus_or_tokenizer_is_not_reused(built, documents, words):
-    with pytest.raises(ValueError, match="different corpus.*Delete the folder"):
+    with pytest.raises(ValueError, match="a different corpus.*Delete the folder"):
         build_store(documents(TEXT[1:]), words(10), built.directory)
-    with pytest.raises(ValueError, match=r"different vocabulary: 15 tokens.*has 16 tokens"):
+    with pytest.raises(ValueError, match="15 tokens, .*Received: 16 tokens"):
         build_store(documents(TEXT), words(11), built.directory)
 
 
@@ -134,9 +134,9 @@ def test_a_corpus_without_text_is_rejected(documents, words, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_the_error_for_an_unwritable_folder_suggests_cache_dir(documents, words, tmp_path):
+def test_the_error_for_an_unwritable_folder_names_it(documents, words, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file/store: .*set `cache_dir`"):
+    with pytest.raises(OSError, match="/file"):
         build_store(documents(TEXT), words(10), tmp_path / "file" / "store")
 
 
@@ -250,7 +250,7 @@ def test_finished_shards_survive_a_full_disk(
     corpus = Pieces()
     with monkeypatch.context() as patch:
         patch.setattr(shards, "put", put_if_there_is_room)
-        with pytest.raises(OSError, match="No space left.*`cache_dir`.*building"):
+        with pytest.raises(OSError, match="No space left"):
             build_store(corpus, words(3), tmp_path / "store")
     assert {path.name for path in tmp_path.iterdir()} == {"store.building"}
     before = list(corpus.times_read)
@@ -302,5 +302,5 @@ def test_duplicate_documents_are_skipped_on_request(documents, words, tmp_path, 
         store.verify()
     everything = build_store(corpus, words(4), tmp_path / "everything")
     assert (everything.num_documents, everything.num_duplicates) == (6, None)
-    with pytest.raises(ValueError, match="Received: deduplicate=True"):
+    with pytest.raises(ValueError, match="Received: .*deduplicate=True"):
         build_store(corpus, words(4), everything.directory, deduplicate=True)

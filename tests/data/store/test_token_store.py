@@ -33,9 +33,6 @@ def test_sentences_documents_and_tokens_are_found_by_index(original):
     sentences = [original.sentence(index).tolist() for index in range(5)]
     assert sentences == [[5, 6, 7], [8], [9, 10, 11], [12], [13, 14]]
     assert [ids.tolist() for ids in original.document(2)] == sentences[3:]
-    documents, sentences = original.locate(np.arange(10).reshape(2, 5))
-    assert documents.tolist() == [[0, 0, 0, 0, 1], [1, 1, 2, 2, 2]]
-    assert sentences.tolist() == [[0, 0, 0, 1, 2], [2, 2, 3, 4, 4]]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -106,7 +103,7 @@ def test_a_manifest_with_an_unknown_key_is_rejected(built):
     path = built.directory / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "color": "red"}))
     write_checksums(built.directory)
-    with pytest.raises(ValueError, match=r"manifest\.json: the key 'color' is unknown"):
+    with pytest.raises(ValueError, match=r"manifest\.json: its keys.*'color'"):
         TokenStore.open(built.directory)
 
 
@@ -120,9 +117,9 @@ def test_a_folder_without_a_store_cannot_be_opened(original, tmp_path):
 
 def test_a_different_tokenizer_is_rejected(original, words):
     original.check_tokenizer(words(10))
-    with pytest.raises(ValueError, match=r"different vocabulary: 15 tokens.*has 16 tokens"):
+    with pytest.raises(ValueError, match="15 tokens, .*Received: 16 tokens"):
         original.check_tokenizer(words(11))
-    with pytest.raises(ValueError, match="lowercase=True.*tokenizer has lowercase=False"):
+    with pytest.raises(ValueError, match="'lowercase': True.*'lowercase': False"):
         original.check_tokenizer(words(10, lowercase=False))
 
 
