@@ -144,19 +144,17 @@ class Normalization:
             f"different strings of 1 to {_MOST_CHARACTERS} characters, which do not overlap "
             f"{' '.join(self.standard_tokens)} and have no control, private-use or rare characters"
         )
-        changed = self._replacements
+        changed, others = self._replacements, (*self.standard_tokens, CORPUS_UNKNOWN)
         for token in own:
-            is_right = isinstance(token, str) and 0 < len(token) <= _MOST_CHARACTERS
             is_right = (
-                is_right
+                isinstance(token, str)
+                and 0 < len(token) <= _MOST_CHARACTERS
                 and list(own).count(token) == 1
+                and not any(_overlap(token, other) for other in others)
                 and not any(
-                    _overlap(token, other) for other in (*self.standard_tokens, CORPUS_UNKNOWN)
+                    ord(c) in changed or ord(c) > 0xFFFD or unicodedata.category(c)[0] == "C"
+                    for c in token
                 )
-            )
-            is_right = is_right and not any(
-                ord(c) in changed or ord(c) > 0xFFFD or unicodedata.category(c)[0] == "C"
-                for c in token
             )
             check_that(is_right, "special_tokens", expected, token)
 

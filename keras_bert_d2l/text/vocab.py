@@ -349,18 +349,12 @@ def _as_list(tokens: Iterable[str]) -> list[str]:
 
 
 def _check_token(token: object, position: int, is_wordpiece: bool) -> None:
-    where = f"as id {position} (line {position + 1} of the file)"
-    if not isinstance(token, str):
-        raise ValueError(f"Tokens must be strings. Received: {shown(token)} {where}.")
-    if not token:
+    has_control = is_wordpiece and isinstance(token, str) and _CONTROL.search(token)
+    if not isinstance(token, str) or not token or has_control:
         raise ValueError(
-            f"Tokens must not be empty. Received: an empty token {where}. Replace it with a name "
-            "that no text contains, such as [unused1], so that the other ids stay the same."
-        )
-    if is_wordpiece and _CONTROL.search(token):
-        raise ValueError(
-            f"Tokens must not contain control characters, such as line breaks. Received: "
-            f"{shown(token)} {where}. Restore the vocabulary from a copy."
+            "Tokens must be strings of at least one character, without control characters such as "
+            f"line breaks. Received: {shown(token)} as id {position} (line {position + 1} of the "
+            "file). Restore the vocabulary from a copy."
         )
 
 

@@ -1,8 +1,8 @@
 """Learn WordPiece vocabularies from text, and extend them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +20,6 @@ _LEAST_COUNT = 2  # pieces that occur only once are ignored
 _NUM_ITERATIONS = 4  # as in tensorflow-text
 _SURPLUS = 0.1  # share of surplus pieces that ends the search for a threshold
 
-Word = TypeVar("Word", bound=Hashable)
 _Words = list[tuple[str, int]]  # different words with their counts
 
 
@@ -126,7 +125,8 @@ def extend_vocab(
         alphabet.update(some)
         tokens += [token for character in some for token in missing[character]]
         words = _learnable_words(counts, alphabet)
-        tokens += _new_pieces(words, set(tokens), size - len(tokens))
+        room = max(size - len(tokens), 0)
+        tokens += _frequent_pieces(words, room, known=set(tokens))[:room]
     return Vocab(tokens[:size])
 
 
@@ -143,7 +143,8 @@ def _count_words(
     for sentences in _batches(corpus):
         words = split_words(normalize(tf.constant(sentences)))
         counts.update(words.flat_values.numpy().tolist())
-        counts = _without_rare(counts, _MAX_COUNTED_WORDS)
+        if len(counts) > _MAX_COUNTED_WORDS:
+            counts = Counter(dict(_most_common(counts, _MAX_COUNTED_WORDS // 2)))
     for marker in normalize.markers.values():
         del counts[marker.encode()]
     return Counter({word.decode(): count for word, count in counts.items()})
@@ -178,17 +179,12 @@ def _not_documents(received: str) -> ValueError:
     )
 
 
-def _most_common(counts: Counter[Word], number: int) -> list[tuple[Word, int]]:
+def _most_common(counts: Counter[Any], number: int) -> list[tuple[Any, int]]:
     """Return the `number` most common items with their counts, ties in alphabetical order.
 
     Unlike `Counter.most_common`, the result does not depend on the order of counting.
     """
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:number]
-
-
-def _without_rare(counts: Counter[Word], limit: int) -> Counter[Word]:
-    """Return the counts, reduced to the `limit // 2` most common if there are more than `limit`."""
-    return Counter(dict(_most_common(counts, limit // 2))) if len(counts) > limit else counts
 
 
 def _frequent_characters(counts: Counter[str]) -> list[str]:
@@ -228,19 +224,8 @@ def _character_tokens(words: _Words, alphabet: set[str]) -> list[str]:
     return [*sorted(alphabet), *(f"##{character}" for character in sorted(inner))]
 
 
-def _new_pieces(words: _Words, tokens: Container[str], number: int) -> list[str]:
-    """Return the `number` most frequent pieces that are no tokens yet, or all of them."""
-    wanted = number
-    while True:
-        pieces = _frequent_pieces(words, wanted)
-        new = [piece for piece in pieces if piece not in tokens]
-        if len(new) >= number or len(pieces) < wanted:
-            return new[: max(number, 0)]
-        wanted += 2 * (number - len(new))
-
-
-def _frequent_pieces(words: _Words, number: int) -> list[str]:
-    """Return `number` pieces or a few more, most frequent first, or all that exist.
+def _frequent_pieces(words: _Words, number: int, known: Container[str] = ()) -> list[str]:
+    """Return `number` pieces or a few more, most frequent first, or all that are not `known`.
 
     The pieces follow from a minimum count. Their number and this count are roughly inversely
     proportional, which guides the search for the right count.
@@ -253,7 +238,8 @@ def _frequent_pieces(words: _Words, number: int) -> list[str]:
     least_count = sum(count for _, count in words) // (8 * number)
     while True:
         least_count = max(low, min(least_count, high))
-        pieces = _pieces_with_count(words, ends, least_count)
+        found = _pieces_with_count(words, ends, least_count)
+        pieces = [piece for piece in found if piece not in known]
         if len(pieces) >= number:
             enough, low = pieces, least_count + 1
         else:
