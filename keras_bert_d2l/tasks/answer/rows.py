@@ -16,7 +16,12 @@ from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.encoding import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
-from keras_bert_d2l.text.tokenizer.framing import kept_tokens, require, sliding_windows
+from keras_bert_d2l.text.tokenizer.framing import (
+    answer_spans,
+    kept_tokens,
+    require,
+    sliding_windows,
+)
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import Tensor
 
@@ -120,7 +125,7 @@ class QuestionPreprocessor(Preprocessor):
         self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         starts, ends = character_spans(texts["contexts"], labels)
-        spans = self.tokenizer.answer_spans(batch, starts, ends)
+        spans = answer_spans(batch, starts, ends)
         labels = window_labels(spans, batch["rows"], starts)
         return labels, *(tf.gather(of_questions, batch["rows"]) for of_questions in weights)
 
@@ -294,7 +299,7 @@ def _rows_of_windows(
 ) -> tuple[tf.Tensor, ...]:
     """Return the rows of B questions; `answers (B, 2)` are character ranges of the contexts."""
     windows = tokenizer.windows(questions, contexts, max_len, overlap)
-    spans = tokenizer.answer_spans(windows, answers[:, 0], answers[:, 1])
+    spans = answer_spans(windows, answers[:, 0], answers[:, 1])
     labels = window_labels(spans, windows["rows"], answers[:, 0])
     return (*unpadded(windows), tf.stack([labels["start"], labels["end"]], 1), windows["rows"])
 

@@ -3,12 +3,13 @@
 B: texts in the batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import split_at
+from keras_bert_d2l.text.tokenizer.characters import Step, normalized_text
 from keras_bert_d2l.text.unicode_gaps import character_class, white_space
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -27,20 +28,21 @@ class AddedTokens(tf.Module):
 
     Args:
         vocab: A `Vocab` with a definition.
-        normalize: Normalizes one string, as the tokenizer does.
+        normalizers: The normalizers of the tokenizer.
         words: Words whose ids `word_ids` returns, and these ids.
     """
 
     def __init__(
         self,
         vocab: Vocab,
-        normalize: Callable[[str], str] = str,
+        normalizers: Sequence[Step],
         words: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(name="added_tokens")
         entries = [e for e in (vocab.definition or {})["added_tokens"] if e["content"]]
         raw = {e["content"]: e for e in entries if not e.get("normalized")}
-        normalized = {normalize(e["content"]): e for e in entries if e.get("normalized")}
+        tokens = [entry for entry in entries if entry.get("normalized")]
+        normalized = {normalized_text(e["content"], normalizers): e for e in tokens}
         # Tokens that were found before must not be cut by those of the normalized text.
         both = [pattern for pattern in (pattern_of(raw), pattern_of(normalized)) if pattern]
         self._patterns = (pattern_of(raw), "|".join(both) if normalized else "")

@@ -28,7 +28,7 @@ from keras_bert_d2l.text.normalization import (
 from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens, table
 from keras_bert_d2l.text.tokenizer.characters import STABLE, Characters, previous
-from keras_bert_d2l.text.tokenizer.normalizers import normalizer
+from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
@@ -73,8 +73,8 @@ class BytePairSplitter(tf.Module):
     def __init__(self, vocab: Vocab) -> None:
         super().__init__(name="splitter")
         definition = vocab.definition or {}
+        self._normalizers = normalizers_of(definition)
         steps = definitions.steps(definition["normalizer"], "normalizers")
-        self._normalizers = [normalizer(step) for step in steps]
         patterns = {STABLE.get(step["type"]) for step in steps}
         self._unchanged = patterns.pop() if len(patterns) == 1 else None
         self._splits, options, splits_bytes = word_steps(definition["pre_tokenizer"])
@@ -82,7 +82,7 @@ class BytePairSplitter(tf.Module):
         self._words = pattern_of(GPT2) if options.get("use_regex", True) else None
         marks = word_classes()[2] if splits_bytes else ()
         self._byte_marks = character_class(n for n, c in enumerate(BYTES) if ord(c) in marks)
-        self._added = AddedTokens(vocab, self._normalized_token)
+        self._added = AddedTokens(vocab, self._normalizers)
         self._byte_pairs = BytePairs(vocab.tokens, definition)
         texts = (self._added.normalized.get(token, token) for token in vocab.tokens)
         self._bytes = tuple(token_bytes(text) or text.encode() for text in texts)
@@ -151,10 +151,6 @@ class BytePairSplitter(tf.Module):
         pieces = ids.with_flat_values(tf.gather(tf.constant(self._bytes), ids.flat_values))
         texts = tf.strings.reduce_join(pieces, axis=1)
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-
-    def _normalized_token(self, token: str) -> str:
-        values, _ = self._normalized(tf.constant([token]), tf.constant([True]), False)
-        return values.numpy()[0].decode()
 
     def _tokens(self, parts: _Parts) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Return the ids of texts, ragged int32 `(B, None)`, and the part of each, int64 `(T,)`."""

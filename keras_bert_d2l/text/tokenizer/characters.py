@@ -59,7 +59,27 @@ class Characters(NamedTuple):
         return self.rows != previous(self.rows, -1)
 
 
+def characters_of(parts: tf.RaggedTensor) -> Characters:
+    """Return the characters of texts `(B, None)`; their rows are the parts of all texts."""
+    codes = decode(parts.flat_values)
+    rows = rows_of_values(codes)
+    # The first character of the text of each part.
+    first = tf.gather(parts.row_splits, rows_of_values(parts))
+    first = tf.gather(codes.row_splits, first)
+    sources = tf.range(tf.size(rows, tf.int64)) - tf.gather(first, rows)
+    return Characters(codes.flat_values, tf.cast(sources, tf.int32), tf.cast(rows, tf.int32))
+
+
 Step = Callable[[Characters], Characters]
+
+
+def normalized_text(text: str, steps: Iterable[Step]) -> str:
+    """Return a string after some steps, which run eagerly."""
+    codes = tf.constant([*map(ord, text)], tf.int32)
+    found = Characters(codes, tf.range(tf.size(codes)), tf.zeros_like(codes))
+    for step in steps:
+        found = step(found)
+    return "".join(map(chr, found.codes.numpy()))
 
 
 def previous(values: tf.Tensor, first: object) -> tf.Tensor:

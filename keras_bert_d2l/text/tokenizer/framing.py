@@ -122,6 +122,7 @@ def sliding_windows(
     }
 
 
+@not_converted
 def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
     """Find the tokens of answers in windows. Answers are given as character ranges of the contexts.
 

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.reading import DAMAGE, errors_naming
+from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.tokenizer import characters
 from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, previous
 from keras_bert_d2l.text.unicode_gaps import (
@@ -50,15 +51,18 @@ _PREPENDED = (
 )
 
 
-def normalizer(fields: ConfigDict) -> characters.Step:
-    """Return the step for one normalizer of a definition.
+def normalizers_of(definition: ConfigDict) -> list[characters.Step]:
+    """Return the steps for the normalizers of a definition.
 
     Raises:
         ValueError: If a field is missing or damaged.
     """
     problem, remedy = " in the normalizer is not valid", "Copy the tokenizer's files again."
-    with errors_naming(fields["type"], problem, remedy, (*DAMAGE, AttributeError, TypeError)):
-        return _step(fields)
+    found = []
+    for fields in steps(definition["normalizer"], "normalizers"):
+        with errors_naming(fields["type"], problem, remedy, (*DAMAGE, AttributeError, TypeError)):
+            found.append(_step(fields))
+    return found
 
 
 def _step(fields: ConfigDict) -> characters.Step:

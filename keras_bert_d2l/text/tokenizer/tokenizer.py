@@ -6,7 +6,7 @@ B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import tensorflow as tf
 
@@ -16,7 +16,6 @@ from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOpt
 from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
-    answer_spans,
     check_max_len,
     check_same_number,
     frame_tokens,
@@ -24,31 +23,11 @@ from keras_bert_d2l.text.tokenizer.framing import (
     sliding_windows,
 )
 from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
+from keras_bert_d2l.text.tokenizer.wordpiece import WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.types import ConfigDict, Tensor
 
-
-class Splitter(Protocol):
-    """What a kind of tokenizer must provide. `Tokenizer` has the same methods, with checks."""
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of texts, ragged int32 `(B, None)`."""
-
-    def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
-
-    def with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Return the ids of texts, and the characters at which each token starts and ends."""
-
-    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts of ids, strings `(B,)`."""
-
-
-_SPLITTERS: dict[str, Callable[[Vocab], Splitter]] = {  # by `Vocab.kind`
-    "bpe": BytePairSplitter,
-    "unigram": UnigramSplitter,
-}
+_SPLITTERS = {"bpe": BytePairSplitter, "unigram": UnigramSplitter}  # by `Vocab.kind`
 
 
 class Tokenizer(tf.Module):
@@ -153,7 +132,7 @@ class Tokenizer(tf.Module):
         self.frame = functools.partial(frame_tokens, vocab=vocab, truncation_side=truncation_side)
         own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)
         normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
-        self._splitter: Splitter
+        self._splitter: WordPieceSplitter | BytePairSplitter | UnigramSplitter
         if vocab.kind != "wordpiece":
             _check_defaults(normalization.options(), vocab.kind)
             self._splitter = _SPLITTERS[vocab.kind](vocab)
@@ -290,11 +269,6 @@ class Tokenizer(tf.Module):
         return sliding_windows(
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
         )
-
-    @not_converted
-    def answer_spans(self, windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
-        """Find the tokens of answers in `windows`; see `keras_bert_d2l.answer_spans`."""
-        return answer_spans(windows, starts, ends)
 
     @not_converted
     def detokenize(self, ids: Tensor) -> tf.Tensor:

@@ -1,25 +1,46 @@
 """Unigram (SentencePiece) tokenizers, as in XLM-R, CamemBERT and ALBERT.
 
-B: texts, P: parts of all texts, N: characters of all texts.
+`UnigramSplitter` finds the words of texts, and `Unigram` the pieces of a word with the highest
+total score. The pieces equal those of the library tokenizers, also for ties: scores are added in
+float64, from the left, and of equal sums the one with the longer last piece wins. tensorflow-text's
+kernel adds in float32, which gives other pieces in words such as "-----". A call on a few words
+costs as much as the number of operations, so that the loops have few.
 
-Source: github.com/huggingface/tokenizers, `pre_tokenizers/metaspace.rs` and `whitespace.rs`.
+B: texts, P: parts of all texts, W: words, U: different words that the table lacks, N: characters of
+all texts, or of these words with one more at the end of each, M: characters of the longest piece
+found in them, V: pieces.
+
+Source: github.com/huggingface/tokenizers, `pre_tokenizers/metaspace.rs`, `whitespace.rs` and
+`models/unigram/model.rs`; Kudo, 2018, "Subword Regularization", section 3.2.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.normalization import decode, encode, in_graph, ragged_rows, rows_of_values
-from keras_bert_d2l.text.tokenizer import characters
-from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, places_of, previous
-from keras_bert_d2l.text.tokenizer.normalizers import normalizer
-from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
+from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens, table
+from keras_bert_d2l.text.tokenizer.characters import (
+    SPACE,
+    Characters,
+    CodeTable,
+    characters_of,
+    following,
+    places_of,
+    previous,
+)
+from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
-from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES, white_space
 from keras_bert_d2l.text.vocab import Vocab
+
+_UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
+_WORD_START = "▁"
+_CHUNK = 2**15  # words per call when the table is made, which bounds the memory
 
 
 class _Tokens(NamedTuple):
@@ -48,14 +69,12 @@ class UnigramSplitter(tf.Module):
         self._vocab = vocab  # not its tokens, which a `tf.Module` would search for variables
         pieces = vocab.tokens[: model["num_tokens"]]
         self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
-        self._normalizers = [
-            normalizer(fields) for fields in steps(definition["normalizer"], "normalizers")
-        ]
+        self._normalizers = normalizers_of(definition)
         self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
         self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
         with tf.init_scope():
             words = self._unigram.words_of_one_piece(pieces)
-        self._added = AddedTokens(vocab, self._normalized_token, words)
+        self._added = AddedTokens(vocab, self._normalizers, words)
         self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
         self.with_offsets = in_graph(self._with_offsets)
 
@@ -66,14 +85,14 @@ class UnigramSplitter(tf.Module):
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         parts = self._added.cut(texts, normalized=False)
         row_splits = tf.cast(parts.row_splits, tf.int32)
-        text, added = self._take_added(_characters(parts), parts.flat_values, normalized=False)
+        text, added = self._take_added(characters_of(parts), parts.flat_values, normalized=False)
         for normalize in self._normalizers:
             text = normalize(text)
         if self._added.normalized:
             num_characters = tf.math.bincount(text.rows, minlength=tf.size(parts.flat_values))
             whole = tf.RaggedTensor.from_row_lengths(text.codes, num_characters, validate=False)
             smaller = self._added.cut(encode(whole), normalized=True)
-            text = text._replace(rows=_characters(smaller).rows)
+            text = text._replace(rows=characters_of(smaller).rows)
             text, more = self._take_added(text, smaller.flat_values, normalized=True)
             # Each part has one more place than it has smaller parts, for an added token.
             owners = tf.cast(smaller.value_rowids(), tf.int32)
@@ -102,13 +121,6 @@ class UnigramSplitter(tf.Module):
                 texts = tf.strings.regex_replace(texts, mark, " ")
         return texts
 
-    def _normalized_token(self, token: str) -> str:
-        codes = tf.constant([*map(ord, token)], tf.int32)
-        text = Characters(codes, tf.range(tf.size(codes)), tf.zeros_like(codes))
-        for normalize in self._normalizers:
-            text = normalize(text)
-        return "".join(map(chr, text.codes.numpy()))
-
     def _take_added(
         self, text: Characters, parts: tf.Tensor, normalized: bool
     ) -> tuple[Characters, _Tokens]:
@@ -134,7 +146,7 @@ class UnigramSplitter(tf.Module):
                 text = text.take(kept)
                 continue
             mark, scheme = ord(fields["replacement"]), fields.get("prepend_scheme", "always")
-            codes = tf.where(text.codes == characters.SPACE, mark, text.codes)
+            codes = tf.where(text.codes == SPACE, mark, text.codes)
             if scheme != "never":
                 lacks = begins & (codes != mark) & ((text.sources == 0) | (scheme == "always"))
                 new = places_of(lacks)
@@ -156,23 +168,232 @@ class UnigramSplitter(tf.Module):
         words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
         ids, owners, offsets = self._unigram(words, self._added.word_ids(words))
         starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
-        ends = characters.following(starts, tf.size(begins)) - 1
+        ends = following(starts, tf.size(begins)) - 1
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
         return _Tokens(ids, *places, tf.gather(text.rows, starts))
-
-
-def _characters(parts: tf.RaggedTensor) -> Characters:
-    """Return the characters of texts `(B, None)`; their rows are the parts of all texts."""
-    codes = decode(parts.flat_values)
-    rows = rows_of_values(codes)
-    # The first character of the text of each part.
-    first = tf.gather(parts.row_splits, rows_of_values(parts))
-    first = tf.gather(codes.row_splits, first)
-    sources = tf.range(tf.size(rows, tf.int64)) - tf.gather(first, rows)
-    return Characters(codes.flat_values, tf.cast(sources, tf.int32), tf.cast(rows, tf.int32))
 
 
 def _in_order(added: _Tokens, tokens: _Tokens) -> _Tokens:
     order = tf.argsort(tf.concat([added.rows, tokens.rows], 0), stable=True)
     pairs = zip(added, tokens, strict=True)
     return _Tokens(*(tf.gather(tf.concat(pair, 0), order) for pair in pairs))
+
+
+class Unigram(tf.Module):
+    """Splits words into the pieces of the highest total score.
+
+    The pieces of a word depend on the word alone.
+
+    Args:
+        tokens: The pieces; the position of each is its id.
+        scores: The score of each piece.
+        unk_id: Id of characters that no piece contains; several in a row become one piece.
+
+    Call arguments:
+        words: Strings `(W,)` of at least one character.
+        known: Ids of the words that are one piece, as `words_of_one_piece` gives them, int32
+            `(W,)`. -1 for other words.
+
+    Returns:
+        Three int32 tensors with the pieces of all words: their ids, the word that each is part of,
+        and the character of the word at which it starts.
+    """
+
+    def __init__(self, tokens: Sequence[str], scores: Sequence[float], unk_id: int) -> None:
+        super().__init__(name="unigram")
+        self._num_tokens, self._unk_id = len(tokens), unk_id
+        self._longest = max(map(len, tokens))
+        # A character of no piece ends each word, so that no piece reaches the next word.
+        alphabet = {*"".join(tokens)}
+        self._end = next(c for c in map(chr, range(NUM_CODES - 1, 0, -1)) if c not in alphabet)
+        with tf.init_scope():
+            more = (-np.inf, min(scores) - _UNKNOWN_PENALTY)  # of no piece, of an unknown character
+            self._scores = tf.constant([*scores, *more], tf.float64)
+            self._trie = table(*_trie(tokens), tf.int64)
+
+    def __call__(
+        self, words: tf.Tensor, known: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        others = places_of(known == NO_TOKEN)
+        numbers, no_offsets = tf.range(tf.size(words)), tf.zeros_like(known)
+
+        def with_others() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            different, which = tf.unique(tf.gather(words, others))
+            ids, offsets, splits = self._best(different)
+            first = tf.size(words) + tf.gather(splits, which)
+            limit = tf.size(words) + tf.gather(splits, which + 1)
+            places = others[:, tf.newaxis]
+            taken = tf.ragged.range(
+                tf.tensor_scatter_nd_update(numbers, places, first),
+                tf.tensor_scatter_nd_update(numbers + 1, places, limit),
+            )
+            return (
+                tf.gather(tf.concat([known, ids], 0), taken.flat_values),
+                tf.cast(rows_of_values(taken), tf.int32),
+                tf.gather(tf.concat([no_offsets, offsets], 0), taken.flat_values),
+            )
+
+        return tf.cond(tf.size(others) > 0, with_others, lambda: (known, numbers, no_offsets))
+
+    def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
+        """Return the words that start as those of a text do and are one piece, and its id."""
+        found: dict[str, int] = {}
+        starts = [token for token in tokens if token.startswith(_WORD_START)]
+        starts.sort(key=len)  # the time of a call grows with its longest word
+        for start in range(0, len(starts), _CHUNK):
+            words = np.array(starts[start : start + _CHUNK])
+            ids, _, splits = (values.numpy() for values in self._best(tf.constant(words)))
+            is_one = np.diff(splits) == 1
+            one = ids[splits[:-1]][is_one].tolist()
+            found |= dict(zip(words[is_one].tolist(), one, strict=True))
+        return found
+
+    def _best(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Split words `(U,)`.
+
+        Returns:
+            The ids of the pieces, int32; the character of its word at which each starts, int32; and
+            the first piece of each word, and the number of all pieces, int32 `(U + 1,)`.
+        """
+        codes = decode(tf.strings.join([words, self._end]))
+        owners = tf.cast(rows_of_values(codes), tf.int32)
+        splits = tf.cast(codes.row_splits, tf.int32)
+        places = tf.range(tf.size(owners))
+        within = places - tf.gather(splits, owners)
+        # The characters at the same position of all words are neighbors, longest words first.
+        lengths, order = tf.math.top_k(splits[1:] - splits[:-1], tf.size(words))
+        counts = tf.searchsorted(-lengths, -tf.range(lengths[0]))
+        packed = tf.gather(tf.cumsum(counts, exclusive=True), within)
+        packed += tf.gather(tf.math.invert_permutation(order), owners)
+        pieces = self._pieces(tf.cast(codes.flat_values, tf.int64), packed)
+        width = tf.shape(pieces)[1]
+        sizes = width - tf.gather(self._best_path(pieces, counts), packed)
+
+        # Follow the best paths back from the last characters of the words.
+        to = tf.where(within >= sizes, places - sizes, tf.size(places))
+        ends = places_of(_reached(to, splits[1:] - 2, lengths[0]))
+        sizes = tf.gather(sizes, ends)
+        ids = tf.gather_nd(pieces, tf.stack([tf.gather(packed, ends), width - sizes], 1))
+        starts, owners = tf.gather(within, ends) - sizes + 1, tf.gather(owners, ends)
+        is_unknown = (ids > self._num_tokens) | (ids == self._unk_id)
+        kept = places_of(~(is_unknown & previous(is_unknown, False) & (starts > 0)))
+        ids = tf.gather(tf.where(is_unknown, self._unk_id, ids), kept)
+        splits = tf.searchsorted(tf.gather(owners, kept), tf.range(tf.size(splits)))
+        return ids, tf.gather(starts, kept), splits
+
+    def _pieces(self, codes: tf.Tensor, packed: tf.Tensor) -> tf.Tensor:
+        """Return the ids of the pieces that end at each character, longest first, int32 `(N, M)`.
+
+        V stands for no piece, and in the last column V + 1 for an unknown character.
+
+        Args:
+            codes: Code points of the words, int64 `(N,)`.
+            packed: The row of the result for each, int32 `(N,)`.
+        """
+        none, longest = self._num_tokens, self._longest
+
+        def step(
+            number: tf.Tensor, places: tf.Tensor, nodes: tf.Tensor, found: tf.Tensor
+        ) -> tuple[Any, ...]:
+            """Add a character to the beginnings of pieces, `nodes` of the trie from `places`."""
+            ends = places + tf.cast(number, tf.int64)
+            nodes = self._trie.lookup(nodes * NUM_CODES + tf.gather(codes, ends))
+            kept = places_of(nodes >= 0)
+            places, nodes, ends = (tf.gather(values, kept) for values in (places, nodes, ends))
+            key = ends * longest + tf.cast(number, tf.int64)
+            ids = tf.minimum(nodes, none + tf.cast(number == 0, tf.int64))
+            # TensorFlow 2.12 cannot run a `TensorArray` of dynamic size that 2.21 has saved.
+            found = tf.concat([found, key * (none + 2) + ids], 0)
+            return number + 1, places, nodes, found
+
+        places = tf.range(tf.size(codes, tf.int64))
+        first = tf.fill([tf.size(codes)], tf.constant(none, tf.int64))
+        number, *_, found = tf.while_loop(
+            lambda number, places, *_: (number == 0) | (tf.size(places) > 0),
+            step,
+            [0, places, first, tf.zeros([0], tf.int64)],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], *[[None]] * 3)],
+        )
+        keys, ids = found // (none + 2), tf.cast(found % (none + 2), tf.int32)
+        back = number - 1 - tf.cast(keys % longest, tf.int32)
+        places = tf.gather(packed, keys // longest) * number + back
+        no_pieces = tf.concat([tf.fill([number - 1], none), [none + 1]], 0)
+        pieces = tf.tile(no_pieces, [tf.size(codes)])
+        pieces = tf.tensor_scatter_nd_update(pieces, places[:, tf.newaxis], ids)
+        return tf.reshape(pieces, [-1, number])
+
+    def _best_path(self, pieces: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Return the place in `pieces` of the last piece of the best path to each character.
+
+        Args:
+            pieces: Output of `_pieces`, int32 `(N, M)`.
+            counts: Number of words that have a character at each position, in the order of N.
+        """
+        parts = tf.TensorArray(tf.float64, tf.size(counts), element_shape=[None, None])
+        parts = parts.split(tf.gather(self._scores, pieces), counts)
+        longer = tf.fill([tf.shape(pieces)[1] - 1], tf.constant(-np.inf, tf.float64))
+        begin = tf.tile([tf.concat([longer, [0.0]], 0)], [counts[0], 1])
+
+        def step(number: tf.Tensor, window: tf.Tensor, chosen: tf.TensorArray) -> tuple[Any, ...]:
+            """Extend paths; `window` has the sums up to the last M characters of each word."""
+            part = parts.read(number)
+            window = window[: tf.shape(part)[0]]
+            sums = window + part
+            best = tf.reduce_max(sums, 1, keepdims=True)
+            chosen = chosen.write(number, tf.argmax(sums, 1, tf.int32))
+            return number + 1, tf.concat([window[:, 1:], best], 1), chosen
+
+        size = tf.size(counts)
+        chosen = tf.TensorArray(tf.int32, size, infer_shape=False, element_shape=[None])
+        *_, chosen = tf.while_loop(
+            lambda number, *_: number < size,
+            step,
+            [0, begin, chosen],
+            shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, None]), None],
+        )
+        return chosen.concat()
+
+
+def _reached(to: tf.Tensor, starts: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
+    """Return whether each place is reached from some places, bool `(N,)`.
+
+    Args:
+        to: The place to which each place points, int32 `(N,)`, or N.
+        starts: The places that are reached at first, int32 `(U,)`.
+        most: Largest number of steps from one of them.
+    """
+    size = tf.size(to)
+    to = tf.concat([to, [size]], 0)
+    marks = tf.scatter_nd(starts[:, tf.newaxis], tf.ones_like(starts), tf.shape(to))
+
+    def step(steps: tf.Tensor, marks: tf.Tensor, to: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        reached = tf.scatter_nd(to[:, tf.newaxis], marks, tf.shape(marks))
+        return steps * 2, tf.minimum(marks + reached, 1), tf.gather(to, to)
+
+    _, marks, _ = tf.while_loop(lambda steps, *_: steps < most, step, [1, marks, to])
+    return marks[:-1] > 0
+
+
+def _trie(tokens: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges of a trie: keys `node * 0x110000 + code point`, and the nodes they lead to.
+
+    The node of a token is its id, the root is V, and other nodes have higher numbers.
+    """
+    lengths = np.array([*map(len, tokens)])
+    starts = np.cumsum(lengths) - lengths
+    codes = np.frombuffer("".join(tokens).encode("utf-32-le"), np.int32)
+    ids, nodes = np.arange(len(tokens)), np.full(len(tokens), len(tokens))
+    all_keys, all_nodes, count = [], [], len(tokens) + 1
+    for position in range(lengths.max()):
+        ids = ids[lengths[ids] > position]
+        keys, places = np.unique(
+            nodes[ids] * NUM_CODES + codes[starts[ids] + position], return_inverse=True
+        )
+        new = np.arange(count, count + len(keys))
+        is_end = lengths[ids] == position + 1
+        new[places[is_end]] = ids[is_end]
+        nodes[ids] = new[places]
+        all_keys.append(keys)
+        all_nodes.append(new)
+        count += len(keys)
+    return np.concatenate(all_keys), np.concatenate(all_nodes)

@@ -50,9 +50,9 @@ def as_labels(spans):
     return {"start": spans[:, 0].numpy(), "end": spans[:, 1].numpy()}
 
 
-def labels_of(tokenizer, windows, contexts, answers):
+def labels_of(windows, contexts, answers):
     starts, ends = character_spans(contexts, answer_tensors(answers))
-    spans = tokenizer.answer_spans(windows, starts, ends)
+    spans = answer_spans(windows, starts, ends)
     return window_labels(spans, windows["rows"], starts)
 
 
@@ -118,7 +118,7 @@ def test_windows_get_the_same_labels_as_examples_read_from_files(tokenizer):
     is_lost = np.array([one is not None for one in answers]) & ~found
     assert 0 < is_lost.sum() < 30 < found.sum() + is_lost.sum()
     spans[is_lost[rows]] = -100
-    labels = labels_of(tokenizer, windows, contexts, answers)
+    labels = labels_of(windows, contexts, answers)
     np.testing.assert_array_equal(labels["start"], spans[:, 0])
     np.testing.assert_array_equal(labels["end"], spans[:, 1])
 
@@ -126,7 +126,7 @@ def test_windows_get_the_same_labels_as_examples_read_from_files(tokenizer):
 def test_a_row_without_an_answer_is_labeled_with_the_start_token(tokenizer):
     windows = tokenizer.windows(["what is it"] * 4, ["it is é"] * 4, MAX_LEN, OVERLAP)
     for nothing in (None, (), []):
-        labels = labels_of(tokenizer, windows, ["it is é"] * 4, [nothing] * 4)
+        labels = labels_of(windows, ["it is é"] * 4, [nothing] * 4)
         assert labels["start"].numpy().tolist() == labels["end"].numpy().tolist() == [0] * 4
 
 

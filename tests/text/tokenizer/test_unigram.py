@@ -15,10 +15,10 @@ from keras_bert_d2l.serving.audit import audit_saved_model
 from keras_bert_d2l.text.definition import from_json, to_json
 from keras_bert_d2l.text.definition_checks import unsupported_parts
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
-from keras_bert_d2l.text.tokenizer.characters import Characters
-from keras_bert_d2l.text.tokenizer.normalizers import normalizer
+from keras_bert_d2l.text.tokenizer.characters import normalized_text
+from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.unigram_model import Unigram
+from keras_bert_d2l.text.tokenizer.unigram import Unigram
 from keras_bert_d2l.text.vocab import Vocab
 from tests.nightly import nightly_except
 
@@ -174,10 +174,9 @@ def test_of_equal_pieces_the_last_one_counts():
 
 def test_runs_of_white_space_and_line_ends_are_replaced():
     pattern = {"Regex": r"\s{2,}|[\n\r\t]"}
-    step = normalizer({"type": "Replace", "pattern": pattern, "content": " "})
-    codes = tf.constant([*map(ord, "a\n b\tc\u00a0d \u00a0 e\n")])
-    text = step(Characters(codes, tf.range(13), tf.zeros(13, tf.int32)))
-    assert "".join(map(chr, text.codes.numpy())) == "a b c\u00a0d e "  # as by tokenizers
+    fields = {"type": "Replace", "pattern": pattern, "content": " "}
+    text = normalized_text("a\n b\tc\u00a0d \u00a0 e\n", normalizers_of({"normalizer": fields}))
+    assert text == "a b c\u00a0d e "  # as by tokenizers
 
 
 def test_damaged_models_are_refused():
