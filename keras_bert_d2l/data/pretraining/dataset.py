@@ -40,7 +40,6 @@ def pretraining_dataset(
     masking: Strategy | Masking = "token",
     objective: Objective = "nsp",
     short_seq_prob: float = 0.0,
-    cross_documents: bool = False,
     causal: bool = False,
     rows: Rows = "padded",
     max_examples: int = 8,
@@ -77,16 +76,13 @@ def pretraining_dataset(
         max_len: Tokens per row, T.
         num_predictions: Predicted positions per row, P. None: enough for a full row, which is
             `round(0.15 * max_len)` by default; see `Masking.num_predictions`.
-        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
-            all options.
+        masking: A strategy (`"token"` or `"whole_word"`), or a `Masking` with all options.
         objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence-order prediction, in
             which A and B are swapped half of the time (ALBERT). `"none"`: masked tokens only, in
             rows of full sentences (RoBERTa); segments are 0, and there are no `nsp` labels or
             weights.
         short_seq_prob: Probability that an example gets a random target length instead of
             `max_len`. Google's BERT uses 0.1.
-        cross_documents: For `objective="none"`: whether a row continues with the next document
-            when one ends.
         causal: For `objective="none"`: whether to predict every token from the tokens before it,
             instead of masked tokens. P is then T - 1, no token is masked, and only the `exclude`
             of `masking` has an effect. The feature `attention_mask (B, T, T)`, uint8, hides later
@@ -152,7 +148,6 @@ def pretraining_dataset(
         objective=objective,
         seed=seed,
         short_seq_prob=short_seq_prob,
-        cross_documents=cross_documents,
     )
     if num_predictions is None:
         num_predictions = masking.num_predictions(max_len)
@@ -210,7 +205,7 @@ def _batches(
     *,
     causal: bool,
 ) -> tf.data.Dataset:
-    """Return the dataset that reads the rows of each step and masks them; see `_mask`."""
+    """Return the dataset that reads the rows of each step and masks them."""
     if epochs is None:
         last, cardinality = tf.int64.max, tf.data.INFINITE_CARDINALITY
     else:
@@ -236,7 +231,29 @@ def _batches(
         for array, spec in zip(arrays, specs.values(), strict=True):
             array.set_shape(spec.shape)
         features = dict(zip(specs, arrays, strict=True))
-        return _mask(features, reader, masking, num_predictions, causal=causal)
+        nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
+        tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")
+        if causal:  # no token is masked
+            excluded = masking.excluded_ids(reader.vocab).tolist()
+            masked = next_tokens(tokens, valid_lens, features.get("example_ids"), excluded)
+        else:
+            masked = mask_tokens(
+                tokens,
+                valid_lens,
+                keys,
+                vocab=reader.vocab,
+                masking=masking,
+                num_predictions=num_predictions,
+            )
+        features |= {"tokens": masked.tokens, "pred_positions": masked.positions}
+        labels, weights = {"mlm": masked.labels}, {"mlm": masked.weights}
+        if not reader.options.are_pairs:
+            features.pop("cls_positions", None)  # only the next-sentence head reads them
+        elif reader.rows == "packed":
+            labels["nsp"], weights["nsp"] = nsp_labels, nsp_weights
+        else:
+            labels["nsp"], weights["nsp"] = nsp_labels[:, 0], nsp_weights[:, 0]
+        return features, labels, weights
 
     batches = (
         tf.data.Dataset.range(first_step, last, num_steps)
@@ -265,43 +282,6 @@ def _specs(reader: Reader) -> dict[str, tf.TensorSpec]:
         specs["example_ids"] = specs["position_ids"] = tf.TensorSpec(by_token, tf.int32)
         specs["cls_positions"] = tf.TensorSpec(by_example, tf.int32)
     return specs
-
-
-def _mask(
-    features: dict[str, tf.Tensor],
-    reader: Reader,
-    masking: Masking,
-    num_predictions: int,
-    *,
-    causal: bool,
-) -> Batch:
-    """Mask the rows of `Reader.read`, and return features, labels and weights.
-
-    With `causal`, no token is masked. `_with_causal_mask` adds the attention mask later.
-    """
-    nsp_labels, nsp_weights = features.pop("labels"), features.pop("weights")
-    tokens, valid_lens, keys = features["tokens"], features["valid_lens"], features.pop("keys")
-    if causal:
-        excluded = masking.excluded_ids(reader.vocab).tolist()
-        masked = next_tokens(tokens, valid_lens, features.get("example_ids"), excluded)
-    else:
-        masked = mask_tokens(
-            tokens,
-            valid_lens,
-            keys,
-            vocab=reader.vocab,
-            masking=masking,
-            num_predictions=num_predictions,
-        )
-    features |= {"tokens": masked.tokens, "pred_positions": masked.positions}
-    labels, weights = {"mlm": masked.labels}, {"mlm": masked.weights}
-    if not reader.options.are_pairs:
-        features.pop("cls_positions", None)  # only the next-sentence head reads them
-    elif reader.rows == "packed":
-        labels["nsp"], weights["nsp"] = nsp_labels, nsp_weights
-    else:
-        labels["nsp"], weights["nsp"] = nsp_labels[:, 0], nsp_weights[:, 0]
-    return features, labels, weights
 
 
 def next_tokens(

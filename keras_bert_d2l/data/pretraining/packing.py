@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -78,38 +77,6 @@ def bucket_lengths(lengths: np.ndarray, *, batch_size: int, max_len: int) -> np.
     return np.minimum(-(-longest // LENGTH_STEP) * LENGTH_STEP, max_len)
 
 
-def padding_share(
-    lengths: np.ndarray,
-    *,
-    rows: Rows,
-    max_len: int,
-    batch_size: int = 32,
-    max_examples: int = 8,
-    seed: int = 0,
-) -> float:
-    """Return the share of padding in the rows of shuffled examples.
-
-    Args:
-        lengths: int `(N,)`, tokens per example, at most `max_len`.
-        rows: `"padded"`, `"packed"` or `"bucketed"`.
-        max_len: Tokens per row.
-        batch_size: Rows per batch, at most N. Examples that do not fill a batch are skipped.
-        max_examples: Maximum number of examples in a packed row.
-        seed: Random seed for the order.
-    """
-    random = np.random.default_rng(seed)
-    lengths = random.permutation(lengths)
-    if rows == "packed":
-        _, splits = pack(lengths, max_len=max_len, max_examples=max_examples, random=random)
-        return float(1 - lengths.sum() / (max_len * (len(splits) - 1)))
-    lengths = lengths[: len(lengths) // batch_size * batch_size]
-    if rows == "bucketed":
-        lengths = lengths[bucket(lengths, batch_size=batch_size, random=random)]
-        sizes = bucket_lengths(lengths, batch_size=batch_size, max_len=max_len)
-        return float(1 - lengths.sum() / (batch_size * sizes.sum()))
-    return float(1 - lengths.mean() / max_len)
-
-
 class Layout(NamedTuple):
     """Token ids in rows. The last three fields are set for packed rows only.
 
@@ -162,15 +129,28 @@ def lay_out(
     Returns:
         The rows.
     """
-    joined = _join(stored, examples, order, vocab)
+    # The tokens of all examples: [CLS] before each example, [SEP] after each text.
+    texts = examples.texts[order]
+    example, nth = (place.ravel() for place in np.indices(texts.shape[:2]))
+    start, end = texts.reshape(-1, 2).T
+    is_first = nth == 0
+    has_more = is_first & examples.are_pairs & (examples.num_separators > 1)  # two separators
+    sizes = end - start + 1 + is_first + has_more  # of each text with its special tokens
+    stop = np.cumsum(sizes)
+    source = np.arange(stop[-1]) + np.repeat(start - (stop - sizes) - is_first, sizes)
+    ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may be out of range
+    ids[stop - 1] = vocab.sep_id
+    ids[stop[has_more] - 2] = vocab.sep_id
+    begin = (stop - sizes)[is_first]
+    ids[begin] = vocab.cls_id
+
     num_rows = len(splits) - 1
     row = np.repeat(np.arange(num_rows), np.diff(splits))  # the row of each example
     # The index of each example in its row.
     number = np.arange(len(order)) - (splits[:-1] - splits[0])[row]
-    text_row = row[joined.example]
-    valid_lens = np.bincount(text_row, joined.sizes, num_rows).astype(np.int64)
+    valid_lens = np.bincount(row[example], sizes, num_rows).astype(np.int64)
     row_begin = np.cumsum(valid_lens) - valid_lens
-    is_token = np.arange(max_len) < valid_lens[:, None]  # True in the order of `joined.ids`
+    is_token = np.arange(max_len) < valid_lens[:, None]  # True in the order of `ids`
 
     def by_token(values: np.ndarray, padding: int = 0) -> np.ndarray:
         table = np.full((num_rows, max_len), padding, np.int32)
@@ -178,7 +158,7 @@ def lay_out(
         return table
 
     def by_text(values: np.ndarray) -> np.ndarray:
-        return by_token(np.repeat(values, joined.sizes))
+        return by_token(np.repeat(values, sizes))
 
     def by_example(values: np.ndarray, dtype: type = np.int32) -> np.ndarray:
         table: np.ndarray = np.zeros((num_rows, max_examples), dtype)
@@ -186,59 +166,16 @@ def lay_out(
         return table
 
     layout = Layout(
-        tokens=by_token(joined.ids, vocab.pad_id),
-        segments=by_text((joined.nth > 0) & examples.are_pairs),
+        tokens=by_token(ids, vocab.pad_id),
+        segments=by_text((nth > 0) & examples.are_pairs),
         valid_lens=valid_lens.astype(np.int32),
         labels=by_example(examples.labels[order]),
-        weights=by_example(joined.has_text, np.float32),
+        weights=by_example(texts[:, 0, 1] > texts[:, 0, 0], np.float32),
     )
     if not packed:
         return layout
     return layout._replace(
-        example_ids=by_text(number[joined.example] + 1),
-        position_ids=by_token(
-            np.arange(len(joined.ids)) - np.repeat(joined.begin[joined.example], joined.sizes)
-        ),
-        cls_positions=by_example(joined.begin - row_begin[row]),
+        example_ids=by_text(number[example] + 1),
+        position_ids=by_token(np.arange(len(ids)) - np.repeat(begin[example], sizes)),
+        cls_positions=by_example(begin - row_begin[row]),
     )
-
-
-class _Joined(NamedTuple):
-    """Concatenated tokens of examples: `[CLS]` before each example, `[SEP]` after each text.
-
-    Attributes:
-        ids: int32, the tokens.
-        begin: The index of each example's `[CLS]` in `ids`.
-        has_text: Whether each example contains text.
-        example: The example that each text belongs to.
-        nth: The index of each text in its example, from 0.
-        sizes: The number of tokens of each text, including its special tokens.
-    """
-
-    ids: np.ndarray
-    begin: np.ndarray
-    has_text: np.ndarray
-    example: np.ndarray
-    nth: np.ndarray
-    sizes: np.ndarray
-
-
-def _join(stored: np.ndarray, examples: Examples, order: np.ndarray, vocab: Vocab) -> _Joined:
-    num_texts = examples.splits[order + 1] - examples.splits[order]
-    last_text = np.cumsum(num_texts) - 1
-    first_text = last_text + 1 - num_texts
-    example = np.repeat(np.arange(len(order)), num_texts)
-    nth = np.arange(len(example)) - first_text[example]
-    start, end = examples.texts[examples.splits[order][example] + nth].T
-    is_first = nth == 0
-    has_more = is_first & examples.are_pairs & (examples.num_separators > 1)  # two separators
-    sizes = end - start + 1 + is_first + has_more
-    stop = np.cumsum(sizes)
-    text_begin = stop - sizes
-    source = np.arange(stop[-1]) + np.repeat(start - text_begin - is_first, sizes)
-    ids = stored.take(source, mode="clip").astype(np.int32)  # special tokens may be out of range
-    ids[stop - 1] = vocab.sep_id
-    ids[stop[has_more] - 2] = vocab.sep_id
-    begin = text_begin[first_text]
-    ids[begin] = vocab.cls_id
-    return _Joined(ids, begin, end[last_text] > start[last_text], example, nth, sizes)

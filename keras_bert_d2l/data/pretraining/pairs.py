@@ -40,7 +40,6 @@ class ExampleOptions:
     seed: int = 0
     documents: np.ndarray | None = None  # int (n,), the documents to use; None: all
     short_seq_prob: float = 0.0
-    cross_documents: bool = False
     num_separators: int = 1  # between the texts of a pair, as in the vocabulary
 
     def __post_init__(self) -> None:
@@ -50,11 +49,6 @@ class ExampleOptions:
         check_integer("max_len", self.max_len, least, reason)
         check_integer("seed", self.seed, 0)
         check_share("short_seq_prob", self.short_seq_prob, ends=True)
-        if self.cross_documents and self.are_pairs:
-            raise ValueError(
-                "`cross_documents` requires objective='none', because pairs never cross document "
-                f"boundaries. Received: objective={self.objective!r}."
-            )
 
     @property
     def are_pairs(self) -> bool:
@@ -72,39 +66,34 @@ class Examples:
     """The examples of an epoch.
 
     Attributes:
-        texts: int64 `(number of texts, 2)`, start and end in `TokenStore.tokens`.
-        splits: int64 `(N + 1,)`: example n is `texts[splits[n] : splits[n + 1]]`.
+        texts: int64 `(N, 2, 2)` for pairs and `(N, 1, 2)` for single texts: the start and end of
+            each text in `TokenStore.tokens`.
         labels: int64 `(N,)`, 1 if B follows A (`"nsp"`) or the texts are in order (`"sop"`); all 0
             for single texts.
-        are_pairs: Whether an example is a pair of texts.
         num_separators: Number of separators between the texts of a pair.
     """
 
     texts: np.ndarray
-    splits: np.ndarray
     labels: np.ndarray
-    are_pairs: bool = True
     num_separators: int = 1
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def are_pairs(self) -> bool:
+        """Whether an example is a pair of texts."""
+        return self.texts.shape[1] == 2
+
     def lengths(self) -> np.ndarray:
         """Return the tokens per example, including `[CLS]` and the `[SEP]` after each text."""
-        stops = np.concatenate([[0], np.cumsum(self.texts[:, 1] - self.texts[:, 0] + 1)])
         num_more = 1 + (self.num_separators - 1) * self.are_pairs
-        return stops[self.splits[1:]] - stops[self.splits[:-1]] + num_more
+        return (self.texts[:, :, 1] - self.texts[:, :, 0] + 1).sum(axis=1) + num_more
 
     def with_empty(self) -> "Examples":
         """Return a copy with one more example, without text, to fill up the last batch with."""
-        num_texts = 2 if self.are_pairs else 1
-        return Examples(
-            np.concatenate([self.texts, np.zeros((num_texts, 2), np.int64)]),
-            np.append(self.splits, self.splits[-1] + num_texts),
-            np.append(self.labels, 0),
-            self.are_pairs,
-            self.num_separators,
-        )
+        texts = np.concatenate([self.texts, np.zeros_like(self.texts[:1])])
+        return Examples(texts, np.append(self.labels, 0), self.num_separators)
 
 
 def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> Examples:
@@ -129,15 +118,13 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
     fills such a chunk with text from a different document.)
 
     `"none"`, masked tokens only: an example contains as many consecutive sentences as fit, and only
-    a sentence longer than a row is split. An example ends at the end of its document. With
-    `cross_documents`, it continues with the next document after a `[SEP]`, and the documents are
-    shuffled.
+    a sentence longer than a row is split. An example ends at the end of its document.
 
     A pair that is too long is truncated token by token: its longer text loses a token at a random
     end until the pair fits.
 
     Sources: github.com/google-research/bert, create_pretraining_data.py; Lan et al. 2019, ALBERT,
-    section 3.1; Liu et al. 2019, RoBERTa, section 4.2 (DOC-SENTENCES and FULL-SENTENCES).
+    section 3.1; Liu et al. 2019, RoBERTa, section 4.2 (DOC-SENTENCES).
 
     Args:
         store: The tokenized corpus.
@@ -153,7 +140,7 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
     """
     cutter = _Cutter(store, options, epoch)
     if not options.are_pairs:
-        return cutter.single_texts(options.cross_documents)
+        return cutter.single_texts()
     if options.objective == "nsp" and len(cutter.documents) < 2:
         raise ValueError(
             "Next-sentence pairs need at least two documents, because a false pair is made of "
@@ -169,8 +156,7 @@ def make_examples(store: TokenStore, options: ExampleOptions, *, epoch: int) -> 
     while (block := np.fromiter(itertools.islice(values, _BLOCK * width), np.int64)).size:
         numbers.frombytes(to_pairs(block.reshape(-1, width)).tobytes())
     pairs = np.frombuffer(numbers, np.int64).reshape(-1, 5)
-    texts, splits = pairs[:, :4].reshape(-1, 2), np.arange(0, 2 * len(pairs) + 1, 2)
-    return Examples(texts, splits, pairs[:, 4], num_separators=options.num_separators)
+    return Examples(pairs[:, :4].reshape(-1, 2, 2), pairs[:, 4], options.num_separators)
 
 
 class _Cutter:
@@ -284,35 +270,25 @@ class _Cutter:
         starts, ends = truncate(starts, ends, self._room, self._random)
         return np.stack([starts[:, 0], ends[:, 0], starts[:, 1], ends[:, 1], labels], axis=1)
 
-    def single_texts(self, cross_documents: bool) -> Examples:
+    def single_texts(self) -> Examples:
         """Cut documents into texts of full sentences, for masked language modeling only."""
-        if cross_documents:
-            self.documents = self._random.permutation(self.documents)
         offsets, bounds = self._offsets, self._bounds
-        texts, splits = array.array("q"), array.array("q", [0])
-        room = self._target()
+        ranges = array.array("q")
         for document in self.documents:
             begin, stop = bounds[document], bounds[document + 1]
             start, end, sentence = offsets[begin], offsets[stop], begin
             while start < end:
+                most = start + self._target() - 1
                 # The end of the last sentence that fits; at or before `start` if none does.
-                last = bisect.bisect_right(offsets, start + room - 1, sentence, stop + 1) - 1
+                last = bisect.bisect_right(offsets, most, sentence, stop + 1) - 1
                 sentence = max(last, begin)
                 text_end = offsets[sentence]
-                if text_end <= start and len(texts) == 2 * splits[-1]:
-                    text_end = start + room - 1  # split a sentence that is longer than a row
-                if text_end > start:
-                    texts.extend((start, text_end))
-                    room -= text_end - start + 1
-                    start = text_end
-                if start < end or not cross_documents:  # the remaining text needs a new row
-                    splits.append(len(texts) // 2)
-                    room = self._target()
-        if len(texts) > 2 * splits[-1]:
-            splits.append(len(texts) // 2)
-        ranges = np.frombuffer(texts, np.int64).reshape(-1, 2)
-        labels = np.zeros(len(splits) - 1, np.int64)
-        return Examples(ranges, np.frombuffer(splits, np.int64), labels, are_pairs=False)
+                if text_end <= start:
+                    text_end = most  # split a sentence that is longer than a row
+                ranges.extend((start, text_end))
+                start = text_end
+        texts = np.frombuffer(ranges, np.int64).reshape(-1, 1, 2)
+        return Examples(texts, np.zeros(len(texts), np.int64))
 
 
 def truncate(

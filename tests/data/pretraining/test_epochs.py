@@ -18,7 +18,7 @@ KINDS = {
     "in order": {"objective": "sop"},
     "packed": {"rows": "packed", "short_seq_prob": 0.8, "max_examples": 4},
     "bucketed": {"rows": "bucketed", "short_seq_prob": 0.8},
-    "full sentences": {"objective": "none", "cross_documents": True},
+    "full sentences": {"objective": "none"},
 }
 NAMES = ["keys", "tokens", "segments", "valid_lens", "labels", "weights"]
 NAMES += ["example_ids", "position_ids", "cls_positions"]
@@ -53,7 +53,8 @@ def rows_of(reader, steps):
 
 
 def document_of(store, token_ids):
-    return store.locate(token_ids - FIRST_WORD)[0]
+    starts = store.sentence_offsets[store.document_offsets]
+    return np.searchsorted(starts, token_ids - FIRST_WORD, side="right") - 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,18 +141,6 @@ def test_without_pairs_every_token_is_in_one_row(text, reader):
     assert (rows["tokens"][:, 0] == CLS).all()
     found = rows["tokens"][rows["tokens"] >= FIRST_WORD] - FIRST_WORD
     assert sorted(found) == list(range(text.store.num_tokens))
-
-
-def test_documents_in_one_row_are_separated(text, reader):
-    rows = read(reader(objective="none", cross_documents=True))
-    num_documents = 0
-    for tokens, length in zip(rows["tokens"], rows["valid_lens"], strict=True):
-        ends = np.flatnonzero(tokens == SEP)
-        assert ends[-1] == length - 1
-        for document in np.split(tokens[1:length], ends[:-1]):
-            assert len(set(document_of(text.store, document[:-1]))) == 1
-        num_documents += len(ends)
-    assert num_documents > len(rows["tokens"])
 
 
 def test_swapped_texts_keep_their_segments(reader):

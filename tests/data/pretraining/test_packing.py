@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l.data.buckets import bucket
-from keras_bert_d2l.data.pretraining.packing import bucket_lengths, lay_out, pack, padding_share
+from keras_bert_d2l.data.pretraining.packing import bucket_lengths, lay_out, pack
 from keras_bert_d2l.data.pretraining.pairs import Examples
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -14,8 +14,7 @@ VOCAB = Vocab([*GOOGLE_SPECIALS, *(f"w{n}" for n in range(95))])
 PAD, UNK, CLS, SEP, MASK = range(5)
 STORED = np.arange(5, 100, dtype=np.uint16)
 EXAMPLES = Examples(
-    texts=np.array([[0, 2], [2, 5], [90, 95], [10, 11], [20, 24], [0, 0], [0, 0]]),
-    splits=np.array([0, 2, 4, 5, 7]),  # A and B; A and B; one text; nothing
+    texts=np.array([[[0, 2], [2, 5]], [[90, 95], [10, 11]], [[20, 22], [30, 31]], [[0, 0]] * 2]),
     labels=np.array([1, 0, 1, 0]),
 )
 
@@ -54,18 +53,10 @@ def test_bucket_lengths_are_multiples_of_eight():
     assert (np.diff(sizes) < 0).any()  # not sorted from shortest to longest
 
 
-def test_padding_share_counts_the_padding():
-    lengths = np.tile([16, 64], 64)
-    shares = [padding_share(lengths, rows=rows, max_len=128) for rows in ("padded", "bucketed")]
-    assert shares == [1 - 40 / 128, 0.0]
-    assert padding_share(np.full(64, 64), rows="packed", max_len=128) == 0.0
-    assert padding_share(lengths_like_text(), rows="packed", max_len=64) < 0.02
-
-
-def lay(order, splits, are_pairs=True):
+def lay(order, splits, examples=EXAMPLES):
     return lay_out(
         STORED,
-        dataclasses.replace(EXAMPLES, are_pairs=are_pairs),
+        examples,
         np.array(order),
         np.array(splits),
         vocab=VOCAB,
@@ -79,10 +70,10 @@ def test_examples_are_laid_out_one_after_another():
     rows = lay([1, 0, 2, 3], [0, 3, 4])
     first, padding = [CLS, 95, 96, 97, 98, 99, SEP, 15, SEP], [PAD] * 21
     assert rows.tokens.tolist() == [
-        [*first, CLS, 5, 6, SEP, 7, 8, 9, SEP, CLS, 25, 26, 27, 28, SEP, PAD],
+        [*first, CLS, 5, 6, SEP, 7, 8, 9, SEP, CLS, 25, 26, SEP, 35, SEP, PAD],
         [CLS, SEP, SEP, *padding],
     ]
-    assert rows.segments[0].tolist() == [0] * 7 + [1] * 2 + [0] * 4 + [1] * 4 + [0] * 7
+    assert "".join(map(str, rows.segments[0])) == "000000011000011110000110"
     assert rows.example_ids[0].tolist() == [1] * 9 + [2] * 8 + [3] * 6 + [0]
     assert rows.position_ids[0].tolist() == [*range(9), *range(8), *range(6), 0]
     assert rows.valid_lens.tolist() == [23, 3]
@@ -94,18 +85,10 @@ def test_examples_are_laid_out_one_after_another():
 def test_a_row_does_not_depend_on_the_rows_before_it():
     together, alone = lay([2, 0, 1], [0, 1, 3]), lay([0, 1], [0, 2])
     np.testing.assert_array_equal(together.tokens[1], alone.tokens[0])
-    later = lay_out(
-        STORED,
-        EXAMPLES,
-        np.array([0, 1]),
-        np.array([7, 9]),  # a part of an epoch's splits
-        vocab=VOCAB,
-        max_len=24,
-        max_examples=3,
-        packed=True,
-    )
+    later = lay([0, 1], [7, 9])  # a part of an epoch's splits
     np.testing.assert_array_equal(later.cls_positions, alone.cls_positions)
 
 
 def test_without_pairs_all_segments_are_zero():
-    assert not lay([0, 1], [0, 2], are_pairs=False).segments.any()
+    singles = dataclasses.replace(EXAMPLES, texts=EXAMPLES.texts[:, :1])
+    assert not lay([0, 1], [0, 2], singles).segments.any()

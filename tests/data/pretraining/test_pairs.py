@@ -239,57 +239,33 @@ def test_short_examples_have_every_length(objective):
 
 
 def texts_of(store, *, epoch=0, **settings):
-    """Return each example as a list of lists of tokens."""
+    """Return each example as a list of tokens."""
     options = ExampleOptions(objective="none", **{"max_len": 12, **settings})
     examples = make_examples(store, options, epoch=epoch)
-    texts = [list(range(start, end)) for start, end in examples.texts]
-    return [
-        texts[a:b] for a, b in zip(examples.splits[:-1], examples.splits[1:], strict=True)
-    ], examples
+    return [list(range(start, end)) for ((start, end),) in examples.texts], examples
 
 
 def test_a_text_contains_as_many_full_sentences_as_fit():
     rows, examples = texts_of(layout([[4, 5, 3, 2], [1], [10]]))
-    assert [[(t[0], t[-1] + 1) for t in row] for row in rows] == [
-        [(0, 9)],
-        [(9, 14)],
-        [(14, 15)],
-        [(15, 25)],
-    ]
+    assert [(row[0], row[-1] + 1) for row in rows] == [(0, 9), (9, 14), (14, 15), (15, 25)]
     assert examples.lengths().tolist() == [11, 7, 3, 12]
     assert examples.labels.tolist() == [0] * 4
 
 
 def test_a_sentence_longer_than_a_row_is_split():
     rows, _ = texts_of(layout([[3, 25, 2]]))
-    assert [len(text) for row in rows for text in row] == [3, 10, 10, 7]
+    assert [len(row) for row in rows] == [3, 10, 10, 7]
 
 
-def test_across_documents_a_row_continues_after_a_separator():
-    store = layout([[2, 2]] * 30)
-    rows, examples = texts_of(store, cross_documents=True)
-    assert examples.lengths().max() <= 12
-    assert sorted(token for row in rows for text in row for token in text) == list(range(120))
-    assert [len(text) for text in rows[0]] == [4, 4]  # [CLS] 4 [SEP] 4 [SEP]
-    other, _ = texts_of(store, cross_documents=True, epoch=1)
-    assert rows != other  # every epoch shuffles the documents
-
-
-@pytest.mark.parametrize("cross_documents", [True, False])
 @pytest.mark.parametrize("max_len", [3, 10, 64])
 @pytest.mark.parametrize("short_seq_prob", [0.0, 0.5])
-def test_texts_contain_every_token_once_and_fit_in_rows(cross_documents, max_len, short_seq_prob):
+def test_texts_contain_every_token_once_and_fit_in_rows(max_len, short_seq_prob):
     store = random_layout(50, longest=20)
-    settings = {"cross_documents": cross_documents, "short_seq_prob": short_seq_prob}
-    rows, examples = texts_of(store, max_len=max_len, **settings)
+    rows, examples = texts_of(store, max_len=max_len, short_seq_prob=short_seq_prob)
     assert examples.lengths().max() <= max_len
-    found = [token for row in rows for text in row for token in text]
+    found = [token for row in rows for token in row]
     assert sorted(found) == list(range(store.sentence_offsets[-1]))
-    for row in rows:
-        for text in row:
-            assert document_of(store, text[0]) == document_of(store, text[-1])
-    if not cross_documents:
-        assert all(len(row) == 1 for row in rows)
+    assert all(document_of(store, row[0]) == document_of(store, row[-1]) for row in rows)
 
 
 def test_the_split_does_not_depend_on_the_order_of_documents():

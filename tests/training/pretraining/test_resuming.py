@@ -46,13 +46,13 @@ RUNS = {
         "precision": "mixed_bfloat16",
         "causal_steps": 2,
         "objective": "none",
-        "masking": "ngram",
+        "masking": "whole_word",
         "remat": "blocks",
     },
     "bucketed": {
         "rows": "bucketed",
         "schedule": "cosine",
-        "masking": "span",
+        "masking": "whole_word",
         "mask_replace_prob": 1.0,
     },
 }
