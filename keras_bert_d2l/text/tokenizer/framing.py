@@ -3,7 +3,7 @@
 This module does not need tensorflow-text. B: rows, T: tokens in a row, W: windows of all B pairs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
@@ -123,7 +123,7 @@ def sliding_windows(
 
 
 @not_converted
-def answer_spans(windows: dict[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
+def answer_spans(windows: Mapping[str, Tensor], starts: Tensor, ends: Tensor) -> tf.Tensor:
     """Find the tokens of answers in windows. Answers are given as character ranges of the contexts.
 
     Args:

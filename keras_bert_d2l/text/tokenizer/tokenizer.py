@@ -27,8 +27,6 @@ from keras_bert_d2l.text.tokenizer.wordpiece import WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.types import ConfigDict, Tensor
 
-_SPLITTERS = {"bpe": BytePairSplitter, "unigram": UnigramSplitter}  # by `Vocab.kind`
-
 
 class Tokenizer(tf.Module):
     """Tokenizer that runs inside the TensorFlow graph: WordPiece, byte-level BPE or Unigram.
@@ -135,7 +133,8 @@ class Tokenizer(tf.Module):
         self._splitter: WordPieceSplitter | BytePairSplitter | UnigramSplitter
         if vocab.kind != "wordpiece":
             _check_defaults(normalization.options(), vocab.kind)
-            self._splitter = _SPLITTERS[vocab.kind](vocab)
+            is_bpe = vocab.kind == "bpe"
+            self._splitter = BytePairSplitter(vocab) if is_bpe else UnigramSplitter(vocab)
             return
         missing = [token for token in (*special_tokens, *normalized_tokens) if token not in vocab]
         if missing:
