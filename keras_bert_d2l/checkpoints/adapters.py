@@ -359,13 +359,9 @@ def _check_origin(model: Model, stored: NamedArrays, kernels: Sequence[keras.Var
                 'Received: a model with pooling="mean". Use `pooling="cls"`.'
             )
         return
-    try:
+    damage = (KeyError, ValueError, TypeError, RecursionError)
+    with errors_naming(stored.source, " is damaged", "Save the adapter again.", damage):
         found = _flat(json.loads(stored.metadata[_METADATA]))
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"{stored.source!r} is damaged: it does not describe the model that it was trained on. "
-            "Save the adapter again."
-        ) from error
     expected = _flat(_origin(model, kernels))
     for name in {**expected, **found}:
         if found.get(name) != expected.get(name):

@@ -10,8 +10,6 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
-_HEADS = {"mlm": "masked-language-model", "nsp": "next-sentence"}
-
 
 def check_kind(model: object, *kinds: type[BERTModel | TaskModel]) -> None:
     """Raise a `ValueError` if a model is not an instance of one of some classes."""
@@ -26,17 +24,12 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel]) -> None:
 
 def check_head(model: BERTModel, head: str) -> None:
     """Raise a `ValueError` unless a model has the head `"mlm"` or `"nsp"` with trained weights."""
-    if head in model.usable_heads:
-        return
-    reason = ""
-    if model.missing_heads and not model.is_assembled:
-        reason = f", because its checkpoint lacked {sorted(model.missing_heads)}"
-    raise ValueError(
-        f"This function needs a model with a trained {_HEADS[head]} head. Received: a model whose "
-        f"trained heads are {sorted(model.usable_heads)}{reason}. Load a checkpoint that has the "
-        "head, train it with `pretrain` or, for a head of your own, pass "
-        f"`BERTModel.from_layers(encoder, {head}={head})`."
-    )
+    if head not in model.usable_heads:
+        raise ValueError(
+            f"This function needs a model with a trained {head!r} head. Received: a model whose "
+            f"trained heads are {sorted(model.usable_heads)}. Load a checkpoint that has the head, "
+            f"train it with `pretrain`, or pass `BERTModel.from_layers(encoder, {head}={head})`."
+        )
 
 
 def check_vocabulary(model: BERTModel | TaskModel, tokenizer: Tokenizer | None) -> None:

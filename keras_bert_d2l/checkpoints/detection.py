@@ -166,11 +166,6 @@ def open_checkpoint(
             f"has {field}={size}. Restore the vocabulary that the model was "
             "trained with, or load the model alone with `load_pretrained(path, tokenizer=False)`."
         )
-    if tokenizer and verify and vocab is None and checkpoint.tokenizer_options:
-        raise FileNotFoundError(
-            f"{name!r} lacks its vocabulary {native.VOCAB_FILE!r}. Copy the checkpoint "
-            "again. In Python, `load_pretrained(path, verify=False)` loads it without a tokenizer."
-        )
     return checkpoint._replace(name=name)
 
 

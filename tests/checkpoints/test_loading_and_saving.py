@@ -104,7 +104,7 @@ def test_a_tokenizer_json_of_another_program_is_not_read(models, tmp_path):
 
 def test_a_folder_without_a_tokenizer_is_named(editable, tmp_path):
     (editable / VOCAB_FILE).unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks its vocabulary 'vocab.txt'.*verify=False"):
+    with pytest.raises(FileNotFoundError, match="has no vocabulary"):
         load_tokenizer(editable)
     save_tokenizer(Tokenizer(VOCAB), tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"strip_accents": "no"}')

@@ -97,10 +97,9 @@ def test_other_formats_have_the_heads_that_are_written(model, tmp_path, monkeypa
 
 
 def test_predictions_of_a_missing_head_are_refused(model, tmp_path):
-    reason = r"checkpoint lacked \['mlm', 'nsp'\]"
-    with pytest.raises(ValueError, match=f"masked-language-model head.*{reason}"):
+    with pytest.raises(ValueError, match="trained 'mlm' head"):
         kb.fill_mask(model, "a [MASK]")
-    with pytest.raises(ValueError, match=f"next-sentence head.*{reason}"):
+    with pytest.raises(ValueError, match="trained 'nsp' head"):
         kb.next_sentence_score(model, "a b", "a")
     with pytest.raises(ValueError, match=r"lacked \['mlm', 'nsp'\].*export_saved_model"):
         model.export(tmp_path / "export")

@@ -206,7 +206,7 @@ def test_heads_that_a_checkpoint_lacked_are_not_taught():
     for old, new in zip(bert.nsp.get_weights(), student.nsp.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     bert.missing_heads = frozenset({"mlm"})
-    with pytest.raises(ValueError, match="needs a model with a trained masked-language-model head"):
+    with pytest.raises(ValueError, match="needs a model with a trained 'mlm' head"):
         kb.distill(bert, DOCUMENTS, [2])
 
 
