@@ -111,8 +111,8 @@ def check(is_right: bool, problem: str) -> None:
         raise ValueError(problem)
 
 
-def shard_files(index: pathlib.Path) -> tuple[Mapping[str, object], list[pathlib.Path]]:
-    """Return the weight map in the index of a sharded model, and the files in order.
+def shard_files(index: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files in the index of a sharded model, in order.
 
     Raises:
         FileNotFoundError: The index does not exist.
@@ -128,7 +128,7 @@ def shard_files(index: pathlib.Path) -> tuple[Mapping[str, object], list[pathlib
             f'{os.fspath(index)!r} must have an object "weight_map" that maps weights to files in '
             f"its own folder. Received: {shown(received)}."
         )
-    return found, [index.parent / name for name in sorted(names)]
+    return [index.parent / name for name in sorted(names)]
 
 
 class Place(NamedTuple):

@@ -148,8 +148,10 @@ def open_checkpoint(
         raise _unknown(path)
     if format is huggingface:
         checkpoint = huggingface.describe(path, tokenizer=tokenizer, asked=asked)
+    elif format is state_dicts:
+        checkpoint = state_dicts.describe(path, num_heads, tokenizer=tokenizer)
     else:
-        checkpoint = format.describe(path, num_heads, tokenizer=tokenizer)
+        checkpoint = format.describe(path, tokenizer=tokenizer)
     if checkpoint.vocab is not None and not native.recognizes(path):
         checkpoint = _with_rows_of_tokens(checkpoint, checkpoint.vocab)
     config, vocab = checkpoint.config, checkpoint.vocab

@@ -213,7 +213,7 @@ def _save(
 def _check_tokenizer(options: TokenizerOptions, format: str) -> None:
     """Raise a `ValueError` if a tokenizer has options that the format cannot store."""
     kept = {"split_special_tokens": False, "tokenize_chinese_chars": True}
-    kept |= dict.fromkeys(("lowercase", "strip_accents"), options.get("lowercase", True))
+    kept |= {"lowercase": True, "strip_accents": True}
     for name, value in options.items():
         expected = f"one of {_FOR_TASKS} for a tokenizer with {name}={shown(value)}"
         is_kept = name == "compat" or value in (None, kept.get(name))

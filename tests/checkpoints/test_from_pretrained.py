@@ -257,7 +257,7 @@ def test_the_asked_task_is_the_class_of_a_head_without_one(editable_task):
     folder = editable_task("one label", "huggingface")
     expected = load_pretrained(folder).model
     edit_config(folder, architectures=..., id2label=..., label2id=...)
-    with pytest.raises(ValueError, match="of an unknown class"):
+    with pytest.raises(ValueError, match="`architectures` must name its class"):
         load_pretrained(folder)
     model = SequenceClassifier.from_pretrained(folder, labels=["bad", "good"])
     np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)

@@ -15,7 +15,7 @@ SIZES = {"vocab_size": 20, "num_hiddens": 16, "num_heads": 2, "num_blks": 2, "ma
 TOKENS = np.array([[3, 5, 9, 4, 6, 2, 0], [3, 8, 2, 7, 2, 0, 0], [3, 1, 19, 2, 0, 0, 0]])
 SEGMENTS = np.array([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 0, 0], [0] * 7])
 LABELS = {"mlm": np.arange(21).reshape(3, 7) % 20, "nsp": np.array([1, 0, 1])}
-NOTEBOOK = state_dicts.notebook("bert.", is_repository=False)
+NOTEBOOK = state_dicts.NOTEBOOK
 KEY_BIASES = ("linear_layers.1.bias", "w_k.bias")  # without gradient: Adam amplifies the rounding
 
 

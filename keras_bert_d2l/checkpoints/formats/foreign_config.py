@@ -1,13 +1,10 @@
 """Convert other programs' configuration files to and from `BERTConfig`."""
 
 import dataclasses
-import os
-import pathlib
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import ConfigDict
@@ -59,65 +56,23 @@ GOOGLE_FIELDS: FieldTable = {
 }
 
 
-def read_config(
-    path: pathlib.Path,
-    fields: ConfigDict,
-    table: FieldTable,
-    known: Collection[str],
-    parse: Callable[[ConfigDict], BERTConfig],
-) -> BERTConfig:
-    """Read another program's configuration file.
+def check_others(fields: ConfigDict, known: Collection[str]) -> None:
+    """Raise a `ValueError` if a field asks for what a relative of BERT computes.
 
-    Other fields than the known ones are ignored with a warning, unless their names are those of
-    fields that change the outputs of BERT's relatives.
+    Other programs ignore all other fields that they do not know, and so does this package.
 
     Args:
-        path: The file.
-        fields: Its content.
-        table: The fields. An error about one of our fields also names the one in the file.
-        known: Names of the fields that `parse` reads, and of those without effect on outputs.
-        parse: Function that converts the file's fields to a configuration.
-
-    Raises:
-        ValueError: A field is not supported, or `parse` rejects it.
+        fields: The fields of another program's configuration file. An option of BERT's relatives
+            that is false or zero asks for BERT.
+        known: Names of fields that are read, or that are known to have no effect on outputs.
     """
-    try:
-        _check_others(fields, known, os.fspath(path))
-        return parse(fields)
-    except ValueError as error:
-        names = [
-            f"`{ours}` is called {theirs!r} in the file"
-            for theirs, (ours, _) in table.items()
-            if f"`{ours}`" in str(error) and theirs != ours
-        ]
-        note = f" ({', '.join(names)})" if names else ""
-        raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}{note}") from error
-
-
-def _check_others(fields: ConfigDict, known: Collection[str], name: str) -> None:
-    """Warn about fields that are not known, or reject one that changes outputs."""
-    of_relatives = sorted(field for field in fields if _OF_RELATIVES.search(field))
-    for field in of_relatives:
-        if fields[field] and field not in known:
+    for field in sorted(fields):
+        if fields[field] and field not in known and _OF_RELATIVES.search(field):
             raise ValueError(
                 f"`{field:.80}` is not supported and may change the outputs of the model. "
                 f"Received: {shown(fields[field])}. If it does not affect the outputs, remove it "
                 "from the file."
             )
-    # An option of BERT's relatives that is false or zero asks for BERT.
-    warn_of_unknown(name, fields, {*known, *of_relatives})
-
-
-def warn_of_unknown(name: str, fields: ConfigDict, known: Collection[str]) -> None:
-    """Warn about the fields of a file that are not known, unless they are null or empty."""
-    nothing: Collection[object] = (None, "", [], {})
-    others = sorted(field for field in fields.keys() - known if fields[field] not in nothing)
-    if others:
-        ignored = first_few(shown(field) for field in others)
-        warnings.warn(
-            f"{name!r}: fields that this package does not know are ignored: {ignored}.",
-            stacklevel=6,
-        )
 
 
 def our_fields(fields: ConfigDict, table: FieldTable) -> ConfigDict:

@@ -30,7 +30,7 @@ from keras_bert_d2l.checkpoints.tensorflow_files import open_tf
 from keras_bert_d2l.checkpoints.weights import Names, Row, first_few
 from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.config import Activation, BERTConfig
-from keras_bert_d2l.reading import has_file, read_json_object
+from keras_bert_d2l.reading import errors_naming, has_file, read_json_object
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
@@ -60,12 +60,6 @@ _ACTIVATIONS: dict[str, Activation] = {  # `get_activation` of modeling.py, and 
     "linear": "linear",
     "gelu": "gelu_tanh",
 }
-# Fields of the multilingual and Chinese models and of the Model Garden, which have no effect.
-_IGNORED = """
-    backward_compatible directionality pooler_fc_size pooler_num_attention_heads
-    pooler_num_fc_layers pooler_size_per_head pooler_type return_all_encoder_outputs
-    return_attention_scores
-""".split()
 
 # Dense kernels have the shape (in, out), as in Keras, except the kernel of the next-sentence head.
 # Column 0 of its logits means "is next".
@@ -108,15 +102,12 @@ def read_config(path: pathlib.Path, fields: ConfigDict) -> BERTConfig:
     Raises:
         ValueError: A field is missing, unsupported or out of range.
     """
-
-    def parse(fields: ConfigDict) -> BERTConfig:
+    with errors_naming(path, " cannot be read"):
+        foreign_config.check_others(fields, FIELDS)
         check_that("vocab_size" in fields, "vocab_size", "in the file", sorted(fields))
         ours = foreign_config.our_fields(fields, FIELDS)
         activation = activation_of(fields, "hidden_act")
         return BERTConfig.preset("google", **ours, activation=activation)
-
-    known = {*FIELDS, "hidden_act", *_IGNORED}
-    return foreign_config.read_config(path, fields, FIELDS, known, parse)
 
 
 def activation_of(fields: ConfigDict, name: str) -> Activation:
@@ -152,9 +143,7 @@ def recognizes(path: pathlib.Path) -> bool:
     return f"{path.name}.index" in names or any(name.startswith(start) for name in names)
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
-) -> Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
     """Locate the files of a checkpoint and read everything except the weights.
 
     No file records whether the vocabulary is lowercase, so this is inferred from the tokens.
@@ -163,7 +152,6 @@ def describe(
         path: The folder, whose top-level checkpoint is used, or a prefix such as
             `.../bert_model.ckpt`. The configuration and the vocabulary may also be in the parent
             folder, as they are for the step checkpoints of a training run.
-        num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
 
     Raises:
@@ -245,22 +233,16 @@ def find_config(prefix: pathlib.Path, *names: str) -> pathlib.Path:
 
 
 def read_vocab(folder: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
-    """Return the vocabulary of a folder, or `None`, and whether it is lowercase."""
+    """Return the vocabulary of a folder, or `None`, and whether its words are lowercase."""
     if not has_file(folder / VOCAB_FILE):
         return None, {}
-    vocab = Vocab.from_file(folder / VOCAB_FILE)
-    return vocab, {"lowercase": _is_lowercase(vocab)}
-
-
-def _is_lowercase(vocab: Vocab) -> bool:
-    """Return whether a vocabulary consists of lowercase words without accents."""
-    changed = 0
+    vocab, changed = Vocab.from_file(folder / VOCAB_FILE), 0
     for token in vocab:
         special = token.startswith("[") and token.endswith("]")
         decomposed = unicodedata.normalize("NFD", token.lower())
         plain = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
         changed += plain != token and not special
-    return changed < _LEAST_CASED * len(vocab)
+    return vocab, {"lowercase": changed < _LEAST_CASED * len(vocab)}
 
 
 def sentence_task(num_labels: int) -> ConfigDict:

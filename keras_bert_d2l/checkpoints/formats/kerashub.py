@@ -187,9 +187,7 @@ def recognizes(path: pathlib.Path, file: str = CONFIG_FILE) -> bool:
     return "registered_name" in reading.readable_fields(path / file, reading.MOST_VOCAB_BYTES)
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
-) -> checkpoint.Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True) -> checkpoint.Checkpoint:
     """Read everything in a preset except its weights, with the arguments of `native.describe`.
 
     A task has the backbone of its own file, as in KerasHub. The pooler of a `BertTextEmbedder` is
@@ -225,7 +223,7 @@ def _own_fields(path: pathlib.Path, *names: str) -> ConfigDict:
 def _open_weights(path: pathlib.Path, kind: str) -> NamedArrays:
     """Open the weights of a preset, with the names of the file of a whole task."""
     is_sharded = not reading.has_file(path / WEIGHTS_FILE) and reading.has_file(path / INDEX_FILE)
-    arrays = _layers(shard_files(path / INDEX_FILE)[1] if is_sharded else [path / WEIGHTS_FILE])
+    arrays = _layers(shard_files(path / INDEX_FILE) if is_sharded else [path / WEIGHTS_FILE])
     if not any(name.startswith(_ROOT) for name in arrays.shapes):
         body = arrays = arrays.select({f"{_ROOT}{name}": name for name in arrays.shapes})
         if reading.has_file(path / TASK_WEIGHTS_FILE):

@@ -92,9 +92,7 @@ def recognizes(path: pathlib.Path) -> bool:
     return False
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
-) -> Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
     """Locate the files of a checkpoint and read everything except the weights.
 
     The vocabulary is beside the configuration. If no task of `params.yaml` used it with an option
@@ -103,7 +101,6 @@ def describe(
     Args:
         path: The folder, whose latest checkpoint is used, or a prefix such as `.../ckpt-1`. The
             configuration and the vocabulary may also be in the parent folder.
-        num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the vocabulary.
 
     Raises:

@@ -52,14 +52,11 @@ def recognizes(path: pathlib.Path) -> bool:
     return readable_fields(path / CONFIG_FILE).get("format") == FORMAT
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
-) -> Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
     """Read everything except the weights.
 
     Args:
         path: The folder.
-        num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
 
     Raises:

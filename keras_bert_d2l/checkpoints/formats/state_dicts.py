@@ -26,7 +26,6 @@ neither, so pass `num_heads`; they are read without unpickling.
 import os
 import pathlib
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,16 +48,12 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file, read_json
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
-from keras_bert_d2l.types import ConfigDict
 
 VOCAB_FILE, PARAMETERS = "vocab.json", "pretrained"
 _SUFFIXES = (".safetensors", ".npz", ".params", ".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _ARGUMENTS: dict[str, type[int] | type[float]] = {"num_heads": int, "dropout": float}
 # If some names have this prefix, the other arrays are not weights but, for example, test inputs.
 _PREFIX = "w/"
-_HOW_TO_SAVE = (
-    "`safetensors.torch.save_file(state, 'pretrained.safetensors', metadata={'num_heads': '4'})`"
-)
 # The arguments of the models, and fields which do not affect trained weights.
 _FREE = """
     vocab_size num_hiddens ffn_num_hiddens num_heads num_blks dropout max_len initializer
@@ -74,26 +69,22 @@ class Program(NamedTuple):
     Attributes:
         description: The format, for summaries.
         preset: The `BERTConfig` preset of the program.
+        signature: A name that its state dicts have, and no others.
         names: The program's table of names.
         endings: The name endings that the table uses.
-        dropouts: Our other dropout rates, which equal `dropout` in the program.
     """
 
     description: str
     preset: str
+    signature: str
     names: weights.Names
     endings: weights.Endings = weights.TORCH_ENDINGS
-    dropouts: tuple[str, ...] = ()
-
-    def config(self, fields: ConfigDict) -> BERTConfig:
-        """Return the architecture with the given sizes and the given dropout rate, if any."""
-        rates = dict.fromkeys(self.dropouts, fields["dropout"]) if "dropout" in fields else {}
-        return BERTConfig.preset(self.preset, **fields, **rates)
 
 
 BOOK = Program(
     "the parameters of d2l.ai",
     "d2l-torch",
+    "encoder.blks.0.addnorm1.ln.weight",
     {
         "encoder/token_embedding": "encoder.token_embedding",
         "encoder/segment_embedding": "encoder.segment_embedding",
@@ -112,6 +103,7 @@ BOOK = Program(
 BLOG = Program(
     "the blog's state dict (iks-ran)",
     "iksran",
+    "ebd.t.weight",
     {
         "encoder/token_embedding": "ebd.t",
         "encoder/segment_embedding": "ebd.s",
@@ -125,62 +117,43 @@ BLOG = Program(
         "nsp/dense": "nsp.fc",
     },
 )
-# No other known state dict has these names.
-_SIGNATURES = {"encoder.blks.0.addnorm1.ln.weight": BOOK, "ebd.t.weight": BLOG}
-_NOTEBOOK_SIGNATURE = "embedding.token.weight"  # after "bert.", unless the encoder was saved alone
-_ANY_SIGNATURE = "|".join(
-    map(re.escape, (*_SIGNATURES, f"bert.{_NOTEBOOK_SIGNATURE}", _NOTEBOOK_SIGNATURE))
-)
-_NOTEBOOK_ENDINGS: weights.Endings = {
-    **weights.TORCH_ENDINGS,
-    "gamma": (".a_2", weights.SAME),
-    "beta": (".b_2", weights.SAME),
-}
-
-
-def _program(names: Iterable[str]) -> Program | None:
-    """Return the program that wrote weights of these names, or `None` if it is not known."""
-    names = set(names)
-    for signature, program in _SIGNATURES.items():
-        if signature in names:
-            return program
-    for prefix in ("bert.", ""):
-        if prefix + _NOTEBOOK_SIGNATURE in names:
-            of_repository = f"{prefix}transformer_blocks.0.attention.output_linear.weight"
-            return notebook(prefix, is_repository=of_repository in names)
-    return None
-
-
-def notebook(prefix: str, *, is_repository: bool) -> Program:
-    """Return the program with the names of the notebook, or of its repository."""
-    block = f"{prefix}transformer_blocks.{{}}"
-    attention, output = "self_attn", "output_layer"
-    norms = ["sublayers.0.norm", "sublayers.1.norm"]
-    if is_repository:
-        attention, output = "attention", "output_linear"
-        norms = ["input_sublayer.norm", "output_sublayer.norm"]
-    names: weights.Names = {
-        "encoder/token_embedding": f"{prefix}embedding.token",
-        "encoder/segment_embedding": f"{prefix}embedding.segment",
-        "encoder/pos_embedding": f"{prefix}embedding.position.pe",
-        "encoder/blk_{}/attention/W_q": f"{block}.{attention}.linear_layers.0",
-        "encoder/blk_{}/attention/W_k": f"{block}.{attention}.linear_layers.1",
-        "encoder/blk_{}/attention/W_v": f"{block}.{attention}.linear_layers.2",
-        "encoder/blk_{}/attention/W_o": f"{block}.{attention}.{output}",
-        "encoder/blk_{}/addnorm1/ln": f"{block}.{norms[0]}",
-        "encoder/blk_{}/ffn/dense1": f"{block}.feed_forward.w_1",
-        "encoder/blk_{}/ffn/dense2": f"{block}.feed_forward.w_2",
-        "encoder/blk_{}/addnorm2/ln": f"{block}.{norms[1]}",
+_OF_NOTEBOOK = "bert.transformer_blocks.{}"
+NOTEBOOK = Program(
+    "the notebook's state dict (codertimo)",
+    "codertimo",
+    "bert.embedding.token.weight",
+    {
+        "encoder/token_embedding": "bert.embedding.token",
+        "encoder/segment_embedding": "bert.embedding.segment",
+        "encoder/pos_embedding": "bert.embedding.position.pe",
+        "encoder/blk_{}/attention/W_q": f"{_OF_NOTEBOOK}.self_attn.linear_layers.0",
+        "encoder/blk_{}/attention/W_k": f"{_OF_NOTEBOOK}.self_attn.linear_layers.1",
+        "encoder/blk_{}/attention/W_v": f"{_OF_NOTEBOOK}.self_attn.linear_layers.2",
+        "encoder/blk_{}/attention/W_o": f"{_OF_NOTEBOOK}.self_attn.output_layer",
+        "encoder/blk_{}/addnorm1/ln": f"{_OF_NOTEBOOK}.sublayers.0.norm",
+        "encoder/blk_{}/ffn/dense1": f"{_OF_NOTEBOOK}.feed_forward.w_1",
+        "encoder/blk_{}/ffn/dense2": f"{_OF_NOTEBOOK}.feed_forward.w_2",
+        "encoder/blk_{}/addnorm2/ln": f"{_OF_NOTEBOOK}.sublayers.1.norm",
         "mlm/mlp/logits": "mask_lm.linear",
         "nsp/dense": "next_sentence.linear",
-    }
-    return Program(
-        "the notebook's state dict (codertimo)",
-        "codertimo",
-        names,
-        _NOTEBOOK_ENDINGS,
-        dropouts=("embedding_dropout", "ffn_dropout", "block_dropout"),
-    )
+    },
+    {**weights.TORCH_ENDINGS, "gamma": (".a_2", weights.SAME), "beta": (".b_2", weights.SAME)},
+)
+_PROGRAMS = (BOOK, BLOG, NOTEBOOK)
+_OF_REPOSITORY = {  # its names, and those of the notebook
+    ".attention.output_linear.": ".self_attn.output_layer.",
+    ".attention.linear_layers.": ".self_attn.linear_layers.",
+    ".input_sublayer.": ".sublayers.0.",
+    ".output_sublayer.": ".sublayers.1.",
+}
+_ANY_SIGNATURE = "|".join(re.escape(program.signature) for program in _PROGRAMS)
+# The encoder of the notebook may be saved alone.
+_ANY_SIGNATURE += "|" + re.escape(NOTEBOOK.signature.removeprefix("bert."))
+
+
+def _program(arrays: NamedArrays) -> Program | None:
+    """Return the program that wrote some weights, or `None` if it is not known."""
+    return next((one for one in _PROGRAMS if one.signature in arrays.shapes), None)
 
 
 def recognizes(path: pathlib.Path) -> bool:
@@ -189,7 +162,7 @@ def recognizes(path: pathlib.Path) -> bool:
         return os.path.lexists(_parameters(path))
     if not path.is_file() or path.suffix not in _SUFFIXES:
         return False
-    return _program(_open(path)[0].shapes) is not None
+    return _program(_open(path)[0]) is not None
 
 
 def describe(
@@ -209,19 +182,26 @@ def describe(
             not match the sizes.
     """
     arrays, prefix = _open(_parameters(path))
-    program = _program(arrays.shapes) or BOOK
+    program = _program(arrays) or BOOK
     arguments = _arguments(arrays, num_heads)
     sizes = _sizes(arrays, program.names)
     with errors_naming(arrays.source):
-        config = program.config({**arguments, **sizes})
+        config = BERTConfig.preset(program.preset, **arguments, **sizes)
     table = weights.expand(config, program.names, program.endings)
     description = program.description + weights.without_prefix(prefix)
     checkpoint = Checkpoint(description, config, table, arrays, None, {})
-    if config.positions == "sinusoidal":
-        checkpoint = _without_positions(checkpoint, str(program.names["encoder/pos_embedding"]))
+    if config.positions == "sinusoidal":  # they are not trained
+        name = str(program.names["encoder/pos_embedding"])
+        positions = _sinusoidal(arrays, name)
+        others = arrays.select({other: other for other in arrays.shapes if other != name})
+        checkpoint = checkpoint._replace(arrays=others, positions=positions)
     if not tokenizer or not has_file(path / VOCAB_FILE):
         return checkpoint
-    vocab = _read_vocab(path / VOCAB_FILE)
+    with errors_naming(path / VOCAB_FILE, " is not a vocabulary of the book"):
+        tokens = read_json(path / VOCAB_FILE, MOST_VOCAB_BYTES)
+        if not isinstance(tokens, list):
+            raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
+        vocab = Vocab(tokens)
     # The book lowercases every text.
     return checkpoint._replace(vocab=vocab, tokenizer_options={"lowercase": True})
 
@@ -245,14 +225,9 @@ def write(
         )
     config = model.bert_config
     kept = {name: getattr(config, name) for name in _FREE}
-    check_kept(config, BOOK.config(kept), "the book")
+    check_kept(config, BERTConfig.preset(BOOK.preset, **kept), "the book")
     arrays = weights.stored_weights(model, weights.expand(config, BOOK.names, BOOK.endings))
     if vocab is not None:
-        if not tokenizer_options.get("lowercase", True):
-            raise ValueError(
-                "The format 'book' cannot express lowercase=False, because the book lowercases "
-                "every text. Save the model without its tokenizer, or in another format."
-            )
         write_json(folder / VOCAB_FILE, vocab.tokens, indent=None, ensure_ascii=False)
     metadata = {name: str(getattr(config, name)) for name in _ARGUMENTS}
     write_safetensors(folder / f"{PARAMETERS}.safetensors", arrays, metadata)
@@ -267,15 +242,23 @@ def _parameters(path: pathlib.Path) -> pathlib.Path:
 def _open(file: pathlib.Path) -> tuple[NamedArrays, str]:
     """Open a state dict without the prefix of a wrapper, which is returned too.
 
-    If some names start with `w/`, only these arrays are weights.
+    The names are those of the notebook instead of its repository.
     """
     open_files = open_safetensors if file.suffix == ".safetensors" else open_torch
     stored = open_npz(file) if file.suffix == ".npz" else open_files([file])
-    names = stored.shapes.keys() - _ARGUMENTS.keys()
-    prefixed = [name for name in names if name.startswith(_PREFIX)]
-    stored = stored.select({name.removeprefix(_PREFIX): name for name in prefixed or names})
     prefix = weights.wrapper_prefix(stored, f"(?:{_ANY_SIGNATURE})")
-    return stored.select({name.removeprefix(prefix): name for name in stored.shapes}), prefix
+    is_alone = f"{prefix}{NOTEBOOK.signature}" not in stored.shapes  # the encoder of the notebook
+    names = {}
+    for name in stored.shapes.keys() - _ARGUMENTS.keys():
+        if prefix == _PREFIX and not name.startswith(_PREFIX):
+            continue
+        ours = name.removeprefix(prefix)
+        for old, new in _OF_REPOSITORY.items():
+            ours = ours.replace(old, new)
+        if is_alone and ours.startswith(("embedding.", "transformer_blocks.")):
+            ours = f"bert.{ours}"
+        names[ours] = name
+    return stored.select(names), "" if prefix == _PREFIX else prefix
 
 
 def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | float]:
@@ -290,50 +273,42 @@ def _arguments(arrays: NamedArrays, num_heads: int | None) -> dict[str, int | fl
             f"{arrays.source!r} does not record how many attention heads the model has, and this "
             "cannot be inferred from its weights. Pass `num_heads`, on the command line to "
             "`keras-bert-d2l convert`, or store it with the weights: in an npz file as the array "
-            f"'num_heads', in a safetensors file as metadata, {_HOW_TO_SAVE}."
+            "'num_heads', in a safetensors file as metadata, `safetensors.torch.save_file(state, "
+            "'pretrained.safetensors', metadata={'num_heads': '4'})`."
         )
     return found
 
 
 def _sizes(arrays: NamedArrays, names: weights.Names) -> dict[str, int]:
     """Infer the sizes of the model from the shapes of its weights."""
-    ffn, positions = names["encoder/blk_{}/ffn/dense1"], names["encoder/pos_embedding"]
-    blocks = str(ffn).partition("{}")[0]
+
+    def shape(name: str, num_axes: int) -> tuple[int, ...]:
+        found = arrays.shapes.get(name)
+        if found is None or len(found) != num_axes:
+            raise ValueError(
+                f"{arrays.source!r} must have an array {name!r} with {num_axes} axes. Received: "
+                f"{found}. The file belongs to a different model or is incomplete: copy it again."
+            )
+        return found
+
+    ffn, positions = str(names["encoder/blk_{}/ffn/dense1"]), names["encoder/pos_embedding"]
+    blocks = ffn.partition("{}")[0]
     in_blocks = [n.removeprefix(blocks) for n in arrays.shapes if n.startswith(blocks)]
     # If the table gives the positions a layout, they are stored without the first of 3 axes.
     pe, num_axes = (positions, 3) if isinstance(positions, str) else (positions[0], 2)
-    vocab_size, num_hiddens = _shape(arrays, f"{names['encoder/token_embedding']}.weight", 2)
+    vocab_size, num_hiddens = shape(f"{names['encoder/token_embedding']}.weight", 2)
     return {
         "vocab_size": vocab_size,
         "num_hiddens": num_hiddens,
-        "ffn_num_hiddens": _shape(arrays, f"{ffn}.bias".format(0), 1)[0],
+        "ffn_num_hiddens": shape(f"{ffn}.bias".format(0), 1)[0],
         "num_blks": len({name.partition(".")[0] for name in in_blocks}),
-        "max_len": _shape(arrays, pe, num_axes)[-2],
-        "num_segments": _shape(arrays, f"{names['encoder/segment_embedding']}.weight", 2)[0],
+        "max_len": shape(pe, num_axes)[-2],
+        "num_segments": shape(f"{names['encoder/segment_embedding']}.weight", 2)[0],
     }
 
 
-def _shape(arrays: NamedArrays, name: str, num_axes: int) -> tuple[int, ...]:
-    shape = arrays.shapes.get(name)
-    if shape is None:
-        raise ValueError(
-            f"{arrays.source!r} lacks the weight {name!r}. The file belongs to a different model "
-            "or is incomplete: copy it again."
-        )
-    if len(shape) != num_axes:
-        raise ValueError(
-            f"{arrays.source!r}: {name!r} must have {num_axes} axes. Received: the shape {shape}."
-        )
-    return shape
-
-
-def _without_positions(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """Move the positions, which are not trained, out of the weights, if they are sinusoidal.
-
-    Raises:
-        ValueError: The positions differ from the ones that the model computes.
-    """
-    arrays = checkpoint.arrays
+def _sinusoidal(arrays: NamedArrays, name: str) -> np.ndarray:
+    """Return stored positions, or raise a `ValueError` if they are not those that we compute."""
     stored = arrays.read(name)
     expected = sinusoidal_positions(*stored.shape[1:])
     if stored.shape != expected.shape or not np.allclose(
@@ -341,16 +316,7 @@ def _without_positions(checkpoint: Checkpoint, name: str) -> Checkpoint:
     ):
         raise ValueError(
             f"{arrays.source!r}: {name!r} must contain sinusoidal positions of shape "
-            f"{expected.shape}, which are not trained. Received: different values of shape "
-            f"{stored.shape}. The file is damaged or belongs to a different model."
+            f"{expected.shape}. Received: different values of shape {stored.shape}. The file is "
+            "damaged or belongs to a different model."
         )
-    others = arrays.select({other: other for other in arrays.shapes if other != name})
-    return checkpoint._replace(arrays=others, positions=stored)
-
-
-def _read_vocab(file: pathlib.Path) -> Vocab:
-    with errors_naming(file, " is not a vocabulary of the book"):
-        tokens = read_json(file, MOST_VOCAB_BYTES)
-        if not isinstance(tokens, list):
-            raise ValueError(f"it must be a JSON list of tokens. Received: {shown(tokens)}.")
-        return Vocab(tokens)
+    return stored

@@ -14,8 +14,8 @@ the heads as an axis of their own, see `split_heads`.
 A SavedModel of Keras 2 with a `hub.KerasLayer` is read in the same way: its encoder is loaded, and
 the layers around it are reported.
 
-Source: github.com/tensorflow/models, official/nlp/modeling, official/nlp/tools/export_tfhub_lib.py
-and, for the first versions, official/nlp/tools/tf1_bert_checkpoint_converter_lib.py.
+Source: github.com/tensorflow/models, official/nlp/modeling and
+official/nlp/tools/export_tfhub_lib.py.
 """
 
 import os
@@ -69,13 +69,6 @@ _NAMES: Names = {
     "nsp/dense/kernel": (f"{PRETRAINING}/logits/kernel", weights.SWAPPED),
     "nsp/dense/bias": (f"{PRETRAINING}/logits/bias", weights.SWAPPED),
 }
-_OLD_NAMES = {  # of the first versions on TensorFlow Hub
-    "embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
-    "embedding_postprocessor/position_embeddings": "position_embedding/embeddings",
-    "embedding_postprocessor/layer_norm/": "embeddings/layer_norm/",
-    "encoder/layer_": "transformer/layer_",
-    "/self_attention_output/": "/self_attention/attention_output/",
-}
 _OF_BERT = re.compile(
     r"(?:.+/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
     r"|embeddings/layer_norm/\w+|transformer/layer_(\d+)/.+|pooler_transform/\w+"
@@ -104,10 +97,7 @@ def bert_names(arrays: NamedArrays, heads: str = "(?!)") -> dict[str, str]:
     names: dict[str, str] = {}
     of_head = re.compile(f"(?:.+/)?({heads})")
     for stored in arrays.shapes:
-        name = stored
-        for old, new in _OLD_NAMES.items():
-            name = name.replace(old, new)
-        found = _OF_BERT.fullmatch(name) or of_head.fullmatch(name)
+        found = _OF_BERT.fullmatch(stored) or of_head.fullmatch(stored)
         if found and names.setdefault(found[1], stored) != stored:
             raise ValueError(
                 f"{arrays.source!r} contains several BERTs: {shown(names[found[1]])} and "
@@ -174,14 +164,11 @@ def recognizes(path: pathlib.Path) -> bool:
     return os.path.lexists(path / GRAPH_FILE)
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True
-) -> Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
     """Read everything except the weights.
 
     Args:
         path: The folder.
-        num_heads: Not used. The shapes of the weights tell it.
         tokenizer: Whether to read the vocabulary.
 
     Raises:

@@ -215,7 +215,7 @@ def test_gelu_means_the_tanh_approximation(tmp_path, theirs, ours):
     [
         ('{"vocab_size": 9, "relative_attention": 1}', "`relative_attention` is not s"),
         ('{"vocab_size": 9, "hidden_act": "elu"}', "`hidden_act`.*'elu'"),
-        ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10.*'hidden_size' in the file"),
+        ('{"vocab_size": 9, "hidden_size": 10}', "num_hiddens=10"),
         ('{"hidden_size": 768}', "`vocab_size` must be in"),
         ("[1, 2]", "JSON object"),
         ('{"vocab_size": ', "Expecting value"),
@@ -329,19 +329,6 @@ def test_partitioned_variables_are_refused_with_the_remedy(folder, shape_and_sli
     )
     with pytest.raises(ValueError, match="ckpt' has partitioned variables. Save it again"):
         load_pretrained(folder)
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed"])
-@pytest.mark.parametrize("name", [DATA, INDEX])
-def test_a_damaged_file_is_reported(folder, name, damage):
-    content = bytearray((folder / name).read_bytes())
-    if damage == "cut":
-        del content[len(content) // 2 :]
-    else:
-        content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(content)
-    with pytest.raises(ValueError, match="bert_model.ckpt.*copy it again"):
-        model_of(google.describe(folder))
 
 
 def test_the_state_of_the_optimizer_is_not_read(folder):

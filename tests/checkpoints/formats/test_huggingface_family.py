@@ -17,6 +17,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_token
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
 from tests.checkpoints.small import edit_config, outputs_of
+from tests.family import unigram
 from tests.nightly import nightly_except
 from tests.text.tokenizer.byte_level import roberta_fields
 
@@ -367,3 +368,25 @@ def test_damaged_added_tokens_of_other_tokenizers_are_named(name, sentencepiece_
     (sentencepiece_folder / "tokenizer_config.json").write_text(json.dumps({name: 3}))
     with pytest.raises(ValueError, match="The added tokens in .* are not valid"):
         kb.load_tokenizer(sentencepiece_folder)
+
+
+def test_a_bert_with_the_tokenizer_of_xlm_r_puts_both_texts_of_a_pair_in_segment_0(tmp_path):
+    vocab = unigram()
+    config = kb.BERTConfig.preset("huggingface", vocab_size=len(vocab), pad_id=vocab.pad_id)
+    sizes = {"num_hiddens": 16, "ffn_num_hiddens": 32, "num_heads": 2, "num_blks": 1, "max_len": 32}
+    config = kb.BERTConfig.from_dict({**config.to_dict(), **sizes, "initializer_range": 0.5})
+    model = kb.BERTModel.from_bert_config(config)
+    kb.save_pretrained(model, tmp_path / "hub", format="huggingface")
+    vocab.to_file(tmp_path / "hub" / "tokenizer.json")
+
+    loaded = kb.load_pretrained(tmp_path / "hub").model
+    batch = loaded.tokenizer("the cat", "a film", max_len=12)
+    zeros = np.zeros_like(batch["segments"])
+    expected = model.encoder(batch["tokens"], zeros, batch["valid_lens"])
+    output = loaded.encoder(batch["tokens"], batch["segments"], batch["valid_lens"])
+    assert np.max(batch["segments"]) == 1  # question answering finds the context by it
+    np.testing.assert_allclose(output, expected, atol=1e-6)
+
+    kb.save_pretrained(loaded, tmp_path / "again", format="huggingface")
+    again = kb.load_pretrained(tmp_path / "again").model
+    np.testing.assert_array_equal(again.encoder(**batch), output)

@@ -241,9 +241,6 @@ classifier_linear task.weights.h5 ... task.weights.h5.*Copy.*remove.task.json.an
 backbone assets/tokenizer/vocabulary.txt ... vocabulary.txt
 backbone assets/tokenizer/vocabulary.txt [PAD] special.tokens
 backbone model.weights.h5 text model.weights.h5.*HDF5
-sharded model.weights.json {"weight_map":{"a":["../b.h5"]}} own.folder
-sharded model.weights.json {"weight_map":{"a":"/etc/passwd"}} own.folder
-sharded model.weights.json {"weight_map":5} weight_map
 sharded model.weights.json {"weight_map":{"a":"c.h5"}} c.h5
 sharded model_00001.weights.h5 ... model_00001.weights.h5
 masked_lm task.json {} BertMaskedLM

@@ -164,7 +164,7 @@ HOSTILE = {
     "heads that are a number": (text("model: {cls_heads: 7, encoder: {bert: {}}}"), "cls_heads"),
     "a number as field": (change("vocab_size: 30", "7: 1\n        norm_type: rms"), "norm_type"),
     "a list as size": (change("hidden_size: 8", "hidden_size: [8]"), "hidden_size"),
-    "a text as size": (change("hidden_size: 8", "hidden_size: '8'"), "hidden_size"),
+    "a text as size": (change("hidden_size: 8", "hidden_size: '8'"), "num_hiddens='8'"),
     "other heads": (change("attention_heads: 2", "attention_heads: 4"), "not match its config"),
     "a million blocks": (change("num_layers: 2", "num_layers: 1000000"), "num_blks=1000000"),
     "another vocabulary": (

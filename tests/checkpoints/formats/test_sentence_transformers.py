@@ -107,7 +107,7 @@ def test_damaged_prompts_are_an_error_that_names_the_file(prompts, plain, tmp_pa
 def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "embedder")
     (folder / "1_Pooling").rename(tmp_path / "1_Pooling")
-    with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json.*names.*Copy"):
+    with pytest.raises(ValueError, match=r"no file.*embedder/1_Pooling/config.json"):
         kb.load_pretrained(folder)
     kind = "sentence_transformers.models.Pooling"
     for path in ("../1_Pooling", str(tmp_path), None, 1):

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.checkpoints.array_files import NamedArrays
-from keras_bert_d2l.checkpoints.formats.tensorflow_hub import bert_names, describe
+from keras_bert_d2l.checkpoints.formats.tensorflow_hub import describe
 from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, variables_of
 from tests.checkpoints.small import save_tensors
 
@@ -100,20 +99,6 @@ def test_a_fast_tokenizer_does_not_hide_that_texts_are_lowercased(tmp_path):
     names = (b"\n\3Pow", b"TFText>FastBertNormalize", b"TFText>FastWordpieceTokenizeWithOffsets")
     (path / GRAPH).write_bytes(b"\n".join(names))
     assert kb.load_tokenizer(path).options["lowercase"]  # the variable of the encoder
-
-
-def test_names_of_the_first_versions_are_known():
-    """`BERT_NAME_REPLACEMENTS` in tf1_bert_checkpoint_converter_lib.py of the Model Garden."""
-    names = {
-        "bert_model/embedding_postprocessor/type_embeddings": "type_embeddings/embeddings",
-        "bert_model/embedding_postprocessor/position_embeddings": "position_embedding/embeddings",
-        "bert_model/embedding_postprocessor/layer_norm/beta": "embeddings/layer_norm/beta",
-        "bert_model/encoder/layer_0/self_attention_output/b": (
-            "transformer/layer_0/self_attention/attention_output/b"
-        ),
-    }
-    found = bert_names(NamedArrays("bert", dict.fromkeys([*names, "bert/kernel"], ()), {}, None))
-    assert found == {new: old for old, new in names.items()}
 
 
 # Hostile SavedModels

@@ -42,27 +42,9 @@ _ACTIVATIONS = {
 }
 _OF_ACTIVATIONS = ("activation", "pooler_activation")
 _THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-# These fields describe the origin of the file, training, generation, label names or
-# the format of the outputs. None of them affects what the model computes.
-_WITHOUT_EFFECT = frozenset(
-    """
-    _attn_implementation _attn_implementation_autoset _commit_hash _experts_implementation
-    _name_or_path _num_labels architectures assistant_confidence_threshold assistant_lookbehind
-    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-    classifier_dropout decoder_start_token_id directionality diversity_penalty do_sample dtype
-    early_stopping encoder_no_repeat_ngram_size encoder_repetition_penalty eos_token_id
-    epsilon_cutoff eta_cutoff exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label label2id
-    length_penalty long_texts max_length min_length name_or_path no_repeat_ngram_size
-    num_assistant_tokens num_assistant_tokens_schedule num_beam_groups num_beams num_labels
-    num_return_sequences output_attentions output_hidden_states output_past output_scores
-    pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
-    pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
-    return_dict_in_generate sbert_ce_default_activation_function sentence_transformers
-    sep_token_id suppress_tokens target_lookbehind task_specific_params temperature
-    tf_legacy_loss tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-    typical_p use_bfloat16 use_cache
-    """.split()
+# Fields without effect on outputs whose names are like those of relatives of BERT.
+_WITHOUT_EFFECT = (
+    *("_experts_implementation", "decoder_start_token_id", "num_beam_groups", SCORE_FIELD),
 )
 
 
@@ -82,14 +64,11 @@ def config_from_json(path: pathlib.Path) -> tuple[BERTConfig, ModelType]:
     fields = read_json_object(path)
     with errors_naming(path, " cannot be read"):
         name = check_choice("model_type", fields.get("model_type") or "bert", tuple(MODEL_TYPES))
-    kind = MODEL_TYPES[name]
-    fields |= {ours: fields[name] for name, ours in kind.aliases.items() if name in fields}
-    ignored = _WITHOUT_EFFECT.union(kind.ignored.split())
-    known = {*kind.fields, *kind.fixed, *kind.aliases, *ignored, "model_type", kind.dropout[0]}
-    config = foreign_config.read_config(
-        path, fields, kind.fields, known, lambda fields: _from_fields(fields, kind)
-    )
-    return config, kind
+        kind = MODEL_TYPES[name]
+        fields |= {ours: fields[name] for name, ours in kind.aliases.items() if name in fields}
+        known = {*kind.fields, *kind.fixed, *kind.ignored.split(), *_WITHOUT_EFFECT}
+        foreign_config.check_others(fields, known)
+        return _from_fields(fields, kind), kind
 
 
 def config_to_dict(

@@ -14,7 +14,7 @@ import dataclasses
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
     ):
         if has_file(path / file) or has_file(path / index):
             is_one = has_file(path / file)
-            stored = open_files([path / file]) if is_one else _open_shards(path / index, open_files)
+            stored = open_files([path / file] if is_one else shard_files(path / index))
             is_tensorflow = file == _TF_FILE or has_tensorflow_names(stored)
             return with_torch_names(stored, kind) if is_tensorflow else stored
     others = [name for name in os.listdir(path) if not name.endswith((".json", ".md", ".txt"))]
@@ -114,24 +114,6 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
         "HDF5 to one of these names, and convert those of other programs with the program that "
         f"wrote them. {google.RENAME_CONFIG} {google.SAVE_AS_HDF5}"
     )
-
-
-def _open_shards(
-    index: pathlib.Path, open_files: Callable[[list[pathlib.Path]], NamedArrays]
-) -> NamedArrays:
-    weight_map, files = shard_files(index)
-    stored = open_files(files)
-    absent = [  # in the index of TensorFlow, the name of the model is before that of the weight
-        name
-        for name in weight_map
-        if stored.shapes.keys().isdisjoint((name, name.partition("/")[2]))
-    ]
-    if absent:
-        raise ValueError(
-            f"{os.fspath(index)!r} lists weights that its files do not contain: "
-            f"{first_few(absent)}. The files belong to a different model: copy all of them again."
-        )
-    return stored
 
 
 def recognizes(path: pathlib.Path) -> bool:
@@ -147,9 +129,7 @@ def recognizes(path: pathlib.Path) -> bool:
     return "format" not in fields and not {"model_type", "hidden_size"}.isdisjoint(fields)
 
 
-def describe(
-    path: pathlib.Path, num_heads: int | None = None, *, tokenizer: bool = True, asked: str = ""
-) -> Checkpoint:
+def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> Checkpoint:
     """Read everything in a folder except its weights.
 
     A file with an MLM head but neither a pooler nor a next-sentence head (`BertForMaskedLM`) yields
@@ -160,7 +140,6 @@ def describe(
             `model.safetensors.index.json` names; without these, from `pytorch_model.bin`, or from
             the files that `pytorch_model.bin.index.json` names; without these, from `tf_model.h5`,
             or from the files that `tf_model.h5.index.json` names.
-        num_heads: Not used. The configuration records it.
         tokenizer: Whether to read the files of the tokenizer.
         asked: As for `task_of`.
 
@@ -187,8 +166,7 @@ def describe(
     config, heads = _with_stored_heads(config, kind, names, task)
     pooler = _unused_pooler(config, kind, task)
     names = {name: old for name, old in names.items() if name not in pooler}
-    if config.tie_embeddings and kind.decoder in names and not _is_copy_of_embedding(arrays, kind):
-        config = _untied(config, kind, file)
+    config = _as_tied_as_stored(config, kind, arrays, file)
     if config.tie_embeddings:
         names.pop(kind.decoder, None)
     architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
@@ -209,7 +187,7 @@ def describe(
         task=task,
         unsupported=unsupported,
         unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
-        embedding=None if task else _embedding(path, config, fields),
+        embedding=None if task else read_pooling(path, config.max_len, fields),
     )
 
 
@@ -232,16 +210,6 @@ def _unused_pooler(config: BERTConfig, kind: ModelType, task: ConfigDict | None)
     full = table(dataclasses.replace(config, pooler=True), None, kind)
     pooler = {row.theirs for row in full if part_of(row.ours) == "hidden"}
     return pooler - {row.theirs for row in table(config, task, kind)}
-
-
-def _embedding(path: pathlib.Path, config: BERTConfig, fields: ConfigDict) -> ConfigDict | None:
-    """Return how sentence-transformers embeds texts, or `None` without its files."""
-    embedding = read_pooling(path)
-    if embedding is not None:
-        embedding["long_texts"] = fields.get("long_texts", "cut")
-        if (embedding["max_len"] or config.max_len) >= config.max_len:
-            embedding["max_len"] = None
-    return embedding
 
 
 def _with_stored_heads(
@@ -312,16 +280,19 @@ def write(
     write_safetensors(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def _is_copy_of_embedding(arrays: NamedArrays, kind: ModelType) -> bool:
+def _as_tied_as_stored(
+    config: BERTConfig, kind: ModelType, arrays: NamedArrays, file: pathlib.Path
+) -> BERTConfig:
+    """Return the architecture without a tie if the MLM head has a kernel of its own."""
     decoder, embedding = kind.decoder, kind.token_embedding
+    if not config.tie_embeddings or decoder not in arrays.shapes:
+        return config
     have_one_shape = arrays.shapes[decoder] == arrays.shapes.get(embedding)
-    return have_one_shape and np.array_equal(arrays.read(decoder), arrays.read(embedding))
-
-
-def _untied(config: BERTConfig, kind: ModelType, file: pathlib.Path) -> BERTConfig:
+    if have_one_shape and np.array_equal(arrays.read(decoder), arrays.read(embedding)):
+        return config
     warnings.warn(
         f"{os.fspath(file)!r} ties the MLM head to the token embedding, but the weights contain a "
-        f"different {kind.decoder!r}. The latter is used, as in transformers 5. "
+        f"different {decoder!r}. The latter is used, as in transformers 5. "
         "Version 4 used the token embedding.",
         stacklevel=3,
     )

@@ -15,14 +15,11 @@ from keras_bert_d2l.contract.registry import task_of_kind, tasks
 from keras_bert_d2l.contract.task import AnyTask, HuggingFace
 from keras_bert_d2l.types import ConfigDict
 
-_SINGLE, _REGRESSION = "single_label_classification", "regression"
-_DEFAULT_NUM_LABELS = 2
 _POOLING = "classifier_pooling"
 # The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
 SCORE_FIELD = "sbert_ce_default_activation_function"
 LINEAR = "torch.nn.modules.linear.Identity"
 _SIGMOID = "torch.nn.modules.activation.Sigmoid"
-_SOFTMAX = "torch.nn.modules.activation.Softmax"
 
 
 class Layers(NamedTuple):
@@ -90,19 +87,24 @@ def task_of(
         return None, ""
     shape = shapes.get(f"{own.head}.bias", ())
     fitting = [task for task in known if _layers_of(task, kind) == own]
-    problem, labels = "", _labels(fields, shape)
+    labels = _labels(fields, shape)
+    problem = fields.get("problem_type")
     if len(fitting) > 1:  # such as classification and regression
         problems = tuple(one for task in fitting for one in _names(task).problems)
-        problem = _problem_type(fields, len(labels[0]), problems)
+        if problem is None:  # same rule as transformers for a first batch of integer labels
+            is_score = len(labels[0]) == 1
+            problem = "regression" if is_score else "single_label_classification"
+        check_choice("problem_type", problem, problems)
         fitting = [task for task in fitting if problem in _names(task).problems]
     model = fitting[0].model
     values = {
         "multi_label": problem in _names(fitting[0]).problems[1:],
         "long_texts": fields.get("long_texts", "cut"),
         "dropout": _dropout(fields, kind, own),
-        "pooling": _pooling(fields, kind),
+        "pooling": fields.get(_POOLING, "cls") if kind.has_pooling else "cls",
         "activation": _activation(fields, is_applied="activation" in model.fields),
     }
+    check_choice(_POOLING, values["pooling"], ("cls", "mean"))
     values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
     named = {name: values[name] for name in model.fields}
     return {"kind": model.__name__, **named}, unnamed
@@ -125,22 +127,16 @@ def _layers_in(
     found = {name.partition(".")[0] for name in heads}
     if not found:
         return None
-    if not (architectures := fields.get("architectures")):
-        classes = tuple(name for name, part in parts.items() if part in found)
-        raise ValueError(
-            f"{source!r} has a head, {first_few(heads)}, of an unknown class. Add the class to "
-            f'config.json: "architectures": ["{classes[0]}"]. The classes with such a head are '
-            f"{classes}."
-        )
+    architectures = fields.get("architectures")
     match architectures:
         case [str(name), *_] if found == {parts.get(name)}:
             return layers[name]
+    classes = [name for name, part in parts.items() if found == {part}]
     raise ValueError(
-        f"{source!r} is a BERT with a task head, {first_few(heads)}, not supported for "
-        f"architectures={shown(architectures)}. Supported: {tuple(layers)}. "
-        f"To load the encoder alone, save it with transformers: `{kind.title}Model` (in "
-        f"TensorFlow, `TF{kind.title}Model`)`.from_pretrained(folder)"
-        ".save_pretrained(other_folder)`."
+        f"{source!r} has a task head, {first_few(heads)}. In config.json, `architectures` must "
+        f"name its class, one of {classes or [*layers]}. Received: {shown(architectures)}. To load "
+        f"the encoder alone, save it with transformers: `{kind.title}Model` (in TensorFlow, "
+        f"`TF{kind.title}Model`)`.from_pretrained(folder).save_pretrained(other_folder)`."
     )
 
 
@@ -210,11 +206,6 @@ def _dropout(fields: ConfigDict, kind: ModelType, layers: Layers) -> object:
     return rate
 
 
-def _pooling(fields: ConfigDict, kind: ModelType) -> object:
-    pooling = fields.get(_POOLING, "cls") if kind.has_pooling else "cls"
-    return check_choice(_POOLING, pooling, ("cls", "mean"))
-
-
 def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
     """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
 
@@ -228,17 +219,10 @@ def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
         found = _SIGMOID
     names = {None: "linear", LINEAR: "linear", _SIGMOID: "sigmoid"}
     if not is_applied:  # the scores are probabilities, whatever it is
-        names = {None: "linear", LINEAR: "linear", _SOFTMAX: "linear"}
+        names = {None: "linear", LINEAR: "linear", "torch.nn.modules.activation.Softmax": "linear"}
     if not isinstance(found, str | None) or found not in names:
         raise wrong(SCORE_FIELD, f"one of {tuple(names)}", found)
     return names[found]
-
-
-def _problem_type(fields: ConfigDict, num_labels: int, known: tuple[str, ...]) -> str:
-    problem = fields.get("problem_type")
-    if problem is None:  # same rule as transformers for a first batch of integer labels
-        return _REGRESSION if num_labels == 1 else _SINGLE
-    return str(check_choice("problem_type", problem, known))
 
 
 def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> tuple[list[str], str]:
@@ -248,7 +232,7 @@ def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> tuple[list[str], str]
     """
     id2label, number = fields.get("id2label"), sum(shape[:1])
     if id2label is None:
-        found = fields.get("num_labels", _DEFAULT_NUM_LABELS)
+        found = fields.get("num_labels", 2)
         problem = wrong("num_labels", f"{number}, the number of outputs of the head", found)
         return unnamed_labels(number), "" if found == number else str(problem)
     names = id2label if isinstance(id2label, dict) else {}

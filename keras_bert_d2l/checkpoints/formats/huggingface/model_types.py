@@ -31,7 +31,7 @@ class ModelType(NamedTuple):
         names: Its names of our layers and weights.
         values: The fields of a `BERTConfig` that all its models share.
         fixed: The supported values of fields that change outputs, the default first.
-        ignored: Fields without effect on outputs that other types do not have.
+        ignored: Fields without effect on outputs whose names are like those of other relatives.
         aliases: Other names of its fields, which take precedence.
         heads: Its layers for `hidden` and `head`, by the end of the class's name. Other classes
             have the layer of `names` and the head of the task.
@@ -157,7 +157,6 @@ _BERT = ModelType(
     },
     values={},
     fixed=_ABSOLUTE,
-    ignored="pad_token_id",
 )
 
 _LM_HEAD = _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
@@ -204,7 +203,6 @@ _DISTILBERT = ModelType(
     },
     values={"num_segments": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
     fixed=_ABSOLUTE,
-    ignored="qa_dropout sinusoidal_pos_embds tie_weights_",
     aliases={
         "hidden_size": "dim",
         "num_attention_heads": "n_heads",
@@ -241,7 +239,6 @@ _ELECTRA = ModelType(
         "summary_use_proj": (True,),
         "summary_activation": ("gelu",),
     },
-    ignored="summary_first_dropout summary_last_dropout",
     heads={
         "ForSequenceClassification": _OUT_PROJ,
         "ForMultipleChoice": ("sequence_summary.summary", "classifier"),
@@ -308,7 +305,6 @@ _ALBERT = ModelType(
     },
     values={"shared_blocks": True},
     fixed={**_ABSOLUTE, "num_hidden_groups": (1,), "inner_group_num": (1,)},
-    ignored="down_scale_factor gap_size layers_to_keep net_structure_type num_memory_blocks",
     dropout=("classifier_dropout_prob", 0.1),
 )
 
@@ -365,9 +361,8 @@ _MODERNBERT = ModelType(
         "decoder_bias": (True,),
     },
     ignored="""
-        classifier_pooling cls_token_id deterministic_flash_attn initializer_cutoff_factor
-        layer_norm_eps layer_types position_embedding_type reference_compile repad_logits_with_grad
-        rope_parameters sparse_pred_ignore_index sparse_prediction
+        classifier_pooling layer_norm_eps layer_types position_embedding_type rope_parameters
+        sparse_pred_ignore_index sparse_prediction
     """,
     heads=dict.fromkeys(map("For{}".format, _TASKS), ("head.dense", "classifier")),
     dropout=("classifier_dropout", 0.0),

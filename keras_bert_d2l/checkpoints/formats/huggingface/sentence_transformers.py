@@ -86,7 +86,7 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     return {**fields, **texts, "max_seq_length": longest}
 
 
-def read_pooling(path: pathlib.Path) -> ConfigDict | None:
+def read_pooling(path: pathlib.Path, most: int, options: ConfigDict) -> ConfigDict | None:
     """Return the arguments of the `TextEmbedder` that computes the same embedding.
 
     If a `TextEmbedder` cannot compute it, `pooling` describes the computation and is not one of
@@ -94,9 +94,12 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
 
     Args:
         path: The folder of the checkpoint.
+        most: Maximum number of tokens of the model.
+        options: The fields of the model's `config.json`.
 
     Returns:
-        `pooling`, `normalize` and `max_len`, or `None` if the folder does not define an embedding.
+        `pooling`, `normalize`, `max_len` and `long_texts`, or `None` if the folder does not define
+        an embedding.
 
     Raises:
         ValueError: A file is damaged or missing.
@@ -118,10 +121,12 @@ def read_pooling(path: pathlib.Path) -> ConfigDict | None:
             "This package does not: put it there yourself to get the same vectors.",
             stacklevel=5,
         )
+    max_len = transformer_fields(path)["max_seq_length"]
     return {
         "pooling": steps[0] if normalize else " and ".join(steps),
         "normalize": normalize,
-        "max_len": transformer_fields(path)["max_seq_length"],
+        "max_len": max_len if max_len and max_len < most else None,
+        "long_texts": options.get("long_texts", "cut"),
     }
 
 
@@ -182,9 +187,11 @@ def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
             if value and name not in _READ and value != _SUPPORTED.get(name)
         ]
     if kind == "Pooling":
-        modes = _modes(folder / "config.json", path / MODULES_FILE)
-        leaves_out = fields_of(folder / "config.json").get("include_prompt") is False
-        if leaves_out and any(_prompts(path)[0].values()):
+        if not has_file(file := folder / "config.json"):
+            raise ValueError(f"There is no file {os.fspath(file)!r}, which {MODULES_FILE} names.")
+        fields = read_json_object(file)
+        modes = _modes(fields)
+        if fields.get("include_prompt") is False and any(_prompts(path)[0].values()):
             modes.append("include_prompt=False")
         return modes
     if kind == "Normalize":
@@ -197,14 +204,8 @@ def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
     return [] if kind in _NO_EFFECT else [kind]
 
 
-def _modes(file: pathlib.Path, modules_file: pathlib.Path) -> list[str]:
+def _modes(fields: ConfigDict) -> list[str]:
     """Return the poolings that a configuration turns on."""
-    if not has_file(file):
-        raise ValueError(
-            f"There is no file {os.fspath(file)!r}, which {os.fspath(modules_file)!r} names. Copy "
-            "it from the same source, or delete modules.json to choose the pooling yourself."
-        )
-    fields = read_json_object(file)
     if "pooling_mode" in fields:  # since version 6
         modes = fields["pooling_mode"]
         return [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]

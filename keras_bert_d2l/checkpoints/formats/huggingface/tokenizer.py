@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from keras_bert_d2l.checkpoints.formats.foreign_config import warn_of_unknown
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
@@ -25,7 +24,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import (
     INVALID_TOKENS,
-    OWN_TOKENS,
     SENTENCEPIECE_FILES,
     SPECIAL_TOKENS,
     SPECIALS_FILE,
@@ -70,21 +68,6 @@ _WITH_WORDPIECE = (
 _WITHOUT_JSON = [*_WITH_WORDPIECE, *"Albert Bart Camembert Longformer Roberta XLMRoberta".split()]
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
-# The other fields of `tokenizer_config.json` that are read, or have no effect on tokens.
-_OTHERS = frozenset(
-    """
-    add_prefix_space added_tokens_decoder auto_map backend chat_control_tokens chat_template
-    clean_up_tokenization_spaces
-    clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output compat device_map
-    do_subword_tokenize do_word_tokenize errors files_loaded fix_mistral_regex from_slow
-    init_inputs is_local jumanpp_kwargs keep_accents legacy local_files_only max_len max_length
-    mecab_kwargs merges_file model_input_names model_max_length name_or_path pad_to_multiple_of
-    pad_token_type_id padding padding_side processor_class remove_space response_schema
-    response_template slow_tokenizer_class sp_model_kwargs special_tokens_map_file spm_file
-    stride sudachi_kwargs tokenizer_class tokenizer_file transformers_version trim_offsets
-    truncation truncation_side truncation_strategy use_fast verbose vocab_file
-    """.split()
-)
 # The parts of `tokenizer.json` that our tokenizer cannot vary.
 _FIXED: dict[str, dict[str, object]] = {
     "model": {
@@ -124,7 +107,6 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     sides: TokenizerOptions = {} if side == SIDES[0] else {"truncation_side": side}
     if unsupported:
         return None, {}, ", ".join(unsupported)
-    _check_known(path / OPTIONS_FILE, options)
     if (defined := read_definition(path, fields, options)) is not None:
         vocab, unsupported = defined
         unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases)
@@ -149,8 +131,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     own: TokenizerOptions = {}
     if vocab is not None:
         listed = {**fields_of(path / SPECIALS_FILE), **options}
-        unsupported += _unsupported_options(listed, vocab.special_tokens)
-        unsupported += _unsupported_inputs(path, options)
+        unsupported += _unsupported_options(path, listed, vocab.special_tokens)
         vocab, own, others = _with_own_tokens(vocab, path, fields, options)
         unsupported += others
     if unsupported or vocab is None:
@@ -168,13 +149,6 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
         ours["compat"] = "huggingface"
     return vocab, ours, ""
-
-
-def _check_known(file: pathlib.Path, options: ConfigDict) -> None:
-    """Warn about fields of `tokenizer_config.json` that are not known."""
-    known = {*_SUPPORTED, *OWN_TOKENS, *_OTHERS}
-    known |= {name for name in options if name.endswith("_token")}
-    warn_of_unknown(os.fspath(file), options, known)
 
 
 def _with_own_tokens(
@@ -213,7 +187,10 @@ def _read_json(
 ) -> tuple[Vocab | None, ConfigDict, list[str]]:
     """Return the vocabulary of a `tokenizer.json`, its options and its unsupported parts."""
     try:
-        options = _normalizer_options(fields)
+        normalizer = fields["normalizer"] or {}
+        options = {
+            name: normalizer[theirs] for theirs, name in _OPTIONS.items() if theirs in normalizer
+        }
         unsupported = list(_unsupported_parts(fields))
         if unsupported:
             return None, options, unsupported
@@ -321,27 +298,23 @@ def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) ->
         yield f"auto_map={shown(code)}"
 
 
-def _unsupported_options(options: ConfigDict, special_tokens: Sequence[str]) -> Iterator[str]:
-    """Yield the options for which Hugging Face's token ids differ from our tokenizer's."""
+def _unsupported_options(
+    path: pathlib.Path, options: ConfigDict, special_tokens: Sequence[str]
+) -> Iterator[str]:
+    """Yield the options for which Hugging Face's token ids differ from our tokenizer's.
+
+    The inputs of the model are one of them, if they lack the segments that it has.
+    """
     for name, values in _SUPPORTED.items():
         if name in options and options[name] not in values:
             yield f"{name}={shown(options[name])}"
     yield from unsupported_names(options, special_tokens)
-
-
-def _unsupported_inputs(path: pathlib.Path, options: ConfigDict) -> Iterator[str]:
-    """Yield the inputs of the model, if they lack the segments that it has."""
     config = fields_of(path / CONFIG_FILE)
     kind = MODEL_TYPES.get(str(config.get("model_type", "bert")))
     default = kind.fields.get("type_vocab_size", ("", 1))[1] if kind and config else 1
     names = options.get("model_input_names") or ["token_type_ids"]
     if config.get("type_vocab_size", default) != 1 and "token_type_ids" not in names:
         yield f"model_input_names={shown(names)}"
-
-
-def _normalizer_options(fields: ConfigDict) -> ConfigDict:
-    normalizer = fields["normalizer"] or {}
-    return {name: normalizer[theirs] for theirs, name in _OPTIONS.items() if theirs in normalizer}
 
 
 def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:

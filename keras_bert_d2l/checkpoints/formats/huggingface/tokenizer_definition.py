@@ -50,7 +50,7 @@ _SENTENCEPIECE = {
 }
 _WITHOUT_SEGMENTS = ("XLMRobertaTokenizer", "CamembertTokenizer", "RobertaTokenizer")
 # In transformers 4 and 5. Other fields of one token, such as `bos_token`, end in "_token".
-OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_OWN_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 
 
 def read_definition(
@@ -231,7 +231,7 @@ def added_tokens(
 
 def _own_tokens(name: str, value: object, known: Collection[str]) -> Iterable[object]:
     """Return the tokens that a field of a tokenizer names, other than the five special tokens."""
-    if name in OWN_TOKENS:
+    if name in _OWN_TOKENS:
         return (value.values() if isinstance(value, dict) else value) or ()  # type: ignore[return-value]
     is_own = name.endswith("_token") and name not in SPECIAL_TOKENS
     return [value] if is_own and content(value) in known else ()
