@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.encoding import Fields
     from keras_bert_d2l.data.tasks.examples import TaskExamples
     from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
     from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+    from keras_bert_d2l.data.tasks.rows import Fields
     from keras_bert_d2l.inference.evaluation import Evaluation
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -51,7 +51,7 @@ class TextTask(Task[TextExamples, Model, Found]):
     finds_pairs = True
     options = frozenset({"pooling", "truncate"})
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
-    encode = lazy("keras_bert_d2l.data.tasks.encoding:encoded_texts")
+    encode = lazy("keras_bert_d2l.data.tasks.rows:encoded_texts")
     signatures = lazy("keras_bert_d2l.signatures.signature:AnswerSignatures")
 
     def ask(self, model: Any, *texts: Any, **options: Any) -> Any:
@@ -73,7 +73,7 @@ class TextTask(Task[TextExamples, Model, Found]):
         return {"labels": train.label_names}
 
     def check_fit(self, model: Any, examples: TextExamples, where: str) -> None:
-        from keras_bert_d2l.data.tasks.encoding import check_label_names
+        from keras_bert_d2l.data.tasks.rows import check_label_names
 
         check_label_names(examples, model.labels, at_least=1)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
 from keras_bert_d2l.checks import check_share, check_that, check_type, is_integer, shown
-from keras_bert_d2l.contract.registry import check_task
+from keras_bert_d2l.contract.registry import check_task, task_named
 from keras_bert_d2l.text_arguments import has_surrogate
 
 _TEXTS = ("texts", "texts_b", "negatives", "questions", "contexts")
@@ -118,7 +118,7 @@ class TaskExamples:
     @property
     def are_scored(self) -> bool:
         """Whether they are texts or pairs of texts with scores."""
-        return False
+        return task_named(self.task).has_scores and getattr(self, self.sequences[-1]) is not None
 
     @property
     def have_pairs_in_rows(self) -> bool:
@@ -129,10 +129,6 @@ class TaskExamples:
         """Return the text that decides the part of each example in `split_examples`."""
         first_sequence = getattr(self, self.sequences[0])
         return [one if isinstance(one, str) else " ".join(one) for one in first_sequence]
-
-    def in_order_of_labels(self) -> list[int]:
-        """Return the places of the examples, sorted by labels if these can be compared."""
-        return list(range(len(self)))
 
     def label_values(self) -> list[Any]:
         """Return all labels: one per example, or one per word."""
@@ -257,13 +253,7 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     for number, text in enumerate(examples.split_keys()):
         by_text.setdefault(text, []).append(number)
     groups = [by_text[text] for text in sorted(by_text, key=_hash)]
-    learned = examples.label_counts()
-    held_out = _held_out(examples, groups, share * len(examples), learned)
-    if not held_out:  # every text occurs more often than wanted: hold out the rarest one
-        of_groups = (
-            _held_out(examples, [group], len(group), learned) for group in sorted(groups, key=len)
-        )
-        held_out = next(filter(None, of_groups), held_out)
+    held_out = _held_out(examples, groups, max(1, share * len(examples)))
     if not held_out:
         raise ValueError(
             f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} with "
@@ -289,16 +279,14 @@ def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
         )
 
 
-def _held_out(
-    examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float, learned: Counter[str]
-) -> set[int]:
+def _held_out(examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float) -> set[int]:
     """Return the indices of about `wanted` examples, taken as complete groups.
 
     A group is skipped if it would overshoot by more than it adds, leave no other example, or take
-    the last example of a label. `learned` counts the labels of the remaining examples and is
-    updated.
+    the last example of a label.
     """
     held_out: set[int] = set()
+    learned = examples.label_counts()  # of the remaining examples
     for group in groups:
         missing = wanted - len(held_out)
         if missing < 0.5:

@@ -8,7 +8,7 @@ import pathlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from keras_bert_d2l.checks import is_number, shown
 from keras_bert_d2l.contract.registry import task_named
@@ -85,10 +85,6 @@ class TextExamples(TaskExamples):
         return bool(self.labels) and all(isinstance(x, tuple | list) for x in self.labels or ())
 
     @property
-    def are_scored(self) -> bool:
-        return task_named(self.task).has_scores and self.labels is not None
-
-    @property
     def have_pairs_in_rows(self) -> bool:
         return self.texts_b is not None
 
@@ -98,12 +94,6 @@ class TextExamples(TaskExamples):
         if self.texts_b is None:
             return self.texts
         return [" | ".join(pair) for pair in zip(self.texts, self.texts_b, strict=True)]
-
-    def in_order_of_labels(self) -> list[int]:
-        order = super().in_order_of_labels()
-        if self.labels is not None:
-            order.sort(key=cast(tuple[str, ...], self.labels).__getitem__)
-        return order
 
     def label_counts(self) -> Counter[str]:
         return Counter(name for label in self.labels or () for name in names_of(label))

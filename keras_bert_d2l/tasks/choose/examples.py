@@ -28,7 +28,7 @@ from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples
 
 if TYPE_CHECKING:
-    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.data.tasks.rows import Fields
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -61,10 +61,6 @@ class ChoiceExamples(TaskExamples):
     choices: tuple[tuple[str, ...], ...]
     labels: tuple[int, ...] | None = None
     task: str = "choose"
-
-    @property
-    def have_pairs_in_rows(self) -> bool:
-        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,7 +197,7 @@ def encoded_choices(
     """
     import numpy as np
 
-    from keras_bert_d2l.data.tasks.encoding import encoded_texts
+    from keras_bert_d2l.data.tasks.rows import encoded_texts
 
     counts = np.array(list(map(len, examples.choices)))
     number = int(np.bincount(counts).argmax())

@@ -42,7 +42,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
         return {"labels": train.label_names, "multi_label": multi_label}
 
     def check_fit(self, model: "SequenceClassifier", examples: TextExamples, where: str) -> None:
-        from keras_bert_d2l.data.tasks.encoding import check_label_names
+        from keras_bert_d2l.data.tasks.rows import check_label_names
 
         if model.multi_label != examples.multi_label:
             kinds = ("one label per text", "any number of labels per text")

@@ -15,7 +15,7 @@ from keras_bert_d2l.data.tasks.texts import TextExamples
 if TYPE_CHECKING:
     import numpy as np
 
-    from keras_bert_d2l.data.tasks.encoding import Fields
+    from keras_bert_d2l.data.tasks.rows import Fields
     from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 
 
@@ -71,7 +71,7 @@ def encoded_pairs(
     """Encode each text of a pair, or of a triplet, as a row of its own, one after the other."""
     import numpy as np
 
-    from keras_bert_d2l.data.tasks.encoding import encoded_texts
+    from keras_bert_d2l.data.tasks.rows import encoded_texts
 
     sides = (examples.texts, examples.texts_b, examples.negatives)
     together = list(zip(*filter(None, sides), strict=True))

@@ -83,7 +83,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         return {"labels": (*train.label_names, *further)}
 
     def check_fit(self, model: "TokenClassifier", examples: WordExamples, where: str) -> None:
-        from keras_bert_d2l.data.tasks.encoding import check_label_names
+        from keras_bert_d2l.data.tasks.rows import check_label_names
 
         check_label_names(examples, model.labels, at_least=1)
 

@@ -210,7 +210,7 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, objec
     """Return the record of an evaluation on these examples."""
     samples = []
     task = task_named(examples.task)
-    for place in spread(examples.in_order_of_labels(), _NUM_SAMPLES):
+    for place in spread(range(len(examples)), _NUM_SAMPLES):
         one = task.prediction(examples.subset([place]), evaluation.predictions[place])
         samples.append(
             {

@@ -240,16 +240,6 @@ def test_samples_are_spread_over_the_examples_and_long_texts_are_shortened():
     assert (error["gold"], error["predicted"], error["score"]) == ("b", "c", 0.5)
 
 
-def test_samples_are_spread_over_the_labels():
-    labels = ["a"] * 90 + ["b", "c"] * 5
-    examples = kb.TextExamples(texts=list(map(str, range(100))), labels=labels[::-1])
-    prediction = kb.Classification("a", 1.0, {"a": 1.0}, ("a",))
-    found = record_of(Evaluation("classify", {}, [prediction] * 100, [], None, 100), examples)
-    golds = [sample["gold"] for sample in found["samples"]]
-    assert golds == ["a"] * 9 + ["c"]
-    assert len({sample["text"] for sample in found["samples"]}) == 10
-
-
 def test_batches_are_filled_with_copies_of_weight_0_and_divided_over_processes():
     x = tf.range(5)[:, None]
     batches = tf.data.Dataset.from_tensor_slices(({"x": x}, x[:, 0])).batch(3)
