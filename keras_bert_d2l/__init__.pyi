@@ -61,12 +61,7 @@ from .tasks.classify.predictions import Classification as Classification, classi
 from .tasks.regress.predictions import Regression as Regression, regress as regress
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
 from .tasks.classify.predictions import zero_shot as zero_shot
-from .inspection.doctor import (
-    Diagnosis as Diagnosis,
-    DoctorCallback as DoctorCallback,
-    Finding as Finding,
-    doctor as doctor,
-)
+from .inspection.doctor import Diagnosis as Diagnosis, Finding as Finding, doctor as doctor
 from .pages import Page as Page
 from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report
@@ -93,7 +88,7 @@ from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
 from .contract.registry import register_task as register_task
 from .contract.task import Sample as Sample, Task as Task
-from .serving.client.client import ServingClient as ServingClient
+from .serving.client import ServingClient as ServingClient
 from .serving.audit import audit_saved_model as audit_saved_model
 from .serving.saved_model import export_saved_model as export_saved_model
 from .serving.onnx_model import export_onnx as export_onnx

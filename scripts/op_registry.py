@@ -1,7 +1,7 @@
 r"""Write the audit's registry of operations: `keras_bert_d2l/serving/known_ops.txt`.
 
 It lists the operations of TensorFlow and tensorflow-text by the releases that have them. The audit
-allows those of the server's release, or those of all releases.
+allows those that all releases have.
 
     for version in 2.12 2.20; do
         uv venv -p 3.11 .venv-tf$version

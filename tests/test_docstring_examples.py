@@ -19,7 +19,6 @@ NIGHTLY = {
     **dict.fromkeys(["finetune", "export_saved_model", "book.train_bert"], "README.md"),
     **dict.fromkeys(["pretrain", "distill", "finetune_files"], "tests/training"),
     **dict.fromkeys(["ServingClient", "audit_saved_model"], "tests/serving"),
-    "DoctorCallback": "tests/inspection",
     **dict.fromkeys(["SequenceClassifier", "SequenceRegressor", "TokenClassifier"], "tests/tasks"),
     **dict.fromkeys(["QuestionAnswerer", "MultipleChoice", "TextEmbedder"], "tests/tasks"),
 }

@@ -10,7 +10,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.cli import main
-from keras_bert_d2l.serving.protocol import Spec, encode, read_object, request_columns, to_arrays
+from keras_bert_d2l.serving.protocol import Spec, read_object, request_columns, to_arrays
 
 MOST = 600  # characters
 LONG = "long " * 2000
@@ -139,7 +139,7 @@ def test_errors_of_request_bodies_quote_little(value):
             continue
         check_message(request_columns, body, SPECS)
     for column in columns:
-        assert check_message(to_arrays, column, SPECS, encode)
+        assert check_message(to_arrays, column, SPECS)
 
 
 @pytest.mark.parametrize(

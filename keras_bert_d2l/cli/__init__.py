@@ -10,6 +10,7 @@ import gc
 import inspect
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
@@ -18,11 +19,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
 
 from keras_bert_d2l import __version__, _import_hooks
 from keras_bert_d2l.cli.arguments import STDIN, Flag
-from keras_bert_d2l.cli.errors import message_of
 from keras_bert_d2l.printing import printable_output
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.text_arguments import TruncationWarning
@@ -33,14 +33,24 @@ _NAME = "keras-bert-d2l"
 # Groups of the help page in the order of a typical workflow, and their commands: the module in
 # `commands`, which is imported when one of its commands is used, and the function.
 GROUPS: dict[str, str] = {
-    "Train": "train:quickstart text:vocab text:prepare train:pretrain finetune:finetune "
-    "distill:distill runs:report runs:doctor",
+    "Train": "train:quickstart train:vocab train:prepare train:pretrain finetune:finetune "
+    "finetune:distill evaluate:report evaluate:doctor",
     "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:playground predict:predict "
     "evaluate:evaluate",
     "Checkpoints": "checkpoints:inspect checkpoints:convert checkpoints:export checkpoints:serve",
 }
 
 _OPTIONS = Group("Options", sort_key=100)  # shown last
+# Arguments of Python functions that the commands call by another name: the first that one has.
+_RENAMED = {
+    "size": ("vocab_size",),
+    "corpus": ("texts",),
+    "source": ("texts",),
+    "path": ("out", "target"),
+    "model": ("init",),
+    "examples": ("data", "train"),
+    "data": ("train",),
+}
 
 
 app = App(
@@ -138,24 +148,13 @@ def _readable_warnings(command: App | None) -> Iterator[None]:
 
 
 def _check_stdin(bound: inspect.BoundArguments) -> None:
-    """Raise `ValueError` if - stands for an argument that is not read from standard input.
-
-    The commands that read texts from a --file also read them from standard input, and so does
-    `predict` with its INPUT.
-    """
-    reads_texts = {"texts", "file"} <= bound.signature.parameters.keys()
+    """Raise `ValueError` if - stands for an argument other than all texts of a command."""
     for name, value in bound.arguments.items():
-        if STDIN not in map(str, value if isinstance(value, tuple | list) else (value,)):
-            continue
-        if value != (STDIN,) or name != ("texts" if reads_texts else "inputs"):
+        values = value if isinstance(value, tuple) else (value,)
+        if STDIN in map(str, values) and (name not in ("texts", "inputs") or len(values) > 1):
             raise ValueError(
                 f"`{name}` must not be -, which stands for standard input in place of all texts. "
                 "Give a path."
-            )
-        if sys.stdin is None:
-            raise ValueError(
-                f"`{name}` is -, but standard input is closed. Pipe the texts into the command, or "
-                "give a file."
             )
 
 
@@ -247,6 +246,46 @@ class _Interrupted(KeyboardInterrupt):
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
     raise _Interrupted(signal_number)
+
+
+def message_of(error: Exception, command: App | None) -> str:
+    """Return a one-line message for an error of a command, which names options, not arguments.
+
+    Args:
+        error: The error.
+        command: The command, or `None` if there is no such command.
+    """
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without the errno
+        file = "" if error.filename is None else f": {str(error.filename)!r}"
+        return f"{error.strerror}{file}."
+    if isinstance(error, CycloptsError):
+        message = f"{message.strip():.400}"  # which may quote a long argument
+        if isinstance(error, UnknownOptionError) and not message.startswith("Unknown option: --"):
+            message += " Write -- before texts if one of them begins with -."
+        page = f"{command.name[0]} --help" if command else "--help"
+        return f"{message} See `keras-bert-d2l {page}`."
+    if command is not None:
+        arguments = command.assemble_argument_collection()
+        options = {argument.field_info.name: argument.name for argument in arguments}
+        for argument, names in _RENAMED.items():
+            for name in names:
+                if name in options:
+                    options.setdefault(argument, options[name])
+        options |= {f"{a.field_info.name}=False": a.negatives[0] for a in arguments if a.negatives}
+
+        def setting(found: re.Match[str]) -> str:
+            option = options.get(found[1])
+            if option is None:
+                return found[0]
+            flags = {"True": option, "False": options.get(f"{found[1]}=False", option)}
+            return flags.get(found[2], f"{option} {found[2]}")
+
+        # Of "--text 2 (text=2 in Python)" and "(see --id; `id` in Python)", the option is enough.
+        message = re.sub(r" \([^();]* in Python\)|; [^();]* in Python(?=\))", "", message)
+        message = re.sub(r"`(\w+)`", lambda found: options.get(found[1], found[0]), message)
+        message = re.sub(r"`?\b(\w+)=(True\b|False\b|[^\s])`?", setting, message)
+    return " ".join(message.split())
 
 
 def _fail(error: Exception, command: App | None) -> NoReturn:

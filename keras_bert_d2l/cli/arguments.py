@@ -31,16 +31,6 @@ def _integer(_: type, tokens: Sequence[Token]) -> int:
         raise ValueError(f'"{tokens[0].value}" is not an integer.') from None
 
 
-def nonempty_path(_: type, tokens: Sequence[Token]) -> Path:
-    """Convert the value of an option to a path, unless it is empty.
-
-    Otherwise, `Path("")` would be the working directory.
-    """
-    if not tokens[0].value:
-        raise ValueError('The path must not be empty. Received: "". Add a path.')
-    return Path(tokens[0].value)
-
-
 Integer = Annotated[int, Parameter(converter=_integer)]
 
 
@@ -52,8 +42,8 @@ def panel(title: str) -> Group:
 
 PositiveInt = Annotated[Integer, Parameter(validator=Number(gt=0))]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-Out = Annotated[Path, Parameter(alias="-o", converter=nonempty_path)]
-OptionalOut = Annotated[Path | None, Parameter(alias="-o", converter=nonempty_path)]
+Out = Annotated[Path, Parameter(alias="-o")]
+OptionalOut = Annotated[Path | None, Parameter(alias="-o")]
 Corpus = Annotated[
     list[str],
     Parameter(
@@ -73,14 +63,6 @@ Model = Annotated[
         alias="-m",
         help="Checkpoint, run folder (its best checkpoint is used), or name on the Hugging Face "
         "Hub. `novels-small` is part of the package.",
-    ),
-]
-TaskModel = Annotated[
-    str,
-    Parameter(
-        alias="-m",
-        help="Checkpoint of a fine-tuned model, run folder (its best checkpoint is used), or name "
-        "on the Hugging Face Hub.",
     ),
 ]
 BatchSize = Annotated[PositiveInt, Parameter(help="Texts per batch.")]
@@ -107,22 +89,17 @@ NullThreshold = Annotated[
         "[default: best threshold on the development data; without one, always answer]"
     ),
 ]
-OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.", converter=nonempty_path)]
+OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.")]
 
 RunDir = Annotated[
     Path | None,
-    Parameter(
-        help="Folder for the new run: an empty folder or a new path.",
-        converter=nonempty_path,
-        group=panel("Run"),
-    ),
+    Parameter(help="Folder for the new run: an empty folder or a new path.", group=panel("Run")),
 ]
 Resume = Annotated[
     Path | None,
     Parameter(
         help="Folder of the run to resume. Its own options apply. If it contains no run "
         "yet, start one with the given options.",
-        converter=nonempty_path,
         group=panel("Run"),
     ),
 ]
@@ -149,12 +126,15 @@ def takes_options(
         groups: Maps the title of each panel on the help page to its field names, separated by
             spaces.
     """
+    hints = typing.get_type_hints(record, include_extras=True)
+    docstrings = "\n".join(owner.__doc__ or "" for owner in reversed(record.__mro__))
+    entries = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", docstrings, re.MULTILINE))
+    defaults = {field.name: field.default for field in dataclasses.fields(record)}
     options = [
-        _parameter(record, name, panel(title))
+        _parameter(name, hints[name], _help_text(entries[name], defaults[name]), panel(title))
         for title, names in groups.items()
         for name in names.split()
     ]
-
     names = {option.name for option in options}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -176,26 +156,18 @@ def takes_options(
     return decorate
 
 
-def help_text(record: "type[OptionRecord]", name: str) -> str:
-    """Return the help text of an option, from the docstring of the record."""
-    text = " ".join(_entries(record)[name].split())  # type: ignore[arg-type]
-    [field] = (field for field in dataclasses.fields(record) if field.name == name)
-    if not any(field.default is none for none in (None, False, dataclasses.MISSING)):
-        text += f" Defaults to {field.default}."
+def _help_text(entry: str, default: object) -> str:
+    """Return the help text of an option, from its entry in the docstring of the record."""
+    text = " ".join(entry.split())
+    if not any(default is none for none in (None, False, dataclasses.MISSING)):
+        text += f" Defaults to {default}."
     text = re.sub(r"`(\w+)`", lambda option: "--" + option[1].replace("_", "-"), text)
     return re.sub(r" Defaults to (.+)\.$", r" [default: \1]", text)
 
 
-@functools.cache
-def _entries(record: "type[OptionRecord]") -> dict[str, str]:
-    """Return the descriptions of the options in the docstring of a record and of its bases."""
-    docstrings = "\n".join(owner.__doc__ or "" for owner in reversed(record.__mro__))
-    return dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", docstrings, re.MULTILINE))
-
-
-def _parameter(record: "type[OptionRecord]", name: str, group: Group) -> inspect.Parameter:
+def _parameter(name: str, hint: Any, help_text: str, group: Group) -> inspect.Parameter:
     described = Parameter(
-        help=help_text(record, name),
+        help=help_text,
         group=group,
         negative=_NEGATIVE.get(name),
         alias=_ALIASES.get(name),
@@ -205,18 +177,12 @@ def _parameter(record: "type[OptionRecord]", name: str, group: Group) -> inspect
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_types(record)[name] | None, described],  # type: ignore[arg-type]
+        annotation=Annotated[_parsed_type(hint) | None, described],
     )
 
 
-@functools.cache
-def _types(record: "type[OptionRecord]") -> dict[str, Any]:
-    """Return the type that the command line parses for each field."""
-    hints = typing.get_type_hints(record, include_extras=True)
-    return {name: _parsed_type(hint) for name, hint in hints.items()}
-
-
 def _parsed_type(hint: Any) -> Any:
+    """Return the type that the command line parses for the type of a field."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         hint = typing.get_args(hint)[0]
     if hint is int or getattr(hint, "__origin__", None) is int:
@@ -228,11 +194,6 @@ def _parsed_type(hint: Any) -> Any:
     if absolute_path in hint.__metadata__:
         return Path
     return str if hint.__origin__ == str | int else hint.__origin__
-
-
-def one_or_many(texts: list[str]) -> str | list[str]:
-    """Return a single path as a string, and several paths as a list."""
-    return texts[0] if len(texts) == 1 else texts
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from keras_bert_d2l import Pretrained
 
-_HEAD_BYTES = 1 << 16  # shows what standard input contains
 PART = 512  # texts per chunk; results are printed after each chunk
 
 
@@ -66,30 +65,19 @@ def _lines(file: Path | None) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def regular_file(
-    file: Path | None, ending: Callable[[bytes], str] = lambda head: ""
-) -> Iterator[Path]:
-    """Yield the path of a file, or of a temporary copy of standard input or a pipe.
-
-    Args:
-        file: The file. `None`: standard input.
-        ending: Returns the extension of the copy, from the first bytes.
-    """
-    if file is not None and not (file.is_fifo() or file.is_char_device()):
+def regular_file(file: Path | None) -> Iterator[Path]:
+    """Yield the path of a file or, for `None`, of a temporary copy of standard input."""
+    if file is not None:
         yield file
         return
-    with contextlib.ExitStack() as stack:
-        stream = sys.stdin.buffer if file is None else stack.enter_context(open(file, "rb"))
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        head = stream.read(_HEAD_BYTES)
-        path = Path(folder, f"input{ending(head)}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "input.txt")
         with open(path, "wb") as copy:
-            copy.write(head)
-            shutil.copyfileobj(stream, copy)
+            shutil.copyfileobj(sys.stdin.buffer, copy)
         try:
             yield path
         except ValueError as error:
-            raise ValueError(str(error).replace(repr(str(path)), _name(file))) from error
+            raise ValueError(str(error).replace(repr(str(path)), _name(None))) from error
 
 
 def print_answers(
@@ -177,12 +165,8 @@ def check_output(
                     f"{str(out)!r}. Choose a different path."
                 )
     folder = next(parent for parent in Path(os.path.realpath(out)).parents if parent.exists())
-    reason = "is not writable" if folder.is_dir() else "is a file"
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(
-            f"`{name}` must be in a folder. Received: {str(out)!r}, but {str(folder)!r} {reason}. "
-            "Choose a different path."
-        )
+        raise ValueError(f"`{name}` must be in a folder that is writable. Received: {str(out)!r}.")
 
 
 def stage_of_loading(title: str, checkpoint: PathLike) -> contextlib.AbstractContextManager[object]:

@@ -1,4 +1,4 @@
-"""`doctor` and `DoctorCallback`: find out why a model does not learn.
+"""`doctor`: find out why a model does not learn.
 
 A check measures a number, compares it with limits, and has a remedy. `CHECKS` is the table.
 """
@@ -23,8 +23,6 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
-_INTERVAL = 100  # steps whose losses are averaged
-_SETTLED = 5  # intervals after which a loss must have fallen
 _LOW = 0.1  # a loss that need not fall any more
 _COUNTED = 64  # batches whose tokens are counted
 _ROWS = 12  # whole pairs and triplets; enough to find a gradient out of range
@@ -103,40 +101,35 @@ CHECKS = (
         measures="loss before the first step / loss if all classes are equally likely",
         high=1.1,
         meaning="The model is worse than chance on this data.",
-        remedy="Check that labels, ids and a checkpoint belong to this vocabulary, and the scale "
-        "of the initial weights.",
+        remedy="Check that labels, ids and a checkpoint belong to this vocabulary.",
     ),
     Finding(
         name="rising loss",
         measures="last training loss / lowest training loss",
         high=1.1,
         meaning="The training diverges: the learning rate is too high.",
-        remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up. "
-        "With mixed_float16, use mixed_bfloat16 or float32.",
+        remedy="Lower the learning rate to a third or a tenth, or use a longer warm-up.",
     ),
     Finding(
         name="flat loss",
         measures="last training loss / first training loss",
         high=0.98,
         meaning="The loss does not fall.",
-        remedy="Try a learning rate three times higher or lower, check that labels belong to their "
-        "texts, and that the weights are trained.",
+        remedy="Try a learning rate three times higher or lower, and check the labels.",
     ),
     Finding(
         name="visible answers",
         measures="share of the predicted tokens that are not masked",
         high=0.5,
         meaning="The model sees the tokens that it should predict, and learns to copy them.",
-        remedy="Replace the predicted tokens in `tokens` by the id of [MASK], as "
-        "`pretraining_dataset` does.",
+        remedy="Replace the predicted tokens in `tokens` by the id of [MASK].",
     ),
     Finding(
         name="unused weights",
         measures="share of the trainable weights without a gradient",
         high=0.05,
         meaning="The loss does not depend on these weights, so they stay as they are.",
-        remedy="Check that the outputs of these layers reach the loss, that the weights of the "
-        "predictions are not all 0, and that the layers to train are not frozen.",
+        remedy="Check that the outputs of these layers reach the loss and have weights above 0.",
     ),
     Finding(
         name="gradient norm",
@@ -144,8 +137,7 @@ CHECKS = (
         low=1e-4,
         high=100,
         meaning="The gradient vanishes, explodes or, with weights that are not finite, is NaN.",
-        remedy="Check the scale of the weights (truncated normal, 0.02) and of the loss, and that "
-        "layer normalization is in place. A lower learning rate helps against explosion.",
+        remedy="Check the scale of the weights and of the loss, or lower the learning rate.",
     ),
     Finding(
         name="overfitting",
@@ -159,8 +151,7 @@ CHECKS = (
         measures="share of tokens that are [UNK]",
         high=0.02,
         meaning="The vocabulary lacks characters or words of the text.",
-        remedy="Learn a vocabulary from this text (`--vocab-size`), or check language, casing and "
-        "encoding.",
+        remedy="Learn a vocabulary from this text, or check language, casing and encoding.",
     ),
     Finding(
         name="padding",
@@ -245,14 +236,9 @@ def doctor(
             f"Received: {run=}, {data=}, {model=}."
         )
     numbers = _of_run(run) if run is not None else _of_batches(cast(BERTModel, model), data)
-    found = sorted(findings(numbers), key=lambda finding: not finding.is_fault)
-    return Diagnosis(tuple(found))
-
-
-def findings(numbers: Mapping[str, float | None]) -> list[Finding]:
-    """Return the checks whose numbers are given by name, in the order of `CHECKS`."""
     given = [(check, numbers.get(check.name)) for check in CHECKS]
-    return [dataclasses.replace(check, number=float(n)) for check, n in given if n is not None]
+    found = [dataclasses.replace(check, number=float(n)) for check, n in given if n is not None]
+    return Diagnosis(tuple(sorted(found, key=lambda finding: not finding.is_fault)))
 
 
 def _of_run(path: PathLike) -> dict[str, float | None]:
@@ -267,7 +253,7 @@ def _of_run(path: PathLike) -> dict[str, float | None]:
     # Losses before the length of rows or the objective changed do not compare.
     recent = itertools.takewhile(lambda x: _kind(x) in (None, _kind(last)), reversed(records))
     same = [*recent][::-1]
-    numbers = of_losses([record["loss"] for record in same if "loss" in record])
+    numbers = _of_losses([record["loss"] for record in same if "loss" in record])
     held_out = [x["val_mlm_cross_entropy"] for x in same if "val_mlm_cross_entropy" in x]
     # Held-out losses are those of masked tokens in the longest rows.
     lengths = [kind[0] for kind in map(_kind, records) if kind]
@@ -283,7 +269,7 @@ def _kind(record: Mapping[str, float]) -> tuple[int, bool] | None:
     return round(record["tokens/s"] / record["sequences/s"]), "next_token_accuracy" in record
 
 
-def of_losses(losses: Sequence[float]) -> dict[str, float | None]:
+def _of_losses(losses: Sequence[float]) -> dict[str, float | None]:
     """Return the numbers of training losses, each the mean of many steps."""
     if not all(map(math.isfinite, losses)):
         return {"rising loss": math.nan}
@@ -339,13 +325,13 @@ def _of_gradients(model: BERTModel | TaskModel, batch: Any) -> dict[str, float |
     arrays = [tf.convert_to_tensor(one).numpy() for one in found]
     unused = sum(one.size for one in arrays if not np.any(one))
     return {
-        "initial loss": of_first_loss(model, float(loss)),
+        "initial loss": _of_first_loss(model, float(loss)),
         "unused weights": unused / sum(one.size for one in arrays) if arrays else 1.0,
         "gradient norm": math.sqrt(sum(np.square(one, dtype="float64").sum() for one in arrays)),
     }
 
 
-def of_first_loss(model: BERTModel | TaskModel, loss: float) -> float | None:
+def _of_first_loss(model: BERTModel | TaskModel, loss: float) -> float | None:
     """Return a loss relative to that if all classes are equally likely; `None` for other losses."""
     of_heads = model.loss if isinstance(model.loss, Mapping) else {"": model.loss}
     are_classes = all(type(one) is WeightedCrossEntropy for one in of_heads.values())
@@ -364,62 +350,3 @@ def _visible(features: Mapping[str, np.ndarray], y: Any, weights: Any = None) ->
     counted = (labels >= 0) & (np.asarray(1 if weights is None else weights) > 0)
     seen = np.take_along_axis(features["tokens"], features["pred_positions"], axis=1)
     return float(np.mean(labels[counted] == seen[counted])) if counted.any() else 0.0
-
-
-class DoctorCallback(keras.callbacks.Callback):
-    """Callback that reports faults as soon as `fit` shows them, each once, and changes nothing.
-
-    It checks the loss of the first step, and looks for losses that are not finite, rise or do not
-    fall. `doctor` examines the batches before the first step.
-
-    Attributes:
-        faults: The reported findings.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    vocab = kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] what a film bore".split())
-    bert = kb.BERTModel(len(vocab), 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    classifier = kb.SequenceClassifier(bert, ["bad", "good"], tokenizer=kb.Tokenizer(vocab))
-    classifier.compile(kb.BERTAdamW(2e-5))
-    doctor = kb.DoctorCallback()
-    classifier.fit(["what a film", "a bore"], ["good", "bad"], callbacks=[doctor])
-    print(doctor.faults)
-    ```
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.faults: list[Finding] = []
-
-    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        self._losses, self._steps = [0.0], 0
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        self._sum, self._batches = 0.0, 0  # of the running mean of Keras, which starts again
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        mean = float((logs or {}).get("loss", math.nan))
-        self._batches += 1
-        loss = mean * self._batches - self._sum
-        self._sum += loss
-        if not self._steps:
-            self._report({"initial loss": of_first_loss(self.model, loss)})
-        self._steps += 1
-        self._losses[-1] += loss / _INTERVAL
-        is_end = self._steps % _INTERVAL == 0
-        if is_end or not math.isfinite(loss):
-            numbers = of_losses(self._losses)
-            if len(self._losses) < _SETTLED:
-                numbers["flat loss"] = None
-            self._report(numbers)
-        if is_end:
-            self._losses.append(0.0)
-
-    def _report(self, numbers: Mapping[str, float | None]) -> None:
-        for one in findings(numbers):
-            if one.is_fault and one.name not in {fault.name for fault in self.faults}:
-                self.faults.append(one)
-                print(f"\nDoctor: {one}")

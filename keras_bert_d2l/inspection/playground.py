@@ -105,11 +105,8 @@ def playground(
     if is_stored and not found:
         raise ValueError(
             f"`texts` is required for a model of more than {_MOST_WEIGHTS / 1e6:.0f} million "
-            "weights, a relative of BERT, and a tokenizer that is not WordPiece or has "
-            "`normalized_tokens`, because the answers are computed in advance. "
-            f"Received: texts={shown(texts)} and a model of "
-            f"{num_weights / 1e6:.0f} million weights, with a {tokenizer.vocab.kind} tokenizer and "
-            f"the fields of relatives {shown(asked.bert_config.unlike_bert)}."
+            "weights, a relative of BERT, and a tokenizer that is not plain WordPiece, because the "
+            f"answers are computed in advance. Received: texts={shown(texts)}."
         )
     page = _page(asked, tokenizer, found, {} if is_stored else weights)
     if path is not None:

@@ -15,14 +15,13 @@ import os
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import attr_value_pb2, graph_pb2, node_def_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.types import PathLike
 
 ACCESSES_FILES = "accesses files or the network"
@@ -30,7 +29,6 @@ COMPILED = "compiled by XLA, needs --xla_cpu_compilation_enabled in TensorFlow S
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
 _RELEASES = frozenset({"2.12", "2.20", "2.21"})  # in the registry
-SERVERS = ("2.12", "2.20")  # each with TensorFlow and tensorflow-text of the same release
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 # The name of a function, or "" for the main graph, and that of one of its nodes.
 Place: TypeAlias = tuple[str, str]
@@ -80,13 +78,13 @@ class Finding:
         return f"{self.op} ({self.problem}) at {places}" + (f" and {more} more" if more > 0 else "")
 
 
-def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Finding]:
+def audit_saved_model(path: PathLike) -> list[Finding]:
     """Find operations of a SavedModel that are unsupported or access files or the network.
 
     The audit covers the graphs and all functions in their libraries, even functions that no
-    signature uses, because the server registers all of them when it loads a model. By default,
-    an operation is supported if TensorFlow or tensorflow-text has it in each of the releases 2.12,
-    2.20 and 2.21, because many servers have tensorflow-text 2.12.
+    signature uses, because the server registers all of them when it loads a model. An operation is
+    supported if TensorFlow or tensorflow-text has it in each of the releases 2.12, 2.20 and 2.21,
+    because many servers have tensorflow-text 2.12.
 
     Functions that XLA compiles are reported because TensorFlow Serving compiles on CPUs only if it
     was started with `--xla_cpu_compilation_enabled`.
@@ -97,15 +95,12 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
 
     Args:
         path: Folder with a `saved_model.pb`, written by any program.
-        server: Version of TensorFlow Serving, `"2.12"` or `"2.20"`, whose operations are supported.
-            TensorFlow Serving 2.20 has tensorflow-text 2.20, with the trimmers. None: the
-            operations of all releases.
 
     Returns: one finding per operation, sorted by name. Empty if there are none.
 
     Raises:
         FileNotFoundError: The folder has no `saved_model.pb`.
-        ValueError: The file is damaged, or `server` is not in the registry.
+        ValueError: The file is damaged.
 
     Example:
 
@@ -117,9 +112,7 @@ def audit_saved_model(path: PathLike, *, server: str | None = None) -> list[Find
     print(kb.audit_saved_model(folder))  # []
     ```
     """
-    if server is not None:
-        check_choice("server", server, SERVERS)
-    return _findings(read_saved_model(path), _RELEASES if server is None else {server})
+    return _findings(read_saved_model(path))
 
 
 def check_saved_model(path: PathLike) -> None:
@@ -176,9 +169,7 @@ def newest_version(path: pathlib.Path) -> pathlib.Path | None:
     return max(versions, key=lambda folder: int(folder.name), default=None)
 
 
-def _findings(
-    saved_model: saved_model_pb2.SavedModel, needed: Set[str] = _RELEASES
-) -> list[Finding]:
+def _findings(saved_model: saved_model_pb2.SavedModel) -> list[Finding]:
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     registry = _registry()
     for meta_graph in saved_model.meta_graphs:
@@ -188,7 +179,7 @@ def _findings(
             place = f"{function}/{node.name}" if function else node.name
             origin = registry.get(node.op, "no known release")
             found = re.findall(r" (\d+\.\d+)\.", origin)
-            if node.op not in functions and not needed <= {*found}:
+            if node.op not in functions and not _RELEASES <= {*found}:
                 places[node.op, origin].append(place)
             if _accesses_files(node) and (function, node.name) not in of_saver:
                 places[node.op, ACCESSES_FILES].append(place)

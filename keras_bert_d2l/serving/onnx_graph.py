@@ -1,15 +1,17 @@
-"""An ONNX graph under construction, and the names of its inputs.
+"""An ONNX graph under construction, and the nodes of what a model's outputs mean.
+
+The model's own method `answer` is called with symbolic tensors, and each operation of Keras that it
+recorded becomes a node. So an answer is written once, with `keras.ops`.
 
 B: batch size, T: tokens, P: predicted positions.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.types import Tensor
 
 if TYPE_CHECKING:
@@ -20,6 +22,24 @@ PREDICTED = "pred_positions"  # int64 input (B, P)
 PLACES = ("batch", "length")  # names of the dimensions (B, T)
 Shape: TypeAlias = tuple[str | int, ...]
 
+_SAME = {  # operations of Keras whose inputs are those of ONNX's, with the attributes
+    "Softmax": ("Softmax", {"axis": -1}),
+    "LogSoftmax": ("LogSoftmax", {"axis": -1}),
+    **{name: (name, {}) for name in ("Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs")},
+    **{name: (name, {}) for name in ("Add", "Greater", "Less", "Where")},
+    "Subtract": ("Sub", {}),
+    "Multiply": ("Mul", {}),
+    "Divide": ("Div", {}),
+    "TrueDivide": ("Div", {}),
+    "GreaterEqual": ("GreaterOrEqual", {}),
+    "LessEqual": ("LessOrEqual", {}),
+    "LogicalNot": ("Not", {}),
+    "LogicalAnd": ("And", {}),
+}
+# Integers are int64 in these files, as in those of other programs.
+_TYPES = {"float32": 1, "bool": 9, "int32": 7, "int64": 7}
+_AXIS = ("Softmax", "LogSoftmax", "Max", "Argmax")
+
 
 class Graph:
     """Nodes and constants of an ONNX graph under construction.
@@ -27,14 +47,14 @@ class Graph:
     Attributes:
         nodes: The nodes in topological order.
         constants: Arrays by name. Weights have the same names as in checkpoints.
-        inputs: Shapes of the int64 inputs by name. A string names a dynamic dimension.
+        inputs: Dtypes and shapes of the inputs by name. A string names a dynamic dimension.
         outputs: Dtypes and shapes of the outputs by name.
     """
 
     def __init__(self, *inputs: str) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
-        self.inputs: dict[str, Shape] = dict.fromkeys(inputs, PLACES)
+        self.inputs: dict[str, tuple[str, Shape]] = dict.fromkeys(inputs, ("int64", PLACES))
         self.outputs: dict[str, tuple[str, Shape]] = {}
 
     def add(self, operator: str, *inputs: str, **attributes: str | float | Sequence[int]) -> str:
@@ -45,24 +65,12 @@ class Graph:
         self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))  # type: ignore[arg-type]
         return name
 
-    def halves(self, X: str) -> tuple[str, str]:
-        """Split a tensor in the middle of its last axis."""
-        first = self.add("Split", X, axis=-1, num_outputs=2)
+    def add_two(self, operator: str, *inputs: str, **attributes: int) -> tuple[str, str]:
+        """Add a node with two outputs and return their names."""
+        first = self.add(operator, *inputs, **attributes)
         second = f"{first}_second"
         self.nodes[-1].output.append(second)
         return first, second
-
-    def best(self, X: str, size: int) -> tuple[str, str]:
-        """Return the highest values on the last axis, in order, and their places, int64."""
-        values = self.add("TopK", X, self.constant([size], "int64"))
-        places = f"{values}_places"
-        self.nodes[-1].output.append(places)
-        return values, places
-
-    @property
-    def typed_inputs(self) -> dict[str, tuple[str, Shape]]:
-        """Dtypes and shapes of the inputs by name."""
-        return {name: ("int64", shape) for name, shape in self.inputs.items()}
 
     def output(self, name: str, X: str, *shape: str | int, dtype: str = "float32") -> None:
         """Give a tensor the name of an output of the graph."""
@@ -96,6 +104,61 @@ class Graph:
         return name
 
 
-def graph_for(config: BERTConfig) -> Graph:
-    """Return an empty graph. As in transformers, it has no segments if they have no effect."""
-    return Graph(TOKENS, MASK, *([SEGMENTS] if config.num_segments > 1 else []))
+def add_answer(
+    graph: Graph, logits: str, shape: Shape, answer: Callable[[Tensor], Mapping[str, Tensor]]
+) -> None:
+    """Add the outputs of a model's `answer`.
+
+    Args:
+        graph: The graph.
+        logits: The name of the tensor with the logits.
+        shape: Its shape; a string names a dynamic dimension.
+        answer: Returns named tensors for logits.
+
+    Raises:
+        ValueError: `answer` uses an operation that has no equal in `_SAME`.
+    """
+    start = keras.KerasTensor([None if isinstance(n, str) else n for n in shape], "float32")
+    found = answer(start)
+    names = {id(start): logits}
+
+    def name_of(x: Any) -> str:
+        if not isinstance(x, keras.KerasTensor):
+            return graph.constant(x, "bool" if isinstance(x, bool) else "float32")
+        if id(x) not in names:
+            operation, number, _ = x._keras_history
+            arguments = operation._inbound_nodes[number].arguments
+            inputs = [name_of(one) for one in arguments.args if one is not None]
+            names[id(x)] = _added(graph, operation, inputs)
+        return names[id(x)]
+
+    for name, x in found.items():
+        dtype = "int64" if "int" in x.dtype else x.dtype
+        dynamic = zip(x.shape, shape, strict=False)
+        sizes = [known if size is None else size for size, known in dynamic]
+        if name not in graph.outputs:  # the logits may be the answer
+            graph.output(name, name_of(x), *sizes, dtype=dtype)
+
+
+def _added(graph: Graph, operation: Any, inputs: list[str]) -> str:
+    """Add an operation of Keras, and return the name of its output."""
+    kind = type(operation).__name__
+    if kind in _AXIS and operation.axis not in (-1, [-1]):
+        raise ValueError(f"An answer in ONNX needs axis=-1. Received: {operation.axis} of {kind}.")
+    if kind in _SAME:
+        name, attributes = _SAME[kind]
+        return graph.add(name, *inputs, **attributes)
+    if kind == "Cast":
+        return graph.add("Cast", inputs[0], to=_TYPES[operation.dtype])
+    if kind == "Argmax":
+        return graph.add("ArgMax", inputs[0], axis=-1, keepdims=0)
+    if kind == "Max":
+        last = graph.constant([-1], "int64")
+        highest = graph.add("ReduceMax", inputs[0], last, keepdims=int(operation.keepdims))
+        if operation.initial is None:
+            return highest
+        return graph.add("Max", highest, graph.constant(operation.initial))
+    raise ValueError(
+        f"`answer` has an operation that is not known in ONNX: {kind}. Use {', '.join(_SAME)}, "
+        "Cast, Argmax or Max, or `export_saved_model`."
+    )

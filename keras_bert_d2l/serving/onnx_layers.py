@@ -118,7 +118,7 @@ def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
     The input may be omitted: it has a default without positions, `(1, 0)`, which is expanded.
     """
     graph.constants[PREDICTED] = np.zeros((1, 0), "int64")
-    graph.inputs[PREDICTED] = ("batch", "predictions")
+    graph.inputs[PREDICTED] = "int64", ("batch", "predictions")
     sizes = graph.add("Shape", TOKENS, end=1), graph.add("Shape", PREDICTED, start=1)
     places = graph.add("Expand", PREDICTED, graph.add("Concat", *sizes, axis=0))
     places = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
@@ -186,10 +186,8 @@ def _embed(graph: Graph, encoder: BERTEncoder) -> str:
 
 def _is_text(graph: Graph, config: BERTConfig) -> str:
     """Add which ids are not that of padding, bool `(B, T)`."""
-    padding = graph.constant(config.pad_id, "int64")
-    if config.pad_id == 0:
-        return graph.add("Greater", TOKENS, padding)
-    return graph.add("Not", graph.add("Equal", TOKENS, padding))
+    is_padding = graph.add("Equal", TOKENS, graph.constant(config.pad_id, "int64"))
+    return graph.add("Not", is_padding)
 
 
 def _segments(graph: Graph, config: BERTConfig) -> str:
@@ -287,7 +285,9 @@ def _rotation(graph: Graph, config: BERTConfig, theta: float) -> tuple[str, str]
 def _rotated(graph: Graph, X: str, rotation: tuple[str, str]) -> str:
     """Add the rotation of heads `(B, T, N, H)`, whose pairs are i and i + H / 2."""
     cos, sin = rotation
-    swapped = graph.add("Concat", *reversed(graph.halves(X)), axis=-1)
+    swapped = graph.add(
+        "Concat", *reversed(graph.add_two("Split", X, axis=-1, num_outputs=2)), axis=-1
+    )
     return graph.add("Add", graph.add("Mul", X, cos), graph.add("Mul", swapped, sin))
 
 
@@ -305,7 +305,7 @@ def _block(graph: Graph, block: TransformerEncoderBlock, X: str, scores: _Scores
 def _feed_forward(graph: Graph, layer: PositionWiseFFN, X: str, name: str) -> str:
     X = dense(graph, layer.dense1, X, f"{name}/dense1")
     if isinstance(layer, GatedFFN):
-        X, gate = graph.halves(X)
+        X, gate = graph.add_two("Split", X, axis=-1, num_outputs=2)
         X = graph.add("Mul", _activate(graph, layer.activation, X), gate)
     return dense(graph, layer.dense2, X, f"{name}/dense2")
 

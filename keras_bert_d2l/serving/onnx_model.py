@@ -7,6 +7,7 @@ Source: github.com/huggingface/optimum-onnx, `optimum/onnxruntime/modeling.py`, 
 github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backends/ort`.
 """
 
+import importlib
 import importlib.metadata
 import inspect
 import os
@@ -26,9 +27,15 @@ from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.model_card import PRODUCER, card_fields
-from keras_bert_d2l.serving.onnx_answer import add_answer
-from keras_bert_d2l.serving.onnx_graph import PLACES, PREDICTED, Graph, graph_for
+from keras_bert_d2l.serving.onnx_graph import (
+    MASK,
+    PLACES,
+    PREDICTED,
+    SEGMENTS,
+    TOKENS,
+    Graph,
+    add_answer,
+)
 from keras_bert_d2l.serving.onnx_layers import (
     dense,
     encode,
@@ -39,6 +46,7 @@ from keras_bert_d2l.serving.onnx_layers import (
     predict_masked,
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE
+from keras_bert_d2l.serving.saved_model import PRODUCER, card_fields
 from keras_bert_d2l.signatures.signatures import takes
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.types import PathLike
@@ -139,9 +147,20 @@ def export_onnx(
         raise ValueError(f"`pairs` requires {kind}. Omit `pairs`.")
     check_path("path", path)
     check_local("path", path)
-    _check_installed(int8)
+    try:
+        for package in ("onnx", "onnxruntime") if int8 else ("onnx",):
+            importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "ONNX export requires onnx, and onnxruntime for int8: "
+            '`pip install "keras-bert-d2l[onnx]"`.'
+        ) from error
     folder = pathlib.Path(path)
-    _refuse_existing(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(
+            f"`path` must be a new or empty folder. Received: {os.fspath(folder)!r}, which "
+            "exists and is not an empty folder. Choose a different path, or remove it first."
+        )
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is not None:
         check_vocabulary(model, tokenizer)
@@ -149,48 +168,21 @@ def export_onnx(
     proto = _proto(graph, type(model).__name__)
     inputs, outputs = (
         {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in found.items()}
-        for found in (graph.typed_inputs, graph.outputs)
+        for found in (graph.inputs, graph.outputs)
     )
+    window_sizes = getattr(model, "window_sizes", None)  # of questions about long texts
     card = {
         "opset": OPSET,
         "int8": int8,
         "inputs": inputs,
         "outputs": outputs,
-        **card_fields(model, tokenizer, pairs=pairs, **_window_sizes(model)),
+        **card_fields(model, tokenizer, pairs=pairs, window_sizes=window_sizes),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)
         write_json(temporary / CARD_FILE, card, ensure_ascii=False)
         _write_huggingface_files(temporary, model, tokenizer)
-        _refuse_existing(folder)  # another process may have written it in the meantime
     return folder / ONNX_FILE
-
-
-def _window_sizes(model: BERTModel | TaskModel) -> dict[str, object]:
-    """Return the sizes of the windows of a model that reads long texts with questions."""
-    sizes = getattr(model, "window_sizes", None)
-    return {} if sizes is None else {"window_sizes": sizes}
-
-
-def _check_installed(int8: bool) -> None:
-    try:
-        import onnx  # noqa: F401
-
-        if int8:
-            import onnxruntime  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "ONNX export requires onnx, and onnxruntime for int8: "
-            '`pip install "keras-bert-d2l[onnx]"`.'
-        ) from error
-
-
-def _refuse_existing(folder: pathlib.Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise FileExistsError(
-            f"`path` must be a new or empty folder. Received: {os.fspath(folder)!r}, which "
-            "exists and is not an empty folder. Choose a different path, or remove it first."
-        )
 
 
 def _write_huggingface_files(
@@ -210,7 +202,8 @@ def _write_huggingface_files(
 
 def _graph(model: BERTModel | TaskModel) -> Graph:
     config = model.bert_config
-    graph = graph_for(config)
+    # As in transformers, there are no segments if they have no effect.
+    graph = Graph(TOKENS, MASK, *([SEGMENTS] if config.num_segments > 1 else []))
     encoded = encode(graph, model.encoder)
     if isinstance(model, BERTModel) or not model.has_head:
         of_texts = embedder()(model) if isinstance(model, BERTModel) else model
@@ -251,10 +244,11 @@ def _add_pretraining_heads(graph: Graph, model: BERTModel, encoded: str) -> None
         graph.output("pooler_output", cls, "batch", config.num_hiddens)
     if "mlm" in heads:
         logits = predict_masked(graph, heads["mlm"], encoded)
-        places = graph.inputs[PREDICTED]
+        _, places = graph.inputs[PREDICTED]
         graph.output("mlm_logits", logits, *places, config.vocab_size)
         size = min(DEFAULT_TOP_K, config.vocab_size)
-        scores, ids = graph.best(graph.add("Softmax", logits, axis=-1), size)
+        probabilities = graph.add("Softmax", logits, axis=-1)
+        scores, ids = graph.add_two("TopK", probabilities, graph.constant([size], "int64"))
         graph.output("mlm_scores", scores, *places, size)
         graph.output("mlm_ids", ids, *places, size, dtype="int64")
     if "nsp" in heads:
@@ -279,7 +273,7 @@ def _proto(graph: Graph, name: str) -> "ModelProto":
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), x)
             for name, (dtype, x) in tensors.items()
         ]
-        for tensors in (graph.typed_inputs, graph.outputs)
+        for tensors in (graph.inputs, graph.outputs)
     )
     values = [onnx.numpy_helper.from_array(value, key) for key, value in graph.constants.items()]
     proto = helper.make_model(

@@ -5,18 +5,18 @@ of equal lengths with the right names, types and rank.
 
 A request contains rows, `{"instances": [{"text": "one"}, {"text": "two"}]}`, or columns,
 `{"inputs": {"text": ["one", "two"]}}`. The name of a single input may be omitted. Responses have
-the same form, `{"predictions": [...]}` or `{"outputs": {...}}`. Strings that are not UTF-8, and
-outputs whose names end in `_bytes`, are written as `{"b64": "..."}`.
+the same form, `{"predictions": [...]}` or `{"outputs": {...}}`. Strings that are not UTF-8 are
+written as `{"b64": "..."}`.
 
 Source: tensorflow.org/tfx/serving/api_rest. Requests have too few fields to justify typed models;
 instead, the nested lists are validated against the requested signature.
 """
 
 import base64
-import binascii
 import contextlib
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -34,7 +34,6 @@ _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, flo
 CARD_FILE, ONNX_FILE = "model_card.json", "model.onnx"  # in the folder of a model
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
-_BINARY = "_bytes"  # suffix of the names of outputs that are always base64
 _ROWS, _COLUMNS, SIGNATURE_NAME = "instances", "inputs", "signature_name"
 
 JSONObject = dict[str, object]
@@ -59,11 +58,6 @@ class Spec(NamedTuple):
     def dtype_name(self) -> str:
         """Name of the dtype in TensorFlow."""
         return "string" if self.dtype == object else self.dtype.name
-
-    def fits(self, shape: tuple[int, ...]) -> bool:
-        """Return whether an array may have a shape."""
-        sizes = self.shape if self.shape is not None else shape
-        return len(sizes) == len(shape) and all(map(lambda x, y: x in (None, y), sizes, shape))
 
 
 Specs = Mapping[str, Spec]
@@ -117,15 +111,12 @@ def find_interface(found: Mapping[str, Interface], signature_name: str) -> Inter
     return found[signature_name]
 
 
-def to_arrays(
-    inputs: object, specs: Specs, encode: Callable[[object], bytes]
-) -> dict[str, np.ndarray]:
+def to_arrays(inputs: object, specs: Specs) -> dict[str, np.ndarray]:
     """Convert the inputs of a request to the arguments of a signature.
 
     Args:
         inputs: A mapping from names to nested lists or arrays.
         specs: Inputs of the signature.
-        encode: Converts one string of the inputs to bytes; see `to_array`.
 
     Raises:
         ValueError: A name is missing or unknown, or a value does not match its spec.
@@ -138,10 +129,10 @@ def to_arrays(
     if inputs.keys() != specs.keys():
         names = ", ".join(sorted(map(str, inputs))) or "none"
         raise ValueError(f"The inputs must be: {', '.join(specs)}. Received: {names:.200}.")
-    return {name: to_array(inputs[name], spec, encode) for name, spec in specs.items()}
+    return {name: to_array(inputs[name], spec) for name, spec in specs.items()}
 
 
-def to_array(value: object, spec: Spec, encode: Callable[[object], bytes]) -> np.ndarray:
+def to_array(value: object, spec: Spec) -> np.ndarray:
     """Convert nested lists to an array.
 
     Numbers are never converted to a different type: 1.0 and true are not integers.
@@ -150,7 +141,6 @@ def to_array(value: object, spec: Spec, encode: Callable[[object], bytes]) -> np
         value: Nested lists or tuples of equal lengths, or an array.
         spec: Dtype and shape. A `None` dimension can have any size; it becomes 0 if an empty list
             leaves it undetermined.
-        encode: Converts one string value to bytes, or raises `ValueError`.
 
     Returns: the array. Strings are objects of type `bytes`.
 
@@ -160,10 +150,7 @@ def to_array(value: object, spec: Spec, encode: Callable[[object], bytes]) -> np
     values = _values(value, spec)
     leaves = [leaf.item() if isinstance(leaf, np.generic) else leaf for leaf in values.flat]
     if spec.dtype == object:
-        try:
-            array = np.array([encode(leaf) for leaf in leaves], object)
-        except ValueError as error:
-            raise ValueError(f"`{spec.name}`: {error}") from error
+        array = np.array([_encoded(leaf, spec) for leaf in leaves], object)
     else:
         array = _numbers(leaves, spec)
     return array.reshape(values.shape)
@@ -201,7 +188,9 @@ def _values(value: object, spec: Spec) -> np.ndarray:
         # An empty list does not determine the size of its rows.
         widths = (size or 0 for size in spec.shape[values.ndim :])
         values = values.reshape(*values.shape, *widths)
-    if not spec.fits(values.shape):
+    sizes = values.shape if spec.shape is None else spec.shape
+    pairs = itertools.zip_longest(sizes, values.shape, fillvalue=-1)
+    if any(size not in (None, found) for size, found in pairs):
         raise _wrong(spec, f"the shape {values.shape}")
     return values
 
@@ -242,9 +231,7 @@ def read_object(body: bytes) -> JSONObject:
     try:
         # Given bytes, json.loads would accept other encodings and lone surrogates.
         document = json.loads(body.decode("utf-8"))
-    except RecursionError as error:
-        raise ValueError("The body is nested too deeply.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"The body must be valid JSON in UTF-8: {error!s:.200}.") from error
     if not isinstance(document, dict):
         raise ValueError(f"The body must be a JSON object. Received: {shown(body[:100])}.")
@@ -283,7 +270,7 @@ def response(outputs: Arrays, by_rows: bool) -> JSONObject:
     Raises:
         ValueError: `by_rows` is set, and the outputs do not have the same number of rows.
     """
-    columns = {name: to_json(x, name.endswith(_BINARY)) for name, x in outputs.items()}
+    columns = {name: to_json(x) for name, x in outputs.items()}
     single = next(iter(columns.values())) if len(columns) == 1 else None
     if not by_rows:
         return {"outputs": columns if single is None else single}
@@ -296,42 +283,30 @@ def response(outputs: Arrays, by_rows: bool) -> JSONObject:
     return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def to_json(array: np.ndarray, binary: bool = False) -> list:
-    """Convert an array to nested lists.
-
-    Args:
-        array: The array.
-        binary: Whether to encode all bytes as base64. By default, only bytes that are not UTF-8
-            are encoded; the others become strings.
-    """
+def to_json(array: np.ndarray) -> list:
+    """Convert an array to nested lists. Bytes that are not UTF-8 are encoded as base64."""
     if array.dtype != object:
         return array.tolist()
-    return np.vectorize(_from_bytes, [object])(array, binary).tolist()
+    return np.vectorize(_from_bytes, [object])(array).tolist()
 
 
-def encode(value: object) -> bytes:
-    """Return the bytes of a JSON value, which is a string or `{"b64": "..."}`.
-
-    Raises:
-        ValueError: The value is neither.
-    """
+def _encoded(value: object, spec: Spec) -> bytes:
+    """Return the bytes of a string, which may also be `bytes` or `{"b64": "..."}`."""
     try:
         if isinstance(value, dict) and value.keys() == {_BASE64}:
             return base64.b64decode(value[_BASE64], validate=True)
         if isinstance(value, str):
             return value.encode("utf-8")
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise ValueError(
-            "A string must be valid base64, or Unicode without lone surrogates, which UTF-8 cannot "
-            f"encode. Received: {shown(value)}."
-        ) from error
-    raise ValueError(f'Expected a string or {{"b64": "..."}}. Received: {shown(value)}.')
+        if isinstance(value, bytes):
+            return value
+    except (TypeError, ValueError) as error:  # not base64, or lone surrogates
+        raise _wrong(spec, f"{shown(value)}, which is not valid base64 or Unicode") from error
+    raise _wrong(spec, shown(value))
 
 
-def _from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
-    if not binary:
-        with contextlib.suppress(UnicodeDecodeError):
-            return value.decode("utf-8")
+def _from_bytes(value: bytes) -> str | dict[str, str]:
+    with contextlib.suppress(UnicodeDecodeError):
+        return value.decode("utf-8")
     return {_BASE64: base64.b64encode(value).decode("ascii")}
 
 

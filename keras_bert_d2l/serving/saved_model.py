@@ -1,5 +1,6 @@
-"""Export of a model and its tokenizer as a numbered SavedModel, with warm-up requests."""
+"""Export of a model and its tokenizer as a numbered SavedModel, with its card and warm-up."""
 
+import importlib.metadata
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +10,24 @@ import keras
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
+from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.checks import check_integer, check_path
-from keras_bert_d2l.files import check_local, replacing_folder
+from keras_bert_d2l.files import check_local, replacing_folder, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.serving.audit import check_saved_model, read_saved_model
-from keras_bert_d2l.serving.model_card import write_model_card
+from keras_bert_d2l.reading import read_json_object
+from keras_bert_d2l.serving.audit import GRAPH_FILE, check_saved_model, read_saved_model
+from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
 from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
+from keras_bert_d2l.training.run.callbacks import finite
+from keras_bert_d2l.training.run.run_folder import RunFolder, tuned_null_threshold
 from keras_bert_d2l.types import PathLike
 
+PRODUCER = "keras-bert-d2l"
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -139,15 +144,19 @@ def export_saved_model(
         if tokenizer is not None:
             tokenizer.vocab.to_file(temporary / "assets" / tokenizer.vocab.file_name)
         write_warmup(temporary, name, signatures)
-        write_model_card(
-            temporary,
-            bert,
-            tokenizer,
-            run_dir,
-            name=name,
-            version=int(folder.name),
-            task_options={"pairs": pairs, "null_threshold": null_threshold},
-        )
+        signature_defs = read_saved_model(temporary).meta_graphs[0].signature_def
+        card = {
+            "name": name,
+            "version": int(folder.name),
+            **card_fields(bert, tokenizer, pairs=pairs, null_threshold=null_threshold),
+            "precision": bert.dtype_policy.name,
+            "signatures": {
+                key: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
+                for key, one in interfaces(signature_defs).items()
+            },
+            "training": None if run_dir is None else _training(run_dir),
+        }
+        write_json(temporary / CARD_FILE, card, ensure_ascii=False)
         _refuse_existing(folder)  # another process may have written this version in the meantime
     return folder
 
@@ -187,7 +196,7 @@ def _save(
         inputs = proto.meta_graphs[0].signature_def[name].inputs
         for spec in signature.specs:
             inputs[spec.name].tensor_shape.CopyFrom(spec.shape.as_proto())
-    (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+    (folder / GRAPH_FILE).write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def _of_any_shape(function: Callable[..., Answer], specs: Sequence[tf.TensorSpec]) -> Any:
@@ -211,7 +220,7 @@ def _of_any_shape(function: Callable[..., Answer], specs: Sequence[tf.TensorSpec
 
 
 def _version_folder(path: pathlib.Path, version: int | None) -> pathlib.Path:
-    if (path / "saved_model.pb").exists():
+    if (path / GRAPH_FILE).exists():
         raise FileExistsError(
             f"{os.fspath(path)!r} is a version of an exported model. Export to the folder of the "
             f"model, {os.fspath(path.parent)!r}, which then gets another version."
@@ -258,3 +267,40 @@ def write_warmup(folder: pathlib.Path, name: str, signatures: Mapping[str, Signa
             )
             log = prediction_log_pb2.PredictLog(request=request)
             writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def card_fields(
+    model: BERTModel | TaskModel, tokenizer: Tokenizer | None, **task_options: object
+) -> dict[str, object]:
+    """Return what the model cards of a SavedModel and of an ONNX file tell about a model."""
+    task = task_fields(model)
+    return {
+        "producer": f"{PRODUCER} {importlib.metadata.version(PRODUCER)}",
+        "task": task and {**task, **task_options},
+        "embedding": embedding_fields(model),
+        "config": model.bert_config.to_dict(),
+        "tokenizer": tokenizer and tokenizer.options,
+        "vocabulary": tokenizer
+        and {"size": len(tokenizer.vocab), "sha256": tokenizer.vocab.fingerprint},
+    }
+
+
+def _tensors(specs: Specs) -> dict[str, JSONObject]:
+    """Describe tensors as JSON. A dimension of `None` can have any size."""
+    return {name: {"dtype": spec.dtype_name, "shape": spec.shape} for name, spec in specs.items()}
+
+
+def _training(run_dir: PathLike) -> dict[str, object]:
+    """Return the path of a run and the metrics of its best evaluation."""
+    run = RunFolder.for_reading(run_dir)
+    verify_checksums(run.path)
+    if run.summary_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
+        best = read_json_object(run.summary_file)["best"]
+    elif run.options_file.is_file():
+        best_step = run.read_json(run.state_file).get("best_step")
+        best = next((finite(line) for line in run.metrics() if line["step"] == best_step), None)
+    else:
+        raise FileNotFoundError(
+            f"{os.fspath(run_dir)!r} does not contain a run: it has no {run.options_file.name}."
+        )
+    return {"run": os.fspath(run_dir), "best": best}

@@ -40,16 +40,16 @@ class Result:
 
 
 def invoke(*arguments, input=""):
-    """Run the command in this process. Standard input is closed if `input` is `None`."""
+    """Run the command in this process."""
     content = input.encode() if isinstance(input, str) else input
-    stdin = content is not None and io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
+    stdin = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
     stdout, stderr, exception = io.StringIO(), io.StringIO(), None
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
     ):
-        patch.setattr(sys, "stdin", stdin or None)
+        patch.setattr(sys, "stdin", stdin)
         try:
             main(list(map(str, arguments)))
         except SystemExit as exit:

@@ -27,20 +27,12 @@ def test_texts_may_have_any_line_ends(here, monkeypatch, end, last, text):
         assert read_texts(*source) == [text, "a dog", "a\tb"]
 
 
-def test_an_input_is_no_output(here):
-    (here / "link.txt").symlink_to("text.txt")
-    for out in ("text.txt", "link.txt"):
-        with pytest.raises(ValueError, match=rf"`out` must not be an input.*'{out}'"):
-            check_output("out", Path(out), inputs=[None, "<standard input>", here / "text.txt"])
-    check_output("out", Path("text.txt"), inputs=["other.txt"])
-
-
 @pytest.mark.parametrize(
     ("out", "message"),
     [
         ("text.txt", "`out` must end in .npy or .jsonl. Received: 'text.txt'"),
         (".", "`out` must be a file. Received: the folder '.'"),
-        ("text.txt/a.npy", "`out` must be in a folder. Received: 'text.txt/a.npy', but .* a file"),
+        ("text.txt/a.npy", "`out` must be in a folder that is writable. Received: 'text.txt/a"),
         ("s3://bucket/a.npy", "`out` must be a local path. Received: 's3://bucket/a.npy'"),
     ],
 )
@@ -52,7 +44,7 @@ def test_a_path_that_cannot_be_written_is_rejected(here, out, message):
 
 def test_a_folder_without_permission_is_rejected(here, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (here, os.W_OK))
-    with pytest.raises(ValueError, match="not writable"):
+    with pytest.raises(ValueError, match="that is writable"):
         check_output("out", Path("new/a.npy"))
 
 
@@ -74,8 +66,9 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_do_not_replace_their_inputs(here, invoke, command):
-    for name in ("vocab.txt", "lines.npz", "lines.npy"):
+    for name in ("vocab.txt", "lines.npz"):
         (here / name).write_text("text")
+    (here / "lines.npy").symlink_to("lines.npz")
     before = sorted(os.listdir(here))
     result = invoke(*command.split(), COMMANDS[command])
     option = command.split()[-1]
@@ -83,14 +76,6 @@ def test_commands_do_not_replace_their_inputs(here, invoke, command):
     assert result.exit_code == 2
     assert sorted(os.listdir(here)) == before
     assert {file.read_text() for file in here.iterdir()} == {"text"}
-
-
-@pytest.mark.parametrize(
-    "command", [*COMMANDS, "distill --static --out", "export --out", "pretrain a --run-dir"]
-)
-def test_an_empty_path_is_rejected(here, invoke, command):
-    result = invoke(*command.split(), "")
-    assert f'for {command.split()[-1]}: The path must not be empty. Received: "".' in result.stderr
 
 
 @pytest.mark.parametrize("command", ["distill --blocks 1 --train text.txt", "distill --static"])

@@ -16,7 +16,6 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.cli import examples
 from keras_bert_d2l.contract.registry import task_named
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 
@@ -82,29 +81,11 @@ def test_empty_lines_between_texts_are_reported(run, models, model):
     assert "dropped" not in run("predict", "plain.txt", "--model", model, *context).stderr
 
 
-@pytest.mark.parametrize(
-    ("ending", "texts"),
-    [
-        (".txt", ["[laughs] a good film", "{a film}", "[1] a film", "[]", "3", "a\tfilm"]),
-        (".json", ['{"text": "a"}\n{"text": "b"}\n', '\ufeff{"text": "a film"}\r\n']),
-        (".json", ['[{"text": "a film"}]', '[\n  {"text": "a film"}\n]\n', '{\n"data": []}']),
-    ],
-)
-def test_json_on_standard_input_is_recognized_by_its_beginning(ending, texts):
-    for text in texts:
-        assert examples._ending(text.encode(), is_table=False) == ending
-
-
 @pytest.mark.slow
 def test_tables_are_read_from_files_and_standard_input(run, error, models):
     model = ("--model", "reviews")
-    text = '[{"text": "a film"}, {"text": "a dog"}]'
-    assert [row["text"] for row in rows(run("predict", "-", *model, input=text))] == [
-        "a film",
-        "a dog",
-    ]
-    read = run("predict", "-", "--text", "body", *model, input='x,body\n1,"a ""bad"" dog"\n')
-    assert rows(read)[0]["text"] == 'a "bad" dog'
+    read = rows(run("predict", "-", "--text", 2, *model, input="bad\ta film\ngood\ta dog\n"))
+    assert [row["text"] for row in read] == ["a film", "a dog"]
     (models / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
     found = rows(run("predict", "bare.txt", "--text", 2, *model))
     assert [row["text"] for row in found] == ["a good film", "a bad film"]
@@ -114,14 +95,13 @@ def test_tables_are_read_from_files_and_standard_input(run, error, models):
 @pytest.mark.slow
 def test_errors_name_standard_input(run, models):
     for text, error in (
-        ('{"text": "a film"}\n{"text"\n', "standard input, line 2: this is not JSON"),
         (b"a \xff film\n", "error: standard input must be UTF-8"),
         ("\n", "error: standard input contains no text."),
     ):
         told = run("predict", "-", "--model", "reviews", input=text, exit_code=2).stderr
         assert error in told
         assert "stdin" not in told
-    told = run("predict", "-", "--model", "reviews", input='{"text": "it"}\n{"text": " "}\n').stderr
+    told = run("predict", "-", "--model", "reviews", input="it\n\na film\n").stderr
     assert told == "standard input: 1 dropped: empty line (first: line 2)\n"
 
 

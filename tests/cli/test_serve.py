@@ -1,5 +1,4 @@
 import functools
-import json
 import warnings
 from pathlib import Path
 
@@ -9,13 +8,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.saving import save_pretrained
-from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.server import local_server
-from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
 
 def write_model(folder, op):
@@ -102,20 +96,3 @@ def test_the_exports_get_the_model_and_the_options(run, error, trained, tmp_path
     ):
         more = (option, "onnx") if option == "--format" else (option,)
         assert message in error("export", "--version", 3, "--out", "out", *more)
-
-
-@pytest.mark.long
-def test_export_uses_the_threshold_of_a_fine_tuning_run(run, tmp_path):
-    folder, vocab = tmp_path / "run", Vocab([*GOOGLE_SPECIALS, "red", "green"])
-    bert = BERTModel.from_bert_config(BERTConfig.preset("tiny", vocab_size=7, num_blks=1))
-    save_pretrained(QuestionAnswerer(bert), folder / "best", tokenizer=Tokenizer(vocab))
-    # The files of the function `finetune`, which unlike the command writes no run.yaml.
-    best = {"step": 3, "val_f1": 0.5, "val_null_threshold": -1.5}
-    (folder / "metrics.json").write_text(json.dumps({"options": {"epochs": 1}, "best": best}))
-    (folder / "metrics.jsonl").write_text(json.dumps(best) + "\n")
-    for options, threshold in (((), -1.5), (("--null-threshold", 2.5), 2.5)):
-        run("export", "--model", folder, "--out", tmp_path / "out", *options)
-        newest = max((tmp_path / "out").iterdir())
-        card = json.loads((newest / "model_card.json").read_text(encoding="utf-8"))
-        assert card["task"]["null_threshold"] == threshold
-        assert card["training"] == {"run": str(folder), "best": best}

@@ -1,5 +1,6 @@
 """Tests of the doctor: faults are planted in the losses of a run, in batches and in weights."""
 
+import dataclasses
 import json
 import math
 
@@ -9,10 +10,9 @@ import pytest
 import tensorflow as tf
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.inspection.doctor import CHECKS, findings
+from keras_bert_d2l.inspection.doctor import CHECKS
 from tests.cli.conftest import invoke
 
-CHANCE = math.log(2)
 WORDS = "red green blue"
 VOCAB = kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split()])
 CONFIG = kb.BERTConfig(len(VOCAB), 16, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
@@ -23,14 +23,11 @@ def names_of(diagnosis):
 
 
 def test_limits_are_inclusive_and_nan_is_a_fault():
-    [padding] = findings({"padding": 0.5})
+    padding = dataclasses.replace(CHECKS[-1], number=0.5)
     assert not padding.is_fault
     assert padding.limits == "at most 0.5"
-    found = findings({"padding": 0.6, "gradient norm": math.nan})
-    assert [(one.name, one.is_fault) for one in found] == [
-        ("gradient norm", True),
-        ("padding", True),
-    ]
+    assert dataclasses.replace(padding, number=0.6).is_fault
+    assert dataclasses.replace(padding, number=math.nan).is_fault
 
 
 @pytest.fixture
@@ -79,8 +76,6 @@ def test_the_command_prints_faults_and_sets_the_exit_code(make_run):
     assert result.exit_code == 1
     assert "rising loss" in result.stdout
     assert "3 checks, 1 fault" in result.stdout
-    first, *_ = map(json.loads, invoke("doctor", run, "--json").stdout.splitlines())
-    assert (first["name"], first["is_fault"]) == ("rising loss", True)
     make_run([128] * 2, [2.4, 2.2], [2.4, 2.3])
     assert invoke("doctor", run).exit_code == 0
 
@@ -158,39 +153,3 @@ def test_wrong_models_and_batches_are_reported(bert):
     ):
         with pytest.raises(ValueError, match=message):
             kb.doctor(data=data, model=model)
-
-
-@pytest.fixture
-def model():
-    model = kb.SequenceClassifier(kb.BERTModel.from_bert_config(CONFIG), ["low", "high"])
-    model.compile(keras.optimizers.SGD(), run_eagerly=True)
-    return model
-
-
-def report_after(losses, model, epoch=150):
-    """Return the names of the faults that the callback reports for the losses of all steps."""
-    callback = kb.DoctorCallback()
-    callback.set_model(model)
-    callback.on_train_begin()
-    for start in range(0, len(losses), epoch):
-        callback.on_epoch_begin(start // epoch)
-        of_epoch = losses[start : start + epoch]
-        means = np.cumsum(of_epoch) / np.arange(1, len(of_epoch) + 1)  # as Keras reports them
-        for step, mean in enumerate(means):
-            callback.on_train_batch_end(step, {"loss": float(mean)})
-    return [fault.name for fault in callback.faults]
-
-
-@pytest.mark.parametrize(
-    ("losses", "faults"),
-    [
-        (np.linspace(CHANCE, 0.3, 600), []),
-        ([5 * CHANCE], ["initial loss"]),
-        ([CHANCE, math.nan, math.nan], ["rising loss"]),
-        ([*np.linspace(CHANCE, 0.4, 200), *[0.6] * 100], ["rising loss"]),
-        ([CHANCE] * 600, ["flat loss"]),
-    ],
-)
-def test_the_callback_reports_each_fault_once(model, losses, faults, capsys):
-    assert report_after(losses, model) == faults
-    assert capsys.readouterr().out.count("Doctor: ") == len(faults)

@@ -13,8 +13,8 @@ import urllib3
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.saved_model import export_saved_model
-from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.served import Limits
 from keras_bert_d2l.serving.server.served_model import ServedModel
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier

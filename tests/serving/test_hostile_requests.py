@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from keras_bert_d2l.serving.client.client import ServingClient
-from keras_bert_d2l.serving.server.limits import Limits
+from keras_bert_d2l.serving.client import ServingClient
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.served import Limits
 from tests.nightly import nightly_except
 from tests.serving.conftest import NAMES
 

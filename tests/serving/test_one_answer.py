@@ -22,8 +22,8 @@ from keras_bert_d2l import (
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from tests.serving.client.test_client import assert_alike
 from tests.serving.conftest import PAIRS
+from tests.serving.test_client import assert_alike
 
 SCRIPTS = (
     "red Österreich Ελλάδα Россия ישראל مصر भारत বাংলা தமிழ் ไทย საქართველო Հայաստան ኢትዮጵያ កម្ពុជា ລາວ "

@@ -2,7 +2,6 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,6 @@ from keras_bert_d2l.cli.arguments import (
     TopK,
     Truncate,
     integers,
-    nonempty_path,
     refuse,
 )
 from keras_bert_d2l.cli.input_output import (
@@ -144,7 +142,10 @@ def embed(
         check_output("out", out, inputs=[file], suffixes=[".npz"])
         options: dict[str, Any] = {"layers": numbers, "pooling": pooling}
         options |= {"truncate": truncate, "batch_size": batch_size}
-        _write_layers(out, iterate_texts(texts, file), model, options)
+        features = kb.extract_features(load(model).model, iterate_texts(texts, file), **options)
+        with stage("Extracting features"):
+            num_texts = kb.write_features(out, features)
+        print(f"{num_texts:,} texts in {out}")
         return
     refuse("--layers", pooling=pooling)
     check_output("out", out, inputs=[file], suffixes=[".npy"])
@@ -172,20 +173,6 @@ def embed(
     print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")
 
 
-def _write_layers(out: Path, texts: Iterator[str], model: str, options: Mapping[str, Any]) -> None:
-    """Write the vectors of layers for any number of texts."""
-    found = kb.extract_features(load(model).model, texts, **options)
-    with stage("Extracting features") as work:
-
-        def counted() -> Iterator[kb.Features]:
-            for count, one in enumerate(found, 1):
-                yield one
-                work.remark = f"{count:,} texts"
-
-        num_texts = kb.write_features(out, counted())
-    print(f"{num_texts:,} texts in {out}")
-
-
 def similar(
     query: str,
     /,
@@ -193,7 +180,7 @@ def similar(
     file: File = None,
     model: Model = OWN_MODEL,
     top_k: TopK = 5,
-    vectors: Annotated[Path | None, Parameter(converter=nonempty_path)] = None,
+    vectors: Path | None = None,
     truncate: Truncate = True,
     json: Json = False,
 ) -> None:

@@ -23,12 +23,10 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import load, stage_of_loading
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.serving.server.limits import Limits
 
 _GRAPH_FILE = "saved_model.pb"
 _COLUMNS = ("name", "shape", "dtype", "mean", "std")
 _FOUND = 1  # exit code
-_LIMITS = Limits()
 
 Source = Annotated[
     str,
@@ -43,9 +41,7 @@ NumHeads = Annotated[
 ]
 
 
-def inspect(
-    source: Source, /, *, num_heads: NumHeads = None, server: str | None = None
-) -> int | None:
+def inspect(source: Source, /, *, num_heads: NumHeads = None) -> int | None:
     """Describe a checkpoint, or audit the operations of a SavedModel.
 
     Lists the weights of a checkpoint, with their mean and standard deviation.
@@ -59,16 +55,10 @@ def inspect(
 
     - `keras-bert-d2l inspect checkpoints/tiny`
     - `keras-bert-d2l inspect saved_models/mine/1`
-
-    Args:
-        server: For a SavedModel, version of TensorFlow Serving: 2.12 or 2.20. [default: operations
-            of all releases]
     """
     graphs = [Path(source, _GRAPH_FILE), *Path(source).glob(f"[0-9]*/{_GRAPH_FILE}")]
     is_saved_model = any(graph.exists() for graph in graphs) and not is_run(source)
-    if not is_saved_model:
-        refuse("a SavedModel", server=server)
-    code = _print_audit(source, server) if is_saved_model else None
+    code = _print_audit(source) if is_saved_model else None
     try:
         summary, weights = kb.inspect_checkpoint(source, num_heads=num_heads)
     except (FileNotFoundError, ValueError) as error:
@@ -89,9 +79,9 @@ def inspect(
     return code
 
 
-def _print_audit(folder: str, server: str | None) -> int | None:
+def _print_audit(folder: str) -> int | None:
     """Print the signatures and the findings of a SavedModel, and return the exit code."""
-    findings = kb.audit_saved_model(folder, server=server)
+    findings = kb.audit_saved_model(folder)
     from keras_bert_d2l.serving.audit import read_saved_model
 
     [graph, *_] = read_saved_model(folder).meta_graphs
@@ -189,8 +179,8 @@ def serve(
     port: Annotated[Integer, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
     host: str = "127.0.0.1",
     name: str | None = None,
-    max_rows: PositiveInt = _LIMITS.max_rows,
-    max_tokens: PositiveInt = _LIMITS.max_tokens,
+    max_rows: PositiveInt = 1024,
+    max_tokens: PositiveInt = 32768,
     verify: bool = True,
     allow_files: Flag = False,
 ) -> None:
@@ -226,7 +216,7 @@ def serve(
             name=name,
             host=host,
             port=port,
-            limits=Limits(max_rows, max_tokens),
+            limits=local_server.Limits(max_rows, max_tokens),
             verify=verify,
             allow_files=allow_files,
         )

@@ -1,21 +1,36 @@
-"""The command `finetune`."""
+"""Commands that train a model further: `finetune` and `distill`."""
 
 import contextlib
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.checkpoints.location import OWN_MODEL
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.cli.arguments import (
+    BatchSize,
     Config,
+    File,
+    Flag,
+    Integer,
+    Model,
+    OutFolder,
+    PositiveInt,
     Resume,
     RunDir,
+    given,
+    integers,
     panel,
+    refuse,
     run_folder,
     takes_options,
 )
+from keras_bert_d2l.cli.input_output import load, read_texts
 from keras_bert_d2l.contract.registry import task_named, tasks
+from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option
 
@@ -82,11 +97,12 @@ def finetune(
         options["task"] = task_named(task).name
     if class_weight:
         options["class_weights"] = _weights_by_label(class_weight)
-    given = {**(TaskRunOptions.read_yaml(config) if config is not None else {}), **options}
+    if config is not None:
+        options = {**TaskRunOptions.read_yaml(config), **options}
     from keras_bert_d2l.training.devices import join
 
     join()
-    kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **given)
+    kb.finetune_files(run_folder(run_dir, resume), resume=resume is not None, **options)
 
 
 def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
@@ -98,3 +114,94 @@ def _weights_by_label(pairs: tuple[str, ...]) -> dict[str, float]:
         if not label or label not in weights:
             raise ValueError(f"--class-weights must be LABEL=WEIGHT. Received: {shown(pair)}.")
     return weights
+
+
+def distill(
+    *,
+    out: OutFolder,
+    model: Model = OWN_MODEL,
+    blocks: str | None = None,
+    static: Flag = False,
+    train: str | None = None,
+    file: File = None,
+    epochs: PositiveInt | None = None,
+    learning_rate: float | None = None,
+    batch_size: BatchSize = 32,
+    max_len: PositiveInt | None = None,
+    num_hiddens: PositiveInt | None = None,
+    seed: Integer | None = None,
+) -> None:
+    """Distill a model into a smaller and faster one.
+
+    With --blocks, the student starts with some blocks of the model, and learns its outputs and
+    hidden states. It needs unlabeled texts like those it will process.
+
+    With --static, the student of a text embedder is a table with one vector per token: a
+    TextEmbedder without an encoder, which is much faster. It is much better with --file: a few
+    thousand unlabeled texts like those it will process.
+
+    The result is a checkpoint like any other.
+
+    For example:
+
+    - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --train films.tsv --out small`
+    - `keras-bert-d2l distill --model runs/films --blocks 2,4,6 --file lines.txt --out small`
+    - `keras-bert-d2l distill --model runs/mine --blocks 1,3 --train "text/*.txt" --out small`
+    - `keras-bert-d2l distill --model minilm --static --file lines.txt --out static`
+
+    Args:
+        blocks: Numbers of the blocks to keep, from 1, separated by commas.
+        static: Distill a text embedder into a table of token vectors.
+        train: Data that the student learns from: text, as for `pretrain`, or a file for the task of
+            the model, as for `finetune`.
+        epochs: Passes over the data. [default: 3]
+        learning_rate: Peak learning rate. [default: 5e-05]
+        max_len: Maximum number of tokens per row. [default: 128 for text; for a task, as in
+            `finetune`]
+        num_hiddens: With --static, width of the vectors. [default: 256, or that of the model if it
+            is smaller]
+        seed: Random seed. [default: 0]
+    """
+    if static == (blocks is not None):
+        raise ValueError("Pass --blocks for a model with fewer blocks, or --static for a table.")
+    _check_folders(out, model)
+    training = {"epochs": epochs, "learning_rate": learning_rate, "max_len": max_len, "seed": seed}
+    if blocks is None:
+        refuse("--blocks", train=train, **training)
+        texts = None if file is None else read_texts((), file)
+        teacher = load(model, as_embedder=True).model
+        with stage("Distilling"):
+            student: Any = kb.distill_static(
+                teacher, texts, num_hiddens=num_hiddens, batch_size=batch_size
+            )
+    else:
+        refuse("--static", num_hiddens=num_hiddens)
+        numbers = integers("blocks", blocks, "2,4,6")
+        teacher, data = _teacher_and_data(model, train, file)
+        student = kb.distill(teacher, data, numbers, batch_size=batch_size, **given(**training))
+    kb.save_pretrained(student, out)
+    print(f"Written to {out}")
+
+
+def _teacher_and_data(model: str, train: str | None, file: Path | None) -> tuple[Any, Any]:
+    if (train is None) == (file is None):
+        raise ValueError("Pass the data with --train FILE, or single texts with --file FILE.")
+    teacher = load(model, as_embedder=None).model
+    if file is not None and isinstance(teacher, kb.BERTModel):
+        raise ValueError(
+            f"--file has single texts, for a model with a task. Received: {model!r}, a BERT "
+            "without a task, which learns from documents; pass them with --train."
+        )
+    return teacher, read_texts((), file) if train is None else train
+
+
+def _check_folders(out: Path, model: str) -> None:
+    """Raise an error if the student cannot be saved, or would replace its teacher."""
+    from keras_bert_d2l.checkpoints.saving import check_target
+
+    check_target(out)
+    if out.exists() and os.path.exists(model) and os.path.samefile(model, out):
+        raise ValueError(
+            f"`out` must not be the folder of the teacher, because it would be replaced. Received: "
+            f"{str(out)!r}. Choose a different path."
+        )

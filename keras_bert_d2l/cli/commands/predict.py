@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import functools
+import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import IO, Annotated, Any
 
 from cyclopts import Parameter
@@ -18,38 +20,42 @@ from keras_bert_d2l.cli.arguments import (
     BatchSize,
     Flag,
     Json,
+    Model,
     NullThreshold,
     OptionalOut,
     PositiveInt,
-    TaskModel,
     Truncate,
     given,
     refuse,
     takes_options,
 )
-from keras_bert_d2l.cli.examples import examples_of_source, examples_of_texts, source_of
 from keras_bert_d2l.cli.input_output import (
     as_json_line,
     check_output,
     check_taken,
     load_task,
     read_texts,
+    regular_file,
 )
 from keras_bert_d2l.contract.task import AnyTask
-from keras_bert_d2l.data.tasks.examples import how_many
-from keras_bert_d2l.data.tasks.readers.text_file import read_file
+from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
+from keras_bert_d2l.data.tasks.read_examples import read_examples
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.progress import parts, without_bar
+from keras_bert_d2l.text.text_files import bare_suffix
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 _AT_ONCE = 1024  # number of examples after which results are written
+_LINES = (".txt", ".text")  # extensions of files with one text per line
+_FILES = {*_LINES, *".tsv .csv .json .jsonl .ndjson .conll .conllu .iob .bio".split()}
 
 
 @takes_options(TaskRunOptions, {"Data": "text text_b choices id header quotes max_len"})
 def predict(
     *inputs: Annotated[str, Parameter(name="INPUT")],
-    model: TaskModel,
+    model: Model,
     out: OptionalOut = None,
     json: Json = False,
     pairs: Flag = False,
@@ -101,7 +107,7 @@ def predict(
     """
     if not inputs:
         raise ValueError("INPUT is missing: texts, a file, or - for standard input.")
-    source = source_of(inputs)
+    source = _source_of(inputs)
     check_output("out", out, inputs=[source, context])
     asked = given(template=template, multi_label=multi_label)
     if labels:
@@ -134,9 +140,9 @@ def predict(
     if top_k is not None:
         options["top_k"] = top_k
     if source is None:
-        examples = examples_of_texts(task, texts, about, pairs=pairs)
+        examples = _examples_of_texts(task, texts, about, pairs=pairs)
     else:
-        examples = examples_of_source(task, source, columns, about, getattr(trained, "labels", ()))
+        examples = _examples_of_source(task, source, columns, about, getattr(trained, "labels", ()))
         if pairs and getattr(examples, "texts_b", None) is None:
             raise ValueError(f"--pairs needs two texts in each row. Received: {source!r}.")
         for remark in (*examples.notes, *examples.dropped_in_words()):
@@ -153,6 +159,78 @@ def predict(
                 print(*lines, sep="", end="", file=file)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
+
+
+def _source_of(inputs: Sequence[str]) -> str | None:
+    """Return the file or standard input from which to read, or `None` if the inputs are texts."""
+    files = [one for one in inputs if one == STDIN or _is_file(one)]
+    if files and len(inputs) > 1:
+        raise ValueError(
+            f"INPUT must be one file, or texts. Received: the file {files[0]!r}, and "
+            f"{len(inputs) - 1} more. Pass one file per call."
+        )
+    return files[0] if files else None
+
+
+def _is_file(text: str) -> bool:
+    """Return whether a text is a path: of a file that exists, or with the name of a data file."""
+    return os.path.exists(text) or (
+        bare_suffix(PurePath(text)) in _FILES and not re.search(r"\s", text)
+    )
+
+
+def _examples_of_texts(
+    task: AnyTask, texts: tuple[str, ...], context: str | None, *, pairs: bool
+) -> TaskExamples:
+    """Return the examples of texts on the command line, numbered from 1."""
+    if not pairs:
+        examples: Any = task.from_arguments(texts, context)
+    elif len(texts) % 2:
+        raise ValueError(f"--pairs needs an even number of texts. Received: {len(texts)}.")
+    else:
+        examples = TextExamples(task=task.name, texts=texts[::2], texts_b=texts[1::2])
+    numbers = range(1, len(examples) + 1)
+    return dataclasses.replace(examples, ids=tuple(map(str, numbers)))
+
+
+def _examples_of_source(
+    task: AnyTask,
+    source: str,
+    columns: Mapping[str, Any],
+    context: str | None,
+    labels: Sequence[str],
+) -> TaskExamples:
+    """Read a file or standard input.
+
+    Args:
+        task: The task of the model.
+        source: The path, or `STDIN`.
+        columns: The columns that the command names.
+        context: The text that all questions are about, if each line is one of them.
+        labels: Labels of the model, by which tables of words are recognized.
+    """
+    with regular_file(None if source == STDIN else Path(source)) as path:
+        is_lines = context is not None or bare_suffix(path) in _LINES
+        file = read_file(path) if is_lines else None
+        if file is None or (context is None and (columns or task.is_table(file, labels))):
+            return read_examples(task.name, path, **columns, labeled=False)
+        return _line_examples(task, file, context)
+
+
+def _line_examples(task: AnyTask, file: TextFile, context: str | None) -> TaskExamples:
+    """Return one example per line of a file, with the line number as its id."""
+    lines = file.lines()
+    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
+    if not filled:
+        raise ValueError(f"{str(file.path)!r} contains no text.")
+    empty = sorted(set(range(filled[0], filled[-1])) - set(filled))
+    texts = tuple(lines[number - 1] for number in filled)
+    return dataclasses.replace(
+        task.from_lines(texts, context),
+        ids=tuple(map(str, filled)),
+        dropped={"empty line": len(empty)} if empty else {},
+        first_dropped={"empty line": f"line {empty[0]:,}"} if empty else {},
+    )
 
 
 def _records(

@@ -12,7 +12,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import anyio
@@ -23,7 +23,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.reading import has_file
 from keras_bert_d2l.serving.protocol import (
     DEFAULT_SIGNATURE,
@@ -37,18 +36,12 @@ from keras_bert_d2l.serving.protocol import (
     response,
 )
 from keras_bert_d2l.serving.server.embeddings import ROUTE, embeddings, error_object, model_object
-from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
-from keras_bert_d2l.serving.server.served import Served, ask
+from keras_bert_d2l.serving.server.served import Limits, Served, TooLargeError, ask
 from keras_bert_d2l.types import PathLike
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
-_MAX_PORT = 2**16 - 1
 _GRACE_SECONDS = 1  # time to finish requests in progress when the server stops
-_READ_SECONDS = 30  # time to receive a body
 _CONCURRENT = 4  # requests that run at the same time; the others wait
-_BODIES = 2  # bodies of the largest size that are in memory at the same time
-_CONNECTIONS = 256  # open connections, idle ones included
-_TOO_LONG = "The body must not exceed {} bytes. Received: {}."
 _NAME = re.compile(r"[^/:]+")
 
 
@@ -78,7 +71,6 @@ class LocalServer:
             raise ValueError(f"`name` must be a text without '/' or ':'. Received: {self.name!r}.")
         self._created = int(time.time())
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
-        self._num_bytes = 0  # of all requests
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -112,15 +104,20 @@ class LocalServer:
         )
 
     async def _answer(self, request: Request, answer: Callable[[bytes], JSONObject]) -> Response:
-        """Answer a body in a thread of its own."""
-        try:
-            async with self._body(request) as body:
-                return await anyio.to_thread.run_sync(
-                    lambda: _json(answer(body)), limiter=self._slots
-                )
-        except anyio.get_cancelled_exc_class():  # uvicorn would print the traceback
-            headers = {"Connection": "close"}
-            raise HTTPException(503, "The server is stopping. Try again.", headers) from None
+        """Read a body, and answer it in a thread of its own."""
+        size, body = int(request.headers.get("content-length", 0)), bytearray()
+        self._check_size(size)  # if it is refused, uvicorn discards the body
+        async for part in request.stream():
+            body += part
+            self._check_size(len(body))
+        return await anyio.to_thread.run_sync(
+            lambda: _json(answer(bytes(body))), limiter=self._slots
+        )
+
+    def _check_size(self, size: int) -> None:
+        most = self.limits.max_bytes
+        if size > most:
+            raise TooLargeError(f"The body must not exceed {most} bytes. Received: {size}.")
 
     async def _metadata(self, request: Request) -> Response:
         self._check(request)
@@ -153,43 +150,14 @@ class LocalServer:
                 f"{self.model.version} of the model {self.name}.",
             )
 
-    @contextlib.asynccontextmanager
-    async def _body(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body. Its size counts toward the limit of all requests until the block ends.
-
-        If it is refused, uvicorn discards the rest: a client that is still sending would miss the
-        response if the connection were closed.
-        """
-        most, body = self.limits.max_bytes, bytearray()
-        size = int(request.headers.get("content-length", most))  # of chunks, it is unknown
-        if size > most:
-            raise TooLargeError(_TOO_LONG.format(most, size))
-        if self._num_bytes + size > _BODIES * most:
-            message = f"The server is busy with {self._num_bytes} bytes of requests. Try again."
-            raise HTTPException(503, message, {"Retry-After": "1"})
-        self._num_bytes += size
-        try:
-            with anyio.move_on_after(_READ_SECONDS) as scope:
-                async for part in request.stream():
-                    body += part
-                    if len(body) > size:
-                        raise TooLargeError(_TOO_LONG.format(size, "more"))
-            if scope.cancelled_caught:
-                message = f"The body did not arrive within {_READ_SECONDS} seconds. Send less."
-                raise HTTPException(408, message, {"Connection": "close"})
-            yield bytes(body)
-        finally:
-            self._num_bytes -= size
-
 
 def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
     """Return the response to the body of a request to `:predict`.
 
     Raises:
-        TooLargeError: The request or its response exceeds a limit.
+        TooLargeError: The request exceeds a limit.
         ValueError: The request does not match the signature.
     """
-    limits.check_body(body)
     document = read_object(body)
     name: Any = document.get(SIGNATURE_NAME, "")
     signature = DEFAULT_SIGNATURE if name == "" else name
@@ -287,20 +255,11 @@ def listen(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     """Return a socket that listens on a free port.
 
     Raises:
-        ValueError: The port is out of range.
         OSError: The port is already in use, or the host is not this machine.
+        OverflowError: The port is out of range.
     """
-    check_that(0 <= port <= _MAX_PORT, "port", f"from 0 to {_MAX_PORT}", port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        found = socket.create_server((host, port), family=family)
-    except OSError as error:
-        # Python repeats the address.
-        reason, *_ = (error.strerror or str(error)).partition(" (while")
-        raise OSError(
-            f"Cannot listen on {host}:{port}: {reason}. Choose a different port, or an address of "
-            "this machine."
-        ) from error
+    found = socket.create_server((host, port), family=family)
     # Connections inherit this. Otherwise, the body of a response waits for the client to confirm
     # its head, which takes up to 40 ms.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -320,7 +279,6 @@ def _uvicorn(server: LocalServer) -> uvicorn.Server:
         log_level="warning",
         ws="none",
         lifespan="off",
-        limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return uvicorn.Server(config)

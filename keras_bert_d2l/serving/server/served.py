@@ -1,37 +1,40 @@
-"""What the development server needs of a model, whichever library runs it, and how it asks."""
+"""What the development server needs of a model, and how it asks within the limits of a request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
+from keras_bert_d2l.serving.protocol import Arrays, Interface, find_interface, to_arrays
 
-from keras_bert_d2l.serving.protocol import Arrays, Interface, encode, find_interface, to_arrays
-from keras_bert_d2l.serving.server.limits import Limits
+_BYTES_PER_TOKEN = 4  # of ordinary text
 
 
-class TokenCounter(NamedTuple):
-    """What is known about the tokens of a model.
+class TooLargeError(ValueError):
+    """A request exceeds a limit of the server. The HTTP status is 413."""
+
+
+class Limits(NamedTuple):
+    """Limits of one request, so that it cannot exhaust the memory of the server.
 
     Attributes:
-        lengths: Returns the number of tokens of each text, including special tokens. The texts are
-            `bytes`.
-        special_ids: Ids of the tokens before and after a text, and for padding.
-        max_len: Number of tokens that the model reads. It truncates longer texts.
+        max_rows: Maximum number of rows.
+        max_tokens: Maximum number of tokens, including padding.
+        max_bytes: Maximum size of the body in bytes.
     """
 
-    lengths: Callable[[np.ndarray], np.ndarray]
-    special_ids: tuple[int, int, int]
-    max_len: int
+    max_rows: int = 1024
+    max_tokens: int = 2**15
+    max_bytes: int = 16 * 2**20
 
 
 class Served(Protocol):
-    """A model on the server.
+    """A model on the server, whichever library runs it.
 
     Attributes:
         name: Name of the model's folder.
         version: Number of the version; 1 if its folder has no number.
         interfaces: Inputs and outputs of the signatures by name.
-        max_len: Length to which the model truncates and pads texts, if it is known.
+        max_len: Length to which the model truncates and pads texts. `None`: it is not known, or
+            the model reads whole texts.
     """
 
     name: str
@@ -40,8 +43,11 @@ class Served(Protocol):
     max_len: int | None
 
     @property
-    def counter(self) -> TokenCounter | None:
-        """The tokens of a model with a tokenizer of this package."""
+    def count_tokens(self) -> Callable[[Sequence[str]], int] | None:
+        """Function that counts the tokens that the model reads of texts.
+
+        They include special tokens. `None`: the tokenizer is not one of this package.
+        """
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:
         """Call a signature and return its outputs.
@@ -65,13 +71,33 @@ def ask(model: Served, signature: str, columns: Mapping[str, object], limits: Li
         limits: The limits.
 
     Raises:
-        TooLargeError: The request or its response exceeds a limit.
+        TooLargeError: The request exceeds a limit.
         ValueError: The columns do not match the signature.
     """
-    specs = find_interface(model.interfaces, signature).inputs
-    limits.check_rows(columns, specs)
-    inputs = to_arrays(columns, specs, encode)
-    limits.check_tokens(inputs, model.max_len)
-    outputs = model.ask(signature, inputs)
-    limits.check_outputs(outputs)
-    return outputs
+    inputs = to_arrays(columns, find_interface(model.interfaces, signature).inputs)
+    rows = max((len(x) for x in inputs.values() if x.ndim), default=0)
+    _check_size("rows", rows, limits.max_rows, "--max-rows")
+    size = _num_tokens(inputs, model.max_len)
+    _check_size("tokens, including padding", size, limits.max_tokens, "--max-tokens")
+    return model.ask(signature, inputs)
+
+
+def _num_tokens(inputs: Arrays, max_len: int | None) -> int:
+    """Return an upper estimate of the number of tokens, with padding, or of other values.
+
+    A text has at most one token per byte, of which a model truncates all beyond `max_len`. For
+    models that read whole texts, it is about one per four bytes, and padding does not count.
+    """
+    size = max((array.size for array in inputs.values()), default=0)
+    lengths = [[*map(len, x.flat)] for x in inputs.values() if x.dtype == object]
+    if max_len is None:
+        return max(size, sum(map(sum, lengths)) // _BYTES_PER_TOKEN)
+    return size * max(1, min(max_len, sum(max(row, default=0) for row in lengths)))
+
+
+def _check_size(what: str, size: int, most: int, option: str) -> None:
+    if size > most:
+        raise TooLargeError(
+            f"A request may have at most {most} {what}. Received: {size}. Send fewer or shorter "
+            f"rows, or start the server with a larger `{option}`."
+        )

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import pathlib
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -18,7 +19,6 @@ from keras_bert_d2l.serving.audit import (
     read_saved_model,
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, find_interface, interfaces
-from keras_bert_d2l.serving.server.served import TokenCounter
 from keras_bert_d2l.signatures.signature import TEXT, traced_once
 from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
@@ -44,7 +44,6 @@ class ServedModel:
         interfaces: Inputs and outputs of the signatures by name.
         model: The result of `tf.saved_model.load`.
         max_len: Length to which the model truncates and pads texts, if it is known.
-        counter: The tokens of an export of this package, otherwise `None`.
 
     Raises:
         FileNotFoundError: The folder contains no version.
@@ -81,23 +80,20 @@ class ServedModel:
             self.interfaces = interfaces(saved_model.meta_graphs[0].signature_def)
             self.model = tf.saved_model.load(os.fspath(folder))
         except Exception as error:  # TensorFlow raises various exceptions for a damaged folder
-            if "KeyboardInterrupt" in str(error):  # TensorFlow's C++ code converts that of Ctrl-C
-                raise KeyboardInterrupt from error
             reason = f"{_reason(error)}. Restore it from a copy, or export it again."
             raise ValueError(f"{os.fspath(folder)!r} cannot be loaded: {reason}") from error
 
     @functools.cached_property
-    def counter(self) -> TokenCounter | None:
+    def count_tokens(self) -> Callable[[Sequence[str]], int] | None:
+        """Function that counts the tokens of an export of this package, as in `Served`."""
         file = vocab_file_in(self._folder / "assets")
         if self.max_len is None or not has_file(file):
             return None
         vocab = Vocab.from_file(file)
         tokenizer = Tokenizer(vocab, **read_json_object(self._folder / CARD_FILE)["tokenizer"])
         count = traced_once(lambda text: tokenizer.tokenize(text).row_lengths(), (TEXT,))
-        return TokenCounter(
-            lambda texts: count(tf.constant(texts, tf.string)).numpy() + ADDED_TO_ONE,
-            (vocab.cls_id, vocab.sep_id, vocab.pad_id),
-            self.max_len,
+        return lambda texts: int(
+            tf.reduce_sum(tf.minimum(count(tf.constant(texts)) + ADDED_TO_ONE, self.max_len))
         )
 
     def ask(self, signature: str, inputs: Arrays) -> Arrays:

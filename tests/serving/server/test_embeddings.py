@@ -5,15 +5,14 @@ import base64
 import numpy as np
 import pytest
 
-from keras_bert_d2l.serving.server.limits import Limits
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.served import Limits
 from keras_bert_d2l.tasks.embed.predictions import embed
 
 pytestmark = pytest.mark.slow
 
 TEXTS = ["red blue", "green", "", "red " * 40]
 NUM_TOKENS = 4 + 3 + 2 + 24  # with [CLS] and [SEP], of at most 24
-IDS = [[5, 7], [6]]  # the first two texts
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +45,6 @@ def test_texts_get_their_vectors_and_the_number_of_tokens(ask, task_models):
     np.testing.assert_allclose(one["embedding"], right[0], atol=1e-5)
 
 
-def test_token_ids_get_the_vectors_of_their_texts(ask):
-    right = [one["embedding"] for one in ask(TEXTS[:2])[1]["data"]]
-    for value in (IDS, [[2, 5, 7, 3], [2, 6, 3]], IDS[0], IDS[1]):
-        status, document = ask(value)
-        assert status == 200
-        given = [one["embedding"] for one in document["data"]]
-        expected = right if isinstance(value[0], list) else [right[IDS.index(value)]]
-        np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
-    assert ask(IDS)[1]["usage"]["prompt_tokens"] == 7
-
-
 @pytest.mark.parametrize(
     ("request_", "status", "param", "code"),
     [
@@ -67,13 +55,10 @@ def test_token_ids_get_the_vectors_of_their_texts(ask):
         ({"truncate": True}, 400, "truncate", None),
         *(
             ({"input": value}, 400, "input", None)
-            for value in (None, [], [[]], [1, "a"], ["a", [5]], [[5], [True]], {"a": 1}, [5] * 23)
+            for value in (None, [], [1, "a"], ["a", ["b"]], {"a": 1}, [5, 7], ["\ud800"])
         ),
-        *(({"input": x}, 400, "input", None) for x in (["\ud800"], [99], [-1], [2**31], [5.0])),
         ({"input": ["a"] * 9}, 413, None, None),
-        ({"input": [[5]] * 9}, 413, None, None),
         ({"input": ["red " * 24] * 5}, 413, None, None),
-        ({"input": [[5] * 22] * 5}, 413, None, None),
     ],
 )
 def test_errors_have_openais_form(ask, request_, status, param, code):
@@ -85,7 +70,7 @@ def test_errors_have_openais_form(ask, request_, status, param, code):
     assert error["type"] == "invalid_request_error"
     assert param is None or f"`{param}`" in error["message"]  # not a name of the signature
     if request_.get("input") == []:  # unlike a list, a text may be empty
-        assert error["message"].endswith("No list may be empty. Received: [].")
+        assert error["message"].endswith("a list of texts, not empty. Received: [].")
     assert 10 < len(error["message"]) < 500
 
 

@@ -7,12 +7,11 @@ import urllib.parse
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.server import local_server
-from keras_bert_d2l.serving.server.limits import Limits, TooLargeError
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from keras_bert_d2l.serving.server.served import Limits
 from keras_bert_d2l.serving.server.served_model import ServedModel
 
-LIMITS = Limits(max_rows=8, max_tokens=64, max_outputs=30, max_bytes=4000)
+LIMITS = Limits(max_rows=8, max_tokens=64, max_bytes=4000)
 MAX_LEN = 16
 
 
@@ -20,11 +19,9 @@ def write_model(folder, card=None):
     """Write a model that returns the length of each text, and copies ids."""
     module = tf.Module()
     text, ids = tf.TensorSpec((None,), tf.string, "text"), tf.TensorSpec((None, None), name="ids")
-    vector = tf.TensorSpec((100,), name="vector")
     module.lengths = tf.function(lambda text: {"y": tf.strings.length(text)}, [text])
     module.copies = tf.function(lambda ids: {"y": tf.identity(ids)}, [ids])
-    module.sums = tf.function(lambda vector: {"y": tf.reduce_sum(vector)}, [vector])
-    functions = {name: getattr(module, name) for name in ("lengths", "copies", "sums")}
+    functions = {name: getattr(module, name) for name in ("lengths", "copies")}
     signatures = {name: one.get_concrete_function() for name, one in functions.items()}
     tf.saved_model.save(module, str(folder), signatures)
     if card is not None:
@@ -56,7 +53,6 @@ def test_a_request_with_too_many_rows_is_rejected(url, http):
         status, answer = ask(http, url, "lengths", ["a"] * 9, key)
         assert status == 413
         assert answer["error"].startswith("A request may have at most 8 rows. Received: 9.")
-    assert ask(http, url, "sums", [0.0] * 100)[0] == 413  # these are no rows, but 100 numbers
 
 
 def test_a_request_with_too_many_tokens_is_rejected(url, http):
@@ -67,7 +63,7 @@ def test_a_request_with_too_many_tokens_is_rejected(url, http):
     assert ask(http, url, "lengths", many)[0] == 413
     status, answer = ask(http, url, "copies", [[0.0] * 13] * 5)
     assert status == 413
-    assert "at most 64 tokens. Received: up to 65" in answer["error"]
+    assert "at most 64 tokens, including padding. Received: 65" in answer["error"]
     assert "`--max-tokens`" in answer["error"]
 
 
@@ -75,14 +71,6 @@ def test_only_the_part_of_a_text_that_the_model_reads_counts(url, http):
     url, kind = url
     status, _ = ask(http, url, "lengths", ["x" * 3000])
     assert status == (200 if kind == "ours" else 413)
-
-
-def test_a_response_with_too_many_values_is_rejected(url, http):
-    url, _ = url
-    assert ask(http, url, "copies", [[0.0] * 15] * 2)[0] == 200
-    status, answer = ask(http, url, "copies", [[0.0] * 16] * 2)
-    assert status == 413
-    assert "A response may have at most 30 values. Received: 32" in answer["error"]
 
 
 def test_a_body_that_is_too_large_is_rejected(url, http):
@@ -101,21 +89,6 @@ def upload(url, *headers):
     return connection, connection.recv(4096).decode()
 
 
-def test_the_bodies_of_all_requests_together_are_limited(url, http):
-    """A slow upload of the largest size occupies half of what the server accepts."""
-    url, _ = url
-    uploads = [upload(url, "Content-Length: 4000") for _ in range(2)]
-    assert all(reply.startswith("HTTP/1.1 100") for _, reply in uploads)
-    refused, reply = upload(url, "Content-Length: 1")
-    assert reply.startswith("HTTP/1.1 503")
-    assert "retry-after: 1" in reply.lower()
-    with refused, uploads[0][0] as first, uploads[1][0] as second:
-        for connection in (first, second):
-            connection.sendall(b'{"inputs": ["a"]}'.ljust(4000))
-            assert connection.recv(4096).startswith(b"HTTP/1.1 400")  # no default signature
-    assert ask(http, url, "lengths", ["a"])[0] == 200
-
-
 @pytest.mark.parametrize("header", ["Content-Length: 4001", "Content-Length: 99999999999"])
 def test_a_body_is_rejected_by_its_declared_size_before_it_is_read(url, header):
     connection, reply = upload(url[0], header)
@@ -129,43 +102,3 @@ def test_a_body_in_chunks_is_rejected_when_it_exceeds_the_limit(url):
         assert reply.startswith("HTTP/1.1 100")
         connection.sendall(b"fa1\r\n" + b" " * 4001)
         assert connection.recv(4096).startswith(b"HTTP/1.1 413")
-
-
-def test_a_body_that_does_not_arrive_in_time_is_refused_and_the_connection_closed(
-    url, monkeypatch, http
-):
-    monkeypatch.setattr(local_server, "_READ_SECONDS", 0.05)
-    connection, _ = upload(url[0], "Content-Length: 4000")
-    with connection:
-        reply = b"".join(iter(lambda: connection.recv(4096), b""))
-    assert reply.startswith(b"HTTP/1.1 408")
-    assert b"did not arrive within 0.05 seconds" in reply
-    monkeypatch.undo()
-    assert ask(http, url[0], "lengths", ["a"])[0] == 200
-
-
-MANY = 16 * 64  # commas and brackets that the limit of 64 tokens allows
-
-
-@pytest.mark.parametrize(
-    ("body", "number"),
-    [
-        (b"[" + b"1," * (MANY - 1) + b"1]", MANY),
-        (b"[" + b"1," * MANY + b"1]", MANY + 1),
-        (b"[" * (MANY + 1), MANY + 1),
-        (b'{"a":' * (MANY + 5), MANY + 5),
-        (b'["' + b",[{" * MANY + b'"]', 1),
-        (rb'["\",' + b"," * MANY + b'"]', 1),
-        (rb'["\\",' + b"[]," * MANY + b"1]", 2 * MANY + 2),
-        (rb'["\\\",' + b"," * MANY + rb'\u00e9"]', 1),
-        ('["é🙂,",'.encode() + b"0," * MANY + b'","]', MANY + 2),
-        (b'["' + b"," * MANY, 1),
-    ],
-)
-def test_values_are_counted_outside_of_strings_before_they_are_parsed(body, number):
-    """The numbers are counted by hand."""
-    if number <= MANY:
-        LIMITS.check_body(body)
-    else:
-        with pytest.raises(TooLargeError, match=rf"at most {MANY} values. Received: {number}\."):
-            LIMITS.check_body(body)

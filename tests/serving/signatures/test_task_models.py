@@ -38,13 +38,6 @@ def read_card(folder):
     return json.loads((folder / "model_card.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.usefixtures("quick_export")
-def test_the_model_card_describes_the_embedding(task_models, tmp_path):
-    card = read_card(export_saved_model(task_models["embedder"], tmp_path))
-    embedding = {"pooling": "max", "normalize": True, "long_texts": "cut", "max_len": None}
-    assert card["embedding"] == embedding
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager_functions")
 def test_long_texts_are_read_in_windows(make_model, tokenizer):

@@ -197,8 +197,7 @@ def test_all_operations_are_known_to_servers(tokenizer, tmp_path):
     module = tf.Module()
     module.tokenizer, module.serve = tokenizer, serve
     tf.saved_model.save(module, tmp_path, {"serving_default": serve})
-    for server in ("2.12", "2.20"):
-        assert audit_saved_model(tmp_path, server=server) == []
+    assert audit_saved_model(tmp_path) == []
     loaded = tf.saved_model.load(tmp_path).signatures["serving_default"]
     texts = ["the old <mask> man", "½ -----"]
     expected = tokenizer(texts)["tokens"]

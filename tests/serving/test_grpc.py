@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "serving" / "grpc_client.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "serving" / "grpc_client.py"
 TEXTS = ["red [MASK]", "green"]
 
 

@@ -1,1 +1,0 @@
-"""A client for TensorFlow Serving and for the development server."""
