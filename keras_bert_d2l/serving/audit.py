@@ -147,11 +147,9 @@ def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:
     """
     file = pathlib.Path(path, GRAPH_FILE)
     if not file.is_file():
-        newest = newest_version(file.parent)
-        version = newest and f"of one version, such as {os.fspath(newest)!r}"
         raise FileNotFoundError(
             f"{os.fspath(path)!r} is not a SavedModel folder: it has no {GRAPH_FILE}. Pass the "
-            f"folder {version or 'that `keras-bert-d2l export` printed'}."
+            "folder of one version, such as 'saved_models/NAME/1'."
         )
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())

@@ -14,7 +14,6 @@ instead, the nested lists are validated against the requested signature.
 
 import base64
 import contextlib
-import itertools
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -189,8 +188,8 @@ def _values(value: object, spec: Spec) -> np.ndarray:
         widths = (size or 0 for size in spec.shape[values.ndim :])
         values = values.reshape(*values.shape, *widths)
     sizes = values.shape if spec.shape is None else spec.shape
-    pairs = itertools.zip_longest(sizes, values.shape, fillvalue=-1)
-    if any(size not in (None, found) for size, found in pairs):
+    pairs = zip(sizes, values.shape, strict=False)
+    if len(sizes) != values.ndim or any(size not in (None, found) for size, found in pairs):
         raise _wrong(spec, f"the shape {values.shape}")
     return values
 

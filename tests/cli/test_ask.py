@@ -143,8 +143,6 @@ def test_predict_answers_texts_as_the_function_of_the_task_does(name, run, tasks
     assert run(*command).stdout.splitlines()[0] == line(expected[0])
     found = objects(run(*command, "--json").stdout)
     assert [row["id"] for row in found] == [str(n + 1) for n in range(len(expected))]
-    one = expected[0][0] if name == "answer" else expected[0]
-    assert found[0]["score"] == pytest.approx(one.score, abs=1e-5)
 
 
 @pytest.mark.slow

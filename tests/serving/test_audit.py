@@ -71,7 +71,7 @@ def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
 
 
 def test_a_folder_without_a_model_is_rejected(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no saved_model.pb. Pass the folder that"):
+    with pytest.raises(FileNotFoundError, match="has no saved_model.pb. Pass the folder"):
         audit_saved_model(tmp_path)
 
 

@@ -4,10 +4,8 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 
-from keras_bert_d2l.serving.client import ServingClient
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served import Limits
 from tests.nightly import nightly_except
@@ -30,8 +28,6 @@ def test_hostile_requests_get_a_valid_response_or_a_clear_error(name, load, http
         assert before[0] == 200
         answers = [http(ask, body) for body in (*BODIES, *huge, b" " * (MAX_BODY + 1))]
         answers += [http(ask, json.dumps(hostile(draw, model)).encode()) for _ in range(80)]
-        with ServingClient(url, "demo") as client:
-            ask_hostile_values(client, model, draw, 20)
         assert http(ask, normal) == before
     for status, answer in answers:
         assert status in (200, 400, 413), answer
@@ -39,22 +35,6 @@ def test_hostile_requests_get_a_valid_response_or_a_clear_error(name, load, http
             assert set(answer) == {"error"}
             assert 5 < len(answer["error"]) < 1500
     assert {status for status, _ in answers} == {200, 400, 413}
-
-
-def ask_hostile_values(client, model, draw, number):
-    """Check that the client raises `ValueError` or returns finite numbers."""
-    refusals = []
-    for _ in range(number):
-        document = hostile(draw, model)
-        inputs = document.get("inputs", document.get("instances"))
-        try:
-            answer = client.predict(inputs, document["signature_name"])
-        except ValueError as error:
-            refusals.append(str(error))
-        else:
-            floats = [array for array in answer.values() if array.dtype == np.float32]
-            assert all(np.isfinite(array).all() for array in floats)
-    assert all(10 < len(refusal) < 1500 for refusal in refusals)
 
 
 def inputs_of(model, signature):

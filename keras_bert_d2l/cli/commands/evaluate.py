@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json as json_format
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,9 +102,9 @@ def evaluate(
         "metrics": found.metrics,
         "confusion": found.confusion
         and {"labels": found.confusion.labels, "counts": found.confusion.counts.tolist()},
-        "errors": [dataclasses.asdict(mistake) for mistake in found.errors],
+        "errors": found.errors,
     }
-    print(json_format.dumps(facts))
+    print(as_json_line(facts))
 
 
 def _evaluate_pairs(

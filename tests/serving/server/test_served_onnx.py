@@ -139,15 +139,6 @@ def test_relatives_read_long_texts_like_in_python(kind, tmp_path):
         np.testing.assert_allclose(of_row["scores"], [x.score for x in best], atol=1e-5)
 
 
-def test_several_labels_have_the_probabilities_of_the_model(load_onnx, task_models):
-    found = ask(load_onnx(PAIRS), "serving_default", {"text": TEXTS[:3]}, Limits())
-    expected = [one.scores for one in classify(task_models[PAIRS], TEXTS[:3])]
-    scores = [dict(zip([b"x", b"y"], row, strict=True)) for row in found["scores"]]
-    for one, right in zip(scores, expected, strict=True):
-        assert one == {label.encode(): pytest.approx(x, abs=1e-5) for label, x in right.items()}
-    np.testing.assert_array_equal(found["is_label"], found["scores"] >= 0.5)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
