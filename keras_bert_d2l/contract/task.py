@@ -8,7 +8,7 @@ import abc
 import os
 import pathlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class HuggingFace(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A prediction for an example, as the report of a run shows it.
+    """A prediction for an example, as evaluations and the report of a run show it.
 
     Attributes:
         text: The text of the example.
@@ -132,7 +132,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         refused: Options of training that every other task has, with the reason, as in "whose ...".
         monitors: Metrics that select the best epoch, the first that is reported.
         library: The library that the metrics need, if any.
-        counted: What a confusion matrix counts.
         huggingface: What transformers calls a model for the task; `None` if it has none.
 
     Example:
@@ -159,7 +158,6 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     refused: ClassVar[Mapping[str, str]] = {}
     monitors: ClassVar[tuple[str, ...]] = ()
     library: ClassVar[str | None] = None
-    counted: ClassVar[str] = "example"
     huggingface: ClassVar[HuggingFace | None] = None
 
     # Reading.
@@ -277,22 +275,13 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """
 
     @abc.abstractmethod
-    def prediction(self, example: Examples, found: Found) -> Sample:
-        """Return a prediction for the report of a run.
+    def samples(self, examples: Examples, found: Iterable[Found]) -> Iterator[Sample]:
+        """Yield the predictions for the errors of an evaluation and for the report of a run.
 
         Args:
-            example: A single example.
-            found: What `predictions` of an evaluation has for it.
+            examples: The examples.
+            found: What `predictions` of an evaluation has for each.
         """
-
-    def metric_name(self, metric: str, labels: Sequence[str] | None) -> str:
-        """Return the name of a metric for a person.
-
-        Args:
-            metric: Its name in an evaluation.
-            labels: The labels of the confusion matrix, if there is one.
-        """
-        return metric
 
     # Serving.
 

@@ -135,9 +135,8 @@ class Evaluation:
         if len(predicted) > 1 or len(gold) < 2:
             return None
         return (
-            f"The model predicts {self.confusion.labels[predicted[0]]!r} for all "
-            f"{how_many(counts.sum(), task_named(self.task).counted)}, although "
-            f"there are {len(gold)} different labels."
+            f"The model predicts {self.confusion.labels[predicted[0]]!r} in all "
+            f"{counts.sum():,} cases, although there are {len(gold)} different labels."
         )
 
 
@@ -209,10 +208,17 @@ def evaluation_of(
     examples: TaskExamples,
     metrics: dict[str, float],
     predictions: Sequence[object],
-    mistakes: list[Mistake],
+    mistakes: Sequence[Mistake] | None = None,
     confusion: Confusion | None = None,
 ) -> Evaluation:
-    """Return an evaluation with the most confident mistakes."""
+    """Return an evaluation with the most confident mistakes; `None`: the wrong predictions."""
+    if mistakes is None:
+        samples = task_named(examples.task).samples(examples, predictions)
+        mistakes = [
+            Mistake(name, one.text, one.gold or "", one.predicted, one.score or 0.0)
+            for name, one in zip(examples.ids, samples, strict=True)
+            if one.is_right is False
+        ]
     worst = sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
     return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples))
 
@@ -288,7 +294,7 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
     console = console or Console()
     metrics = Table("metric", Column("value", justify="right"))
     for name, value in evaluation.metrics.items():
-        metrics.add_row(cell(_display_name(name, evaluation)), f"{value:.4f}")
+        metrics.add_row(cell(name), f"{value:.4f}")
     tables = [(f"{evaluation.task}: {how_many(evaluation.num_examples, 'example')}", metrics)]
     if evaluation.confusion is not None:
         tables.append(_confusion_table(evaluation.confusion))
@@ -298,12 +304,6 @@ def print_evaluation(evaluation: Evaluation, console: Console | None = None) -> 
         console.print(cell(heading, "bold"), table, sep="\n")
     if evaluation.warning:
         console.print(cell(f"Warning: {evaluation.warning} {_ADVICE}"))
-
-
-def _display_name(metric: str, evaluation: Evaluation) -> str:
-    """Return the name of a metric. For two classes, the F1 names the class that it measures."""
-    labels = None if evaluation.confusion is None else evaluation.confusion.labels
-    return task_named(evaluation.task).metric_name(metric, labels)
 
 
 def _mistakes_table(evaluation: Evaluation) -> tuple[str, Table]:

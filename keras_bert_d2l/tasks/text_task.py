@@ -1,7 +1,7 @@
 """`TextTask`: what the tasks share that predict something for each text or pair of texts."""
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.contract.task import (
@@ -81,21 +81,17 @@ class TextTask(Task[TextExamples, Model, Found]):
         self, model: Any, examples: TextExamples, options: EvaluationOptions
     ) -> "Evaluation":
         """Return the share of texts whose most likely label is right."""
-        from keras_bert_d2l.inference.evaluation import Mistake, evaluation_of, row_options
+        from keras_bert_d2l.inference.evaluation import evaluation_of, row_options
 
         found = self.ask(model, examples.texts, examples.texts_b, **row_options(options))
-        rows = zip(examples.ids, examples.shown_texts, examples.labels or (), found, strict=True)
-        mistakes = [
-            Mistake(name, text, str(label), one["label"], one["score"])
-            for name, text, label, one in rows
-            if one["label"] != label
-        ]
-        accuracy = 1 - len(mistakes) / len(found)
-        return evaluation_of(examples, {"accuracy": accuracy}, found, mistakes)
+        pairs = zip(found, examples.labels or (), strict=True)
+        accuracy = sum(one["label"] == label for one, label in pairs) / len(found)
+        return evaluation_of(examples, {"accuracy": accuracy}, found)
 
-    def prediction(self, example: TextExamples, found: Any) -> Sample:
-        [text], [label] = example.shown_texts, example.labels or ()
-        return Sample(text, str(label), found["label"], found["score"], found["label"] == label)
+    def samples(self, examples: TextExamples, found: Iterable[Any]) -> Iterator[Sample]:
+        rows = zip(examples.shown_texts, examples.labels or (), found, strict=True)
+        for text, label, one in rows:
+            yield Sample(text, str(label), one["label"], one["score"], one["label"] == label)
 
     def read(self, file: TextFile, options: ReadingOptions) -> TextExamples:
         return text_examples(file, options, TextExamples)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bert_d2l.contract.task import EvaluationOptions, Options
-from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of
+from keras_bert_d2l.inference.evaluation import Evaluation, evaluation_of
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.answer.predictions import (
@@ -124,19 +124,12 @@ def evaluate_answers(
     found = [FoundAnswer("", 0.0, 0, 0, 0.0, 0.0)] * len(examples)
     for row, one in zip(read.tolist(), answered, strict=True):
         found[row] = one
-    mistakes = [
-        Mistake(name, question, " | ".join(dict.fromkeys(answers)), one.text, one.score)
-        for name, question, answers, one in zip(
-            examples.ids, examples.questions, gold, found, strict=True
-        )
-        if not exact_match(answers, one.text)
-    ]
     metrics = answer_scores(gold, [one.text for one in found])
     if threshold is not None:
         metrics["null_threshold"] = threshold
     if len(read) < len(examples):
         metrics["unread_questions"] = float(len(examples) - len(read))
-    return evaluation_of(examples, metrics, found, mistakes)
+    return evaluation_of(examples, metrics, found)
 
 
 def _answers(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
@@ -89,13 +89,16 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
                     said["answers"] = [dataclasses.asdict(one) for one in several]
             yield {"id": one, "question": question, **said}
 
-    def prediction(self, example: QuestionExamples, found: "FoundAnswer") -> Sample:
+    def samples(
+        self, examples: QuestionExamples, found: "Iterable[FoundAnswer]"
+    ) -> Iterator[Sample]:
         from keras_bert_d2l.tasks.answer.evaluation import exact_match
 
-        [text], [answers] = example.questions, example.answers or ()
-        gold = [answer.text for answer in answers]
-        listed = " | ".join(dict.fromkeys(gold))
-        return Sample(text, listed, found.text, found.score, bool(exact_match(gold, found.text)))
+        rows = zip(examples.questions, examples.answers or (), found, strict=True)
+        for text, answers, one in rows:
+            gold = [answer.text for answer in answers]
+            is_right = bool(exact_match(gold, one.text))
+            yield Sample(text, " | ".join(dict.fromkeys(gold)), one.text, one.score, is_right)
 
 
 TASK = AnswerTask()

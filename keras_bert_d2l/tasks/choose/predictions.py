@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.contract.task import EvaluationOptions
-from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of, row_options
+from keras_bert_d2l.inference.evaluation import Evaluation, evaluation_of, row_options
 from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
@@ -140,16 +140,9 @@ def evaluate_choices(
 ) -> Evaluation:
     """Evaluate choices."""
     found = choose(model, examples.texts, examples.choices, **row_options(options))
-    gold = examples.labels or ()
-    mistakes = [
-        Mistake(name, text, choices[label], one.choice, one.score)
-        for name, text, choices, label, one in zip(
-            examples.ids, examples.texts, examples.choices, gold, found, strict=True
-        )
-        if one.index != label
-    ]
-    accuracy = 1 - len(mistakes) / len(found)
-    return evaluation_of(examples, {"accuracy": accuracy}, found, mistakes)
+    pairs = zip(found, examples.labels or (), strict=True)
+    accuracy = sum(one.index == label for one, label in pairs) / len(found)
+    return evaluation_of(examples, {"accuracy": accuracy}, found)
 
 
 class ChoiceSignatures(TextSignatures):

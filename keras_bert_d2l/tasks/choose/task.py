@@ -1,7 +1,7 @@
 """The record of the task `choose`; see `contract/task.py`."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
@@ -54,9 +54,10 @@ class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
         for one, text, choice in zip(examples.ids, examples.texts, found, strict=True):
             yield {"id": one, "text": text, **dataclasses.asdict(choice)}
 
-    def prediction(self, example: ChoiceExamples, found: "Choice") -> Sample:
-        [text], [choices], [place] = example.texts, example.choices, example.labels or ()
-        return Sample(text, choices[place], found.choice, found.score, found.index == place)
+    def samples(self, examples: ChoiceExamples, found: "Iterable[Choice]") -> Iterator[Sample]:
+        rows = zip(examples.texts, examples.choices, examples.labels or (), found, strict=True)
+        for text, choices, place, one in rows:
+            yield Sample(text, choices[place], one.choice, one.score, one.index == place)
 
 
 TASK = ChooseTask()

@@ -17,7 +17,6 @@ from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
-    Mistake,
     evaluation_of,
     library,
     row_options,
@@ -330,21 +329,11 @@ def evaluate_labels(
 ) -> Evaluation:
     """Evaluate the labels of texts."""
     found = classify(model, examples.texts, examples.texts_b, **row_options(options))
-    gold: tuple[tuple[str, ...], ...]
-    confusion, mistakes = None, []
     if examples.multi_label:
-        gold = cast("tuple[tuple[str, ...], ...]", examples.labels)
-        metrics = multi_label_scores(gold, [one.labels for one in found], model.labels)
-    else:
-        names, predicted = cast("tuple[str, ...]", examples.labels), [one.label for one in found]
-        gold = tuple((name,) for name in names)
-        metrics = classification_scores(names, predicted, model.labels)
-        confusion = Confusion.of(names, predicted, model.labels)
-    for name, text, right, one in zip(examples.ids, examples.shown_texts, gold, found, strict=True):
-        wrong = set(right) ^ set(one.labels)
-        if wrong:
-            confidences = [one.scores[x] if x in one.labels else 1 - one.scores[x] for x in wrong]
-            confidence = max(confidences) if examples.multi_label else one.score
-            listed = [", ".join(sorted(names)) for names in (right, one.labels)]
-            mistakes.append(Mistake(name, text, listed[0], listed[1], confidence))
-    return evaluation_of(examples, metrics, found, mistakes, confusion)
+        several = cast("tuple[tuple[str, ...], ...]", examples.labels)
+        metrics = multi_label_scores(several, [one.labels for one in found], model.labels)
+        return evaluation_of(examples, metrics, found)
+    gold, predicted = cast("tuple[str, ...]", examples.labels), [one.label for one in found]
+    metrics = classification_scores(gold, predicted, model.labels)
+    confusion = Confusion.of(gold, predicted, model.labels)
+    return evaluation_of(examples, metrics, found, confusion=confusion)

@@ -1,6 +1,6 @@
 """The record of the task `classify`, and what it shares with other tasks of texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
@@ -57,14 +57,17 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
             return {"labels": list(found.labels), "scores": found.scores}
         return {"label": found.label, "score": found.score, "scores": found.scores}
 
-    def prediction(self, example: TextExamples, found: "Classification") -> Sample:
-        [text], [label] = example.shown_texts, example.labels or ()
-        names = names_of(cast(str, label))
-        is_right = set(names) == set(found.labels)
-        return Sample(text, ", ".join(names), ", ".join(found.labels), found.score, is_right)
-
-    def metric_name(self, metric: str, labels: Sequence[str] | None) -> str:
-        return f"f1 of {labels[1]}" if metric == "f1" and labels is not None else metric
+    def samples(
+        self, examples: TextExamples, found: "Iterable[Classification]"
+    ) -> Iterator[Sample]:
+        rows = zip(examples.shown_texts, examples.labels or (), found, strict=True)
+        for text, label, one in rows:
+            names, score = names_of(cast(str, label)), one.score
+            wrong = set(names) ^ set(one.labels)
+            if wrong and examples.multi_label:  # the most confident of the wrong decisions
+                scores = ((one.scores[name], name in one.labels) for name in wrong)
+                score = max(x if is_found else 1 - x for x, is_found in scores)
+            yield Sample(text, ", ".join(names), ", ".join(one.labels), score, not wrong)
 
 
 TASK = ClassifyTask()

@@ -1,7 +1,7 @@
 """The record of the task `embed`; see `contract/task.py`."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
@@ -106,9 +106,10 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     def from_lines(self, texts: tuple[str, ...], context: str | None) -> PairExamples:
         raise ValueError(_NO_PREDICTIONS)
 
-    def prediction(self, example: PairExamples, found: float) -> Sample:
-        [text], label = example.shown_texts, (example.labels or (None,))[0]
-        return Sample(text, None if label is None else f"{label:g}", f"{found:.3f}")
+    def samples(self, examples: PairExamples, found: Iterable[float]) -> Iterator[Sample]:
+        labels = examples.labels or (None,) * len(examples)
+        for text, label, one in zip(examples.shown_texts, labels, found, strict=True):
+            yield Sample(text, None if label is None else f"{label:g}", f"{one:.3f}")
 
 
 TASK = EmbedTask()

@@ -1,6 +1,6 @@
 """The record of the task `regress`; see `contract/task.py`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
@@ -50,9 +50,11 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     def fields_of(self, model: "SequenceRegressor", found: "Regression") -> dict[str, object]:
         return {"score": found.score} if len(found.scores) == 1 else {"scores": found.scores}
 
-    def prediction(self, example: TextExamples, found: "Regression") -> Sample:
-        [text], [score] = example.shown_texts, example.labels or ()
-        return Sample(text, f"{score:g}", f"{found.score:.3f}")
+    def samples(self, examples: TextExamples, found: "Iterable[Regression]") -> Iterator[Sample]:
+        for text, score, one in zip(
+            examples.shown_texts, examples.labels or (), found, strict=True
+        ):
+            yield Sample(text, f"{score:g}", f"{one.score:.3f}")
 
 
 TASK = RegressTask()

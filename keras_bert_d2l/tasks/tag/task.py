@@ -3,7 +3,7 @@
 import dataclasses
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
@@ -34,7 +34,6 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     options = frozenset({"aggregate"})
     monitors = ("val_f1", "val_accuracy")
     library = "sklearn.metrics"
-    counted = "word"
     huggingface = HuggingFace("BertForTokenClassification", "classifier", "token-classification")
     encode = lazy("keras_bert_d2l.tasks.tag.rows:encoded_words")
     model = lazy("keras_bert_d2l.tasks.tag.model:TokenClassifier")
@@ -98,17 +97,17 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         for one, text, tags in zip(examples.ids, texts, tag(model, texts, **options), strict=True):
             yield {"id": one, name: text, kind: [_without_none(found) for found in tags]}
 
-    def prediction(self, example: WordExamples, found: "list[Tag]") -> Sample:
-        [words], [labels] = example.words, example.labels or ()
-        predicted = [one.label for one in found]
+    def samples(self, examples: WordExamples, found: "Iterable[list[Tag]]") -> Iterator[Sample]:
+        for words, labels, tags in zip(examples.words, examples.labels or (), found, strict=True):
+            predicted = [one.label for one in tags]
+            gold, listed = (_listed(words, some) for some in (labels, predicted))
+            yield Sample(" ".join(words), gold, listed, is_right=predicted == list(labels))
 
-        def listed(tags: Sequence[str]) -> str:
-            pairs = zip(words, tags, strict=True)
-            entities = ", ".join(f"{word} {tag}" for word, tag in pairs if tag != _OUTSIDE)
-            return textwrap.shorten(entities, _MOST_CHARACTERS, placeholder=" ...")
 
-        is_right = predicted == list(labels)
-        return Sample(" ".join(words), listed(labels), listed(predicted), is_right=is_right)
+def _listed(words: Sequence[str], tags: Sequence[str]) -> str:
+    pairs = zip(words, tags, strict=True)
+    entities = ", ".join(f"{word} {tag}" for word, tag in pairs if tag != _OUTSIDE)
+    return textwrap.shorten(entities, _MOST_CHARACTERS, placeholder=" ...")
 
 
 def _without_none(found: "Tag | Entity") -> dict[str, object]:

@@ -208,18 +208,17 @@ def _describe(title: str, examples: TaskExamples, rows: TaskRows, max_len: int) 
 
 def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, object]:
     """Return the record of an evaluation on these examples."""
-    samples = []
-    task = task_named(examples.task)
-    for place in spread(range(len(examples)), _NUM_SAMPLES):
-        one = task.prediction(examples.subset([place]), evaluation.predictions[place])
-        samples.append(
-            {
-                "text": _short(one.text),
-                "gold": one.gold,
-                "answers": [(one.predicted, _finite(one.score))],
-                "is_right": one.is_right,
-            }
-        )
+    places = spread(range(len(examples)), _NUM_SAMPLES)
+    found = [evaluation.predictions[place] for place in places]
+    samples = [
+        {
+            "text": _short(one.text),
+            "gold": one.gold,
+            "answers": [(one.predicted, _finite(one.score))],
+            "is_right": one.is_right,
+        }
+        for one in task_named(examples.task).samples(examples.subset(places), found)
+    ]
     errors = [
         {**dataclasses.asdict(one), "text": _short(one.text), "score": _finite(one.score)}
         for one in evaluation.errors

@@ -101,7 +101,7 @@ def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     options = {**OPTIONS, "verbose": 2, "epochs": 1}
     result = finetune(model, TRAIN, DEV, tmp_path / "run", **options)
     warning = result.metrics["warning"]
-    assert "predicts 'high' for all 8 examples, although there are 2 different labels" in warning
+    assert "predicts 'high' in all 8 cases, although there are 2 different labels" in warning
     printed = " ".join(capsys.readouterr().out.split())
     assert f"Warning: {warning}" in printed
     assert json.loads((tmp_path / "run/metrics.json").read_text())["warning"] == warning
