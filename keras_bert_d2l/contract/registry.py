@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from keras_bert_d2l.checks import check_choice, shown
+from keras_bert_d2l.checks import check_choice, check_that, shown
 from keras_bert_d2l.contract.task import AnyTask
 
 if TYPE_CHECKING:
@@ -108,15 +108,7 @@ def check_option(name: str, option: str, value: object) -> None:
         option: The name of the option.
         value: The value that it got.
     """
-    task, having = task_named(name), tasks_with(option)
-    why = ""
-    if option in task.refused:
-        why = f"is not for the task {name!r}{task.refused[option]}"
-    elif task not in having and option not in _OF_ALL:
-        names = [repr(one.name) for one in having]
-        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-        why = f"is for the task{'s' if names[1:] else ''} {listed}"
-    if why:
-        raise ValueError(
-            f"`{option}` {why}. Received: {option}={shown(value)}, task={name!r}; omit it."
-        )
+    task = task_named(name)
+    is_right = task in tasks_with(option) or option in _OF_ALL
+    expected = f"omitted for the task {name!r}"
+    check_that(is_right and option not in task.refused, option, expected, value)

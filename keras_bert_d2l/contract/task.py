@@ -129,7 +129,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
             `mine_negatives` and `temperature` of training, `aggregate`, `context`,
             `null_threshold` and `truncate` of predictions, and `pairs` of exports.
-        refused: Options of training that every other task has, with the reason, as in "whose ...".
+        refused: Options of training that every other task has.
         monitors: Metrics that select the best epoch, the first that is reported.
         library: The library that the metrics need, if any.
         huggingface: What transformers calls a model for the task; `None` if it has none.
@@ -155,7 +155,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     batch_size: ClassVar[int] = 32
     most_tokens: ClassVar[int | None] = None
     options: ClassVar[frozenset[str]] = frozenset()
-    refused: ClassVar[Mapping[str, str]] = {}
+    refused: ClassVar[frozenset[str]] = frozenset()
     monitors: ClassVar[tuple[str, ...]] = ()
     library: ClassVar[str | None] = None
     huggingface: ClassVar[HuggingFace | None] = None

@@ -166,8 +166,7 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
         ("classify", "--class-weights good", "LABEL=WEIGHT"),
         ("classify", "--lora 2 --freeze-encoder", "exclude each other"),
         ("classify", "--run-dir runs/reviews", "already contains a run"),
-        ("tag", "--long-texts mean", "is for the tasks 'classify', 'regress' and 'embed'"),
-        ("choose", "--long-texts mean", "Received: --long-texts 'mean', TASK 'choose'; omit it"),
+        ("tag", "--long-texts mean", "must be omitted for the task 'tag'"),
         ("", "", "TASK is missing: specify one of ('classify', "),
     ],
 )

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
 from keras_bert_d2l.checks import negative_of, value_errors
-from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.tasks.embed.model import ContrastiveLoss, CosineLoss, RankingLoss
 
 
 def make_vectors(size=8, width=5):
@@ -105,7 +105,7 @@ def test_an_embedder_learns_to_separate_named_groups():
 def test_pairs_of_texts_raise():
     vocab = Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] good bad".split())
     embedder = TextEmbedder(BERTModel(7, 16, 24, 2, 1, 0.0, 8), tokenizer=Tokenizer(vocab))
-    with pytest.raises(ValueError, match="takes single texts. Received: pairs"):
+    with pytest.raises(ValueError, match="takes strings as a list: .*texts_b"):
         embedder.predict({"texts": ["good"], "texts_b": ["bad"]}, verbose=0)
 
 

@@ -35,11 +35,8 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     finds_pairs = True
     has_scores = True
     options = frozenset({"long_texts", "mine_negatives", "temperature"})
-    refused: ClassVar = {
-        "devices": ", whose loss compares all texts of a batch",
-        "micro_batches": ", whose loss compares all texts of a batch",
-        "dropout": "",
-    }
+    # The loss compares all texts of a batch, and no weights follow a dropout.
+    refused = frozenset({"devices", "micro_batches", "dropout"})
     monitors = ("val_spearman", "val_recall@1")
     library = "scipy.stats"
     huggingface = HuggingFace("BertModel", "", "feature-extraction")
@@ -64,7 +61,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         return mine_negatives(model, train, batch_size=batch_size)
 
     def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
-        from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
+        from keras_bert_d2l.tasks.embed.model import CosineLoss, RankingLoss
 
         if train.are_scored and temperature is not None:
             raise ValueError(

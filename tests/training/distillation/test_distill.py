@@ -13,7 +13,7 @@ from keras_bert_d2l.models.losses import (
     WeightedCrossEntropy,
     WeightedSquaredError,
 )
-from keras_bert_d2l.tasks.embed.losses import ContrastiveLoss
+from keras_bert_d2l.tasks.embed.model import ContrastiveLoss
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,

@@ -18,8 +18,7 @@ from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.examples import PairExamples
-from keras_bert_d2l.tasks.embed.losses import CosineLoss, RankingLoss
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.model import CosineLoss, RankingLoss, TextEmbedder
 from keras_bert_d2l.training.finetuning.data import TaskData, divided, record_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 
@@ -169,7 +168,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     assert TaskData(long, pairs, pairs, FinetuningOptions(), silent).facts["max_len"] > 8
     model = make_model(labels=["x", "y"])
     model.tokenizer = tokenizer
-    with pytest.raises(ValueError, match="`temperature` is for the task 'embed'"):
+    with pytest.raises(ValueError, match="`temperature` must be omitted for the task"):
         TaskData(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)
 
 
