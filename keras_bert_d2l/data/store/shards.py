@@ -175,13 +175,10 @@ def _write(piece: Iterable[Document], tokenizer: Tokenizer, folder: pathlib.Path
             put(documents_file, sizes[sizes > 0].astype(LENGTH))
             for document, size in zip(documents, sizes, strict=True):
                 if size:
-                    hashes_file.write(_hash(document))
+                    text = "\n".join(document).encode()
+                    hashes_file.write(hashlib.blake2b(text, digest_size=HASH_BYTES).digest())
             num_tokens += len(ids)
     return num_tokens
-
-
-def _hash(document: Document) -> bytes:
-    return hashlib.blake2b("\n".join(document).encode(), digest_size=HASH_BYTES).digest()
 
 
 def _batches(piece: Iterable[Document]) -> Iterator[list[Document]]:

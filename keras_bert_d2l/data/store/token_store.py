@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -35,8 +34,6 @@ SENTENCES = "sentence_offsets.bin"
 DOCUMENTS = "document_offsets.bin"
 HASHES = "document_hashes.bin"
 FILES = (TOKENS, SENTENCES, DOCUMENTS, HASHES)
-
-_VALUES_AT_ONCE = 1 << 20  # read from a file when a store is opened
 
 HASH_BYTES = 16  # per document; with 8 bytes, two of a billion documents might have the same hash
 
@@ -192,9 +189,9 @@ class TokenStore:
 
     @classmethod
     def open(cls, directory: PathLike) -> Self:
-        """Open a store, after cheap checks: the sizes of the files, ascending offsets, and ids.
+        """Open a store, after a check of its manifest and of the sizes of the files.
 
-        `verify` also compares the files with their checksums, which takes ten times as long.
+        `verify` also compares the files with their checksums, which reads all of them.
 
         Raises:
             FileNotFoundError: There is no finished store in `directory`.
@@ -222,31 +219,7 @@ class TokenStore:
                 raise damaged(path, f"it has {size:,} bytes, not {sizes[name]:,}")
         store = cls(directory, content)
         store._name = os.fspath(given)
-        store._check_values()
         return store
-
-    def _check_values(self) -> None:
-        for name, end in ((SENTENCES, self.num_tokens), (DOCUMENTS, self.num_sentences)):
-            last, is_ascending = -1, True
-            for offsets in self._blocks(name):
-                is_ascending &= offsets[0] > last and bool((offsets[1:] > offsets[:-1]).all())
-                last = offsets[-1]
-            if self._arrays[name][0] != 0 or last != end or not is_ascending:
-                raise damaged(self.directory / name, f"its offsets do not ascend from 0 to {end:,}")
-        limits = [(ids.min(), ids.max()) for ids in self._blocks(TOKENS)]
-        least, most = min(limits)[0], max(most for _, most in limits)
-        if least < 0 or most >= self.vocab_size:
-            raise damaged(
-                self.directory / TOKENS,
-                f"its ids must be from 0 to {self.vocab_size - 1}, but it has the id "
-                f"{least if least < 0 else most}",
-            )
-
-    def _blocks(self, name: str) -> Iterator[np.ndarray]:
-        """Read a file block by block, because pages of a memory map count as memory when read."""
-        with open(self.directory / name, "rb") as file:
-            while len(values := np.fromfile(file, self._arrays[name].dtype, _VALUES_AT_ONCE)):
-                yield values
 
     @staticmethod
     def is_at(path: PathLike) -> bool:

@@ -3,10 +3,8 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 
-from keras_bert_d2l.data.store import token_store
 from keras_bert_d2l.data.store.building import build_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import write_checksums
@@ -51,28 +49,6 @@ def test_the_error_for_a_missing_or_damaged_file_explains_the_fix(built, name):
     path.unlink()
     with pytest.raises(ValueError, match=f"{name}: it is missing.*Delete the folder"):
         TokenStore.open(built.directory)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "place", "value", "message"),
-    [
-        ("tokens.bin", "<u2", 3, 15, "ids must be from 0 to 14, but it has the id 15"),
-        ("sentence_offsets.bin", "<i8", 0, 1, "do not ascend from 0 to 10"),
-        ("sentence_offsets.bin", "<i8", 2, 3, "do not ascend from 0 to 10"),
-        ("sentence_offsets.bin", "<i8", 5, 11, "do not ascend from 0 to 10"),
-        ("document_offsets.bin", "<i8", 1, 5, "do not ascend from 0 to 5"),
-    ],
-)
-def test_impossible_values_are_detected_when_a_store_is_opened(
-    built, name, dtype, place, value, message, monkeypatch
-):
-    values = np.fromfile(built.directory / name, dtype)
-    values[place] = value
-    values.tofile(built.directory / name)
-    for at_once in (1, 2, 1 << 20):
-        monkeypatch.setattr(token_store, "_VALUES_AT_ONCE", at_once)
-        with pytest.raises(ValueError, match=f"{name}: its .*{message}.*Delete the folder"):
-            TokenStore.open(built.directory)
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "vocab.txt", "manifest.json"])
