@@ -31,7 +31,7 @@ _AT_ONCE = 1 << 22  # tokens in memory at a time
 _NUM_SHOWN = 10  # examples
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class DataReport:
     r"""The measurements of `data_report`.
 
@@ -67,13 +67,6 @@ class DataReport:
     num_examples: int
     mean_length: float
     examples: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        lines = (
-            f"  {title}: " + ", ".join(map(" ".join, figures))
-            for title, figures in self.groups().items()
-        )
-        return "\n".join([f"DataReport of {str(self.store.directory)!r}", *lines])
 
     def groups(self) -> dict[str, list[tuple[str, str]]]:
         """Return the measurements as text: by the title of a group, their names and values."""

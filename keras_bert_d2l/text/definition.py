@@ -184,13 +184,6 @@ def token_bytes(token: str) -> bytes | None:
     return bytes(_BYTE_OF[character] for character in token) if known else None
 
 
-def trims_offsets(definition: ConfigDict) -> bool:
-    """Return whether the offsets of tokens exclude the spaces around them."""
-    processors = steps(definition["post_processor"], "processors")
-    with_option = ("RobertaProcessing", "ByteLevel")
-    return any(p["type"] in with_option and p.get("trim_offsets", True) for p in processors)
-
-
 def frame(definition: ConfigDict) -> tuple[str, str, int] | None:
     """Return the start and end token and the number of separators between the texts of a pair.
 

@@ -9,7 +9,7 @@ import dataclasses
 import re
 import types
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -184,7 +184,8 @@ class Normalization:
     @property
     def _own_tokens(self) -> str:
         """A regular expression for the user's special tokens that prefers the longest match."""
-        return "|".join(map(_escaped, sorted(self.special_tokens, key=len, reverse=True)))
+        longest_first = sorted(self.special_tokens, key=len, reverse=True)
+        return "|".join("".join(rf"\x{{{ord(c):x}}}" for c in token) for token in longest_first)
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         """Normalize UTF-8 texts: strings `(B,)` to strings `(B,)`."""
@@ -272,7 +273,11 @@ class Normalization:
             if private:
                 some = tf.strings.regex_replace(some, private, _UNMARKED)
             codes = decode(some)
-            some = encode(codes.with_flat_values(_translate(codes.flat_values, new)))
+            old, values = np.array(sorted(new.items()), np.int32).T
+            place = tf.minimum(tf.searchsorted(old, codes.flat_values), len(old) - 1)
+            is_old = tf.gather(old, place) == codes.flat_values
+            values = tf.where(is_old, tf.gather(values, place), codes.flat_values)
+            some = encode(codes.with_flat_values(values))
             return tf.tensor_scatter_nd_update(texts, places, some)
 
         return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
@@ -360,15 +365,3 @@ def _overlap(token: str, standard: str) -> bool:
     """Return whether a text could contain two special tokens that share characters."""
     ends = any(token.endswith(standard[:n]) for n in range(1, len(standard)))
     return ends or token in standard or standard in token
-
-
-def _escaped(token: str) -> str:
-    """Return a regular expression for exactly this text."""
-    return "".join(rf"\x{{{ord(c):x}}}" for c in token)
-
-
-def _translate(codes: tf.Tensor, new: Mapping[int, int]) -> tf.Tensor:
-    """Replace code points, int32 `(N,)`."""
-    old, values = np.array(sorted(new.items()), np.int32).T
-    place = tf.minimum(tf.searchsorted(old, codes), len(old) - 1)
-    return tf.where(tf.gather(old, place) == codes, tf.gather(values, place), codes)

@@ -99,7 +99,13 @@ class Vocab:
         self.tokens = tuple(tokens)
         self._ids: dict[str, int] = {}
         for position, token in enumerate(self.tokens):
-            _check_token(token, position, is_wordpiece=definition is None)
+            is_text = isinstance(token, str) and token != ""
+            if not is_text or (definition is None and _CONTROL.search(token)):
+                raise ValueError(
+                    "Tokens must be strings of at least one character, without control characters "
+                    f"such as line breaks. Received: {shown(token)} as id {position} (line "
+                    f"{position + 1} of the file). Restore the vocabulary from a copy."
+                )
             first = self._ids.setdefault(token, position)
             if first != position:
                 raise ValueError(
@@ -346,16 +352,6 @@ def _as_list(tokens: Iterable[str]) -> list[str]:
     if isinstance(tokens, str):
         raise ValueError(f"`tokens` must be a list. Received one string: {shown(tokens)}.")
     return list(tokens)
-
-
-def _check_token(token: object, position: int, is_wordpiece: bool) -> None:
-    has_control = is_wordpiece and isinstance(token, str) and _CONTROL.search(token)
-    if not isinstance(token, str) or not token or has_control:
-        raise ValueError(
-            "Tokens must be strings of at least one character, without control characters such as "
-            f"line breaks. Received: {shown(token)} as id {position} (line {position + 1} of the "
-            "file). Restore the vocabulary from a copy."
-        )
 
 
 def _find_specials(ids: dict[str, int]) -> tuple[str, ...]:

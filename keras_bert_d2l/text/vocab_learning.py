@@ -69,7 +69,9 @@ def learn_vocab(
         # A character may need two tokens: one on its own and one as a continuation.
         alphabet = set(_frequent_characters(counts)[: min(_MAX_ALPHABET, size // 3)])
         words = _learnable_words(counts, alphabet)
-        tokens = [*GOOGLE_SPECIALS, *_character_tokens(words, alphabet)]
+        inner = {character for word, _ in words for character in word[1:]}
+        continuations = [f"##{character}" for character in sorted(inner)]
+        tokens = [*GOOGLE_SPECIALS, *sorted(alphabet), *continuations]
         return Vocab([*tokens, *_frequent_pieces(words, size - len(tokens))][:size])
 
 
@@ -216,12 +218,6 @@ def _learnable_words(counts: Counter[str], alphabet: set[str]) -> _Words:
         for word, count in _most_common(counts, _MAX_WORDS)
         if len(word) <= _MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     ]
-
-
-def _character_tokens(words: _Words, alphabet: set[str]) -> list[str]:
-    """Return a token per character, and a `##` token for each one that continues a word."""
-    inner = {character for word, _ in words for character in word[1:]}
-    return [*sorted(alphabet), *(f"##{character}" for character in sorted(inner))]
 
 
 def _frequent_pieces(words: _Words, number: int, known: Container[str] = ()) -> list[str]:

@@ -93,18 +93,6 @@ class Reader:
         # All epochs have the number of steps of epoch 0.
         self.num_steps = len(self._cached_epoch(0).lengths)
 
-    def _count_steps(self, num_rows: int) -> int:
-        """Return the number of steps in an epoch of `num_rows` rows."""
-        num_steps, rest = divmod(num_rows, self._step_rows)
-        if rest and not self.drop_remainder:
-            num_steps += 1
-        if not num_steps:
-            raise ValueError(
-                f"The text gives only {num_rows} rows, fewer than the {self._step_rows} of one "
-                "batch. Use a smaller `batch_size` or more text."
-            )
-        return num_steps
-
     def read(self, first: np.int64, last: np.int64) -> tuple[np.ndarray, ...]:
         """Read this shard's rows of the steps from `first` to `last - 1`.
 
@@ -142,9 +130,29 @@ class Reader:
         return [epoch.keys[rows], *(array for array in layout if array is not None)]
 
     def _make_epoch(self, number: int) -> _Epoch:
+        """Make the examples of an epoch, shuffle them and assign them to rows."""
         seed, step_rows, max_len = self.options.seed, self._step_rows, self.options.max_len
-        examples, order, splits = self._examples_in_rows(number)
-        num_steps = self.num_steps if number else self._count_steps(len(splits) - 1)
+        examples = make_examples(self.store, self.options, epoch=number)
+        random = np.random.default_rng((seed, number, _ORDER_STREAM))
+        order, splits = random.permutation(len(examples)), np.arange(len(examples) + 1)
+        if self.rows == "packed":
+            packed, splits = pack(
+                examples.lengths()[order],
+                max_len=max_len,
+                max_examples=self.max_examples,
+                random=random,
+            )
+            order = order[packed]
+        if number:
+            num_steps = self.num_steps
+        else:
+            num_steps, rest = divmod(len(splits) - 1, step_rows)
+            num_steps += rest > 0 and not self.drop_remainder
+            if not num_steps:
+                raise ValueError(
+                    f"The text gives only {rest} rows, fewer than the {step_rows} of one batch. "
+                    "Use a smaller `batch_size` or more text."
+                )
         num_rows = num_steps * step_rows
         order, splits = self._fill(order, splits, num_rows, empty=len(examples))
         examples = examples.with_empty()
@@ -156,21 +164,6 @@ class Reader:
             lengths = bucket_lengths(examples_lengths[order], batch_size=step_rows, max_len=max_len)
         random = np.random.default_rng((seed, number, _MASK_STREAM))
         return _Epoch(examples, order, splits, random.integers(1 << 63, size=num_rows), lengths)
-
-    def _examples_in_rows(self, number: int) -> tuple[Examples, np.ndarray, np.ndarray]:
-        """Make the examples of an epoch, shuffle them and assign them to rows."""
-        examples = make_examples(self.store, self.options, epoch=number)
-        random = np.random.default_rng((self.options.seed, number, _ORDER_STREAM))
-        order = random.permutation(len(examples))
-        if self.rows != "packed":
-            return examples, order, np.arange(len(order) + 1)
-        packed, splits = pack(
-            examples.lengths()[order],
-            max_len=self.options.max_len,
-            max_examples=self.max_examples,
-            random=random,
-        )
-        return examples, order[packed], splits
 
     def _fill(
         self, order: np.ndarray, splits: np.ndarray, num_rows: int, empty: int

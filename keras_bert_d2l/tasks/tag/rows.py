@@ -16,9 +16,8 @@ from keras_bert_d2l.data.tasks.rows import Fields, names_and_ids, splits
 from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts, as_tensors
 from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.tasks.tag.examples import WordExamples
-from keras_bert_d2l.text.tokenizer.arguments import as_words
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len
-from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer, as_words
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import Tensor
 

@@ -133,7 +133,12 @@ class BytePairSplitter(tf.Module):
         splits = tokens.row_splits
         if self._trims is not None:
             spaces = [tf.gather(counts, tokens.flat_values) for counts in self._trims[:2]]
-            of_added = _spaces_around(tf.where(parts.added == NO_TOKEN, "", parts.values))
+            texts = tf.where(parts.added == NO_TOKEN, "", parts.values)
+            stripped = (
+                tf.strings.regex_replace(texts, at, "") for at in (f"^{SPACES}", f"{SPACES}$")
+            )
+            total, *rests = (tf.strings.length(x, unit="UTF8_CHAR") for x in (texts, *stripped))
+            of_added = [total - rest for rest in rests]
             leading, trailing = (
                 tf.where(is_added, tf.gather(own, part_of_token), of_token)
                 for own, of_token in zip(of_added, spaces, strict=True)
@@ -378,18 +383,11 @@ def _trims(
     The last value is whether those at the start of a text count. None stands for offsets that
     include the spaces.
     """
-    if not definitions.trims_offsets(definition):
-        return None
     processors = definitions.steps(definition["post_processor"], "processors")
+    with_option = ("RobertaProcessing", "ByteLevel")
+    if not any(p["type"] in with_option and p.get("trim_offsets", True) for p in processors):
+        return None
     keeps_first = any(p.get("add_prefix_space", True) for p in processors if "trim_offsets" in p)
     lengths = [(len(t), len(t.lstrip(_SPACE)), len(t.rstrip(_SPACE))) for t in tokens]
     total, without_leading, without_trailing = np.array(lengths, np.int32).T
     return total - without_leading, total - without_trailing, keeps_first
-
-
-def _spaces_around(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the number of white-space characters at the start and at the end of texts."""
-    patterns = (f"^{SPACES}", f"{SPACES}$")
-    rests = (tf.strings.regex_replace(texts, pattern, "") for pattern in patterns)
-    total, *others = (tf.strings.length(x, unit="UTF8_CHAR") for x in (texts, *rests))
-    return total - others[0], total - others[1]

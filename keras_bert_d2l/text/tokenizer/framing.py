@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, shown
 from keras_bert_d2l.text.normalization import SIDES, rows_of_values
-from keras_bert_d2l.text.tokenizer.arguments import as_rows
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, Vocab
 from keras_bert_d2l.types import Tensor
@@ -212,6 +211,25 @@ def truncate(
     else:
         lengths_b = _what_is_left(lengths_b, room - lengths_a, max_len)
     return kept_tokens(tokens_a, lengths_a, side), kept_tokens(tokens_b, lengths_b, side)
+
+
+def as_rows(ids: Tensor) -> tf.RaggedTensor:
+    """Convert nested lists, a tensor or one row `(T,)` of ids to ragged int32 `(B, None)`."""
+    expected = "Ids must be integers of shape (B, T), dense or ragged, or (T,) for one row."
+    try:
+        if isinstance(ids, list | tuple) and any(isinstance(row, list | tuple) for row in ids):
+            ids = tf.ragged.constant(ids, tf.int32, ragged_rank=1)
+        elif not isinstance(ids, tf.RaggedTensor):
+            ids = tf.convert_to_tensor(ids)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{expected} Received: {shown(ids)}.") from error
+    if ids.shape.rank == 1:
+        ids = ids[tf.newaxis]
+    if ids.shape.rank != 2 or not ids.dtype.is_integer:
+        raise ValueError(f"{expected} Received: {ids.dtype.name} of shape {ids.shape}.")
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.RaggedTensor.from_tensor(ids)
+    return tf.cast(ids, tf.int32).with_row_splits_dtype(tf.int64)
 
 
 def check_max_len(max_len: int | None, num_texts: int, vocab: Vocab) -> int | None:

@@ -6,16 +6,16 @@ B: texts in the batch, T: tokens in a row, W: windows of all pairs.
 import functools
 import json
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TypeAlias
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, shown
+from keras_bert_d2l.checks import check_choice, check_range, shown
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
-from keras_bert_d2l.text.tokenizer.arguments import Texts, as_rows, as_texts, as_words, check_ids
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
+    as_rows,
     check_max_len,
     check_same_number,
     frame_tokens,
@@ -25,7 +25,11 @@ from keras_bert_d2l.text.tokenizer.framing import (
 from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
 from keras_bert_d2l.text.tokenizer.wordpiece import WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
+from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, Tensor
+
+Texts: TypeAlias = str | Sequence[str] | Tensor
+"""A string, a list of strings, or a string tensor `(B,)`."""
 
 
 class Tokenizer(tf.Module):
@@ -132,7 +136,14 @@ class Tokenizer(tf.Module):
         normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
         self._splitter: WordPieceSplitter | BytePairSplitter | UnigramSplitter
         if vocab.kind != "wordpiece":
-            _check_defaults(normalization.options(), vocab.kind)
+            defaults = Normalization(()).options()
+            for name, value in normalization.options().items():
+                if value != defaults.get(name):
+                    raise ValueError(
+                        f"`{name}` is an option of WordPiece. Received: {name}={shown(value)} with "
+                        f"a vocabulary of the kind {vocab.kind!r}, whose {JSON_FILE} defines "
+                        f"everything else. Omit {name}={shown(value)}."
+                    )
             is_bpe = vocab.kind == "bpe"
             self._splitter = BytePairSplitter(vocab) if is_bpe else UnigramSplitter(vocab)
             return
@@ -290,21 +301,43 @@ class Tokenizer(tf.Module):
                 in the vocabulary (checked only in eager mode).
         """
         ids = as_rows(ids)
-        check_ids(ids, len(self.vocab))
         values = ids.flat_values
+        if tf.executing_eagerly():
+            check_range("ids", values, 0, len(self.vocab) - 1, "Pass ids of this vocabulary.")
         framing = (self.vocab.pad_id, self.vocab.cls_id, self.vocab.sep_id)
         is_text = tf.reduce_all(values[:, tf.newaxis] != tf.constant(framing, values.dtype), axis=1)
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
         return self._splitter.detokenize(ids)
 
 
-def _check_defaults(options: TokenizerOptions, kind: str) -> None:
-    """Raise a `ValueError` if an option of WordPiece is given to another kind of tokenizer."""
-    defaults = Normalization(()).options()
-    for name, value in options.items():
-        if value != defaults.get(name):
-            raise ValueError(
-                f"`{name}` is an option of WordPiece. Received: {name}={shown(value)} with a "
-                f"vocabulary of the kind {kind!r}, whose {JSON_FILE} defines everything else. "
-                f"Omit {name}={shown(value)}."
-            )
+def as_texts(texts: Texts) -> tf.Tensor:
+    """Convert texts to strings `(B,)`."""
+    expected = "Texts must be a string, a list of strings or a string tensor (B,)."
+    if not tf.is_tensor(texts):
+        texts = text_list("texts", [texts] if isinstance(texts, bytes) else texts)
+    try:
+        tensor = tf.convert_to_tensor(texts, tf.string)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{expected} Received: {shown(texts)} ({type(texts).__name__})."
+        ) from error
+    if tensor.shape.rank is not None and tensor.shape.rank > 1:
+        raise ValueError(
+            f"{expected} Received: a tensor of shape {tensor.shape}. Flatten it first."
+        )
+    return tensor if tensor.shape.rank == 1 else tf.reshape(tensor, [-1])
+
+
+def as_words(words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
+    """Convert the words of texts to ragged strings `(B, None)`."""
+    expected = "Words must be a list of words for each text, or ragged strings (B, None)."
+    rows: Tensor = words
+    if not isinstance(words, tf.RaggedTensor | tf.Tensor):
+        found = text_list("words", words, words=True)
+        is_flat = bool(found) and isinstance(found[0], str)
+        rows = tf.constant(found) if is_flat else tf.ragged.constant(found, tf.string, 1)
+    if rows.shape.rank != 2 or rows.dtype != tf.string:
+        raise ValueError(f"{expected} Received: {rows.dtype.name} of shape {rows.shape}.")
+    if not isinstance(rows, tf.RaggedTensor):
+        rows = tf.RaggedTensor.from_tensor(rows)
+    return rows.with_row_splits_dtype(tf.int64)

@@ -66,8 +66,38 @@ class WordPieceSplitter(tf.Module):
         return self.tokenize(words.values)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
-        """Return the ids of texts, and the characters at which each token starts and ends."""
-        return pieces_with_offsets(texts, self.normalization, self._word_pieces)
+        """Return the ids of texts, and the characters at which each token starts and ends.
+
+        Each character is also normalized on its own. The number of bytes it contributes to the
+        normalized text maps the bytes of a piece back to characters. A character that contributes
+        nothing does not belong to any piece: the piece `e` of `e` and a combining accent ends
+        before the accent.
+        """
+        codes = decode(self.normalization.mark(texts))
+        ids, starts, ends = self._word_pieces(self.normalization.clean(encode(codes)))
+
+        different, place = tf.unique(codes.flat_values)
+        lengths = tf.strings.length(self.normalization.clean(encode(different[:, tf.newaxis])))
+        byte_ends = tf.cumsum(tf.cast(tf.gather(lengths, place), tf.int64))
+        byte_ends = tf.concat([[0], byte_ends], axis=0)  # number of bytes of the first n characters
+        is_of_the_text = _is_of_the_text(codes.flat_values, bool(self.normalization.special_tokens))
+        characters = tf.cumsum(tf.cast(is_of_the_text, tf.int32), exclusive=True)
+
+        row_starts = tf.gather(codes.row_starts(), rows_of_values(ids))
+        first_byte = tf.gather(byte_ends, row_starts)
+        first_character = tf.gather(characters, row_starts)
+
+        def character_of(byte: tf.Tensor) -> tf.Tensor:
+            place = tf.searchsorted(
+                byte_ends[1:], first_byte + byte, side="right", out_type=tf.int64
+            )
+            return tf.gather(characters, place) - first_character
+
+        return (
+            ids,
+            starts.with_flat_values(character_of(starts.flat_values)),
+            ends.with_flat_values(character_of(ends.flat_values - 1) + 1),
+        )
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, strings `(B,)`."""
@@ -189,50 +219,6 @@ class WordPieces(tf.Module):
 
         # A word has at most as many characters as bytes, so usually no word needs to be examined.
         return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
-
-
-def pieces_with_offsets(
-    texts: tf.Tensor, normalization: Normalization, word_pieces: WordPieces
-) -> Pieces:
-    """Split texts into pieces and locate each piece in the original text.
-
-    Each character is also normalized on its own. The number of bytes it contributes to the
-    normalized text maps the bytes of a piece back to characters. A character that contributes
-    nothing does not belong to any piece: the piece `e` of `e` and a combining accent ends before
-    the accent.
-
-    Args:
-        texts: Strings `(B,)`.
-        normalization: How to normalize the texts.
-        word_pieces: How to split the normalized texts.
-
-    Returns:
-        Three ragged tensors `(B, None)`: the ids, int32, and the character offsets at which each
-        piece starts and ends.
-    """
-    codes = decode(normalization.mark(texts))
-    ids, starts, ends = word_pieces(normalization.clean(encode(codes)))
-
-    different, place = tf.unique(codes.flat_values)
-    lengths = tf.strings.length(normalization.clean(encode(different[:, tf.newaxis])))
-    byte_ends = tf.cumsum(tf.cast(tf.gather(lengths, place), tf.int64))
-    byte_ends = tf.concat([[0], byte_ends], axis=0)  # number of bytes of the first n characters
-    is_of_the_text = _is_of_the_text(codes.flat_values, bool(normalization.special_tokens))
-    characters = tf.cumsum(tf.cast(is_of_the_text, tf.int32), exclusive=True)
-
-    row_starts = tf.gather(codes.row_starts(), rows_of_values(ids))
-    first_byte = tf.gather(byte_ends, row_starts)
-    first_character = tf.gather(characters, row_starts)
-
-    def character_of(byte: tf.Tensor) -> tf.Tensor:
-        place = tf.searchsorted(byte_ends[1:], first_byte + byte, side="right", out_type=tf.int64)
-        return tf.gather(characters, place) - first_character
-
-    return (
-        ids,
-        starts.with_flat_values(character_of(starts.flat_values)),
-        ends.with_flat_values(character_of(ends.flat_values - 1) + 1),
-    )
 
 
 def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:

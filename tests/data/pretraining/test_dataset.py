@@ -196,16 +196,6 @@ def test_a_resumed_dataset_continues_an_uninterrupted_one(dataset):
     assert not read(dataset(epochs=3, first_step=3 * STEPS))
 
 
-@pytest.mark.slow
-def test_shards_give_the_rows_of_one_worker(dataset):
-    settings = {"rows": "packed", "short_seq_prob": 0.8}
-    one = read(dataset(**settings))
-    shards = [read(dataset(batch_size=4, shard=(index, 2), **settings)) for index in (0, 1)]
-    for batch, *parts in zip(one, *shards, strict=True):
-        together = tf.nest.map_structure(lambda *rows: np.concatenate(rows), *parts)
-        assert_same([together], [batch])
-
-
 def test_the_seed_alone_determines_the_batches(dataset, text, batches):
     def drawn():
         return tf.random.uniform(()).numpy(), np.random.random(), random.random()

@@ -379,7 +379,7 @@ def test_texts_that_do_not_fit_are_rejected(tokenizer):
 
 
 def test_detokenize_rejects_invalid_ids(tokenizer):
-    with pytest.raises(ValueError, match=r"0\.\.17.*Received: 18"):
+    with pytest.raises(ValueError, match="`ids` must be from 0 to 17. Received: 18"):
         tokenizer.detokenize([[0, 18]])
     for ids in ([[0.5]], 3, np.zeros((1, 1, 1), np.int32)):
         with pytest.raises(ValueError, match="must be integers"):
