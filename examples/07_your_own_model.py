@@ -1,4 +1,4 @@
-"""Build a Keras model of your own from BERT's layers, train it and export it.
+"""Build a Keras model of your own around a BERT, train it and export it.
 
     python examples/07_your_own_model.py [FOLDER]   # default: runs/own
 
@@ -73,32 +73,22 @@ def to_batches(columns: Columns, tokenizer: kb.Tokenizer, *, training: bool) -> 
     return data.enumerate().map(mask).map(add_labels).prefetch(tf.data.AUTOTUNE)
 
 
-# %% The model: BERT's layers, an extra input and an extra head
+# %% The model: a BERT, an extra input and an extra head
 def build(vocab_size: int) -> keras.Model:
     shapes = {"tokens": (None,), "segments": (None,), "valid_lens": (), "pred_positions": (None,)}
     inputs = {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
-    inputs["days"] = keras.Input((), name="days")
-
-    encoder = kb.BERTEncoder(
-        *(vocab_size, WIDTH, 2 * WIDTH),
-        num_heads=4,
-        num_blks=2,
-        dropout=0.0,
-        max_len=MAX_LEN,
-        name="encoder",
+    sizes = {"num_hiddens": WIDTH, "ffn_num_hiddens": 2 * WIDTH, "num_heads": 4, "num_blks": 2}
+    bert = kb.BERTModel(
+        vocab_size, **sizes, dropout=0.0, max_len=MAX_LEN, tie_embeddings=True, name="bert"
     )
-    encoded = encoder(inputs["tokens"], inputs["segments"], inputs["valid_lens"])
-    pooled = keras.layers.Dense(WIDTH, "tanh", name="pooler")(encoded[:, 0])
-    mlm = kb.MaskLM(vocab_size, WIDTH, token_embedding=encoder.token_embedding, name="mlm")
+    encoded, mlm, nsp = bert(**inputs)
 
+    inputs["days"] = keras.Input((), name="days")
     scaled = keras.layers.Rescaling(1 / 10, -3.0)(keras.ops.expand_dims(inputs["days"], 1))
-    hidden = keras.layers.Dense(WIDTH, "relu")(keras.ops.concatenate([pooled, scaled], axis=1))
-    outputs = {
-        "mlm": mlm(encoded, inputs["pred_positions"]),
-        "nsp": kb.NextSentencePred(name="nsp")(pooled),
-        "refund": keras.layers.Dense(1, name="refund", dtype="float32")(hidden),
-    }
-    return keras.Model(inputs, outputs)
+    first = encoded[:, 0]  # the vector of [CLS]
+    hidden = keras.layers.Dense(WIDTH, "relu")(keras.ops.concatenate([first, scaled], axis=1))
+    refund = keras.layers.Dense(1, name="refund", dtype="float32")(hidden)
+    return keras.Model(inputs, {"mlm": mlm, "nsp": nsp, "refund": refund})
 
 
 def compile_model(model: keras.Model, steps: int) -> None:
@@ -156,8 +146,7 @@ def main() -> None:
         verbose=2,
     )
     best = keras.models.load_model(folder / "own.keras")
-    best.tokenizer = tokenizer
-    bert = kb.BERTModel.from_layers(best.get_layer("encoder"), mlm=best.get_layer("mlm"))
+    bert = best.get_layer("bert")
     text = "grace [MASK] a red kettle ."
     print(text, *kb.fill_mask(bert, text, top_k=1, tokenizer=tokenizer)[0])
 
@@ -168,7 +157,7 @@ def main() -> None:
     losses = [*train_in_a_loop(half, data.take(3 * steps_per_epoch))]
     print(f"Loop in bfloat16: loss {losses[0]:.2f} at the first step, {losses[-1]:.2f} at the last")
 
-    version = kb.export_saved_model(best, folder / "saved_model", pairs=True)
+    version = kb.export_saved_model(best, folder / "saved_model", tokenizer=tokenizer, pairs=True)
     import tensorflow_text  # noqa: F401 (registers the operations of the tokenizer)
 
     served = tf.saved_model.load(str(version)).signatures["serving_default"]

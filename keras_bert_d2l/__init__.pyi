@@ -65,7 +65,7 @@ from .inspection.doctor import Diagnosis as Diagnosis, Finding as Finding, docto
 from .pages import Page as Page
 from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report
-from .layers.attention import MultiHeadAttention as MultiHeadAttention
+from .layers.sublayers import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import MaskLM as MaskLM, NextSentencePred as NextSentencePred
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock

@@ -1,4 +1,4 @@
-"""A Keras model of one's own, as users assemble it from the layers of the package."""
+"""A Keras model of one's own, as users assemble it around a `BERTModel`."""
 
 import keras
 import numpy as np
@@ -10,17 +10,11 @@ MAX_LEN = 16
 SIZES = (8, 16, 2, 1, 0.1, MAX_LEN)  # after the size of the vocabulary
 
 
-def own_model(
-    vocab_size,
-    nested=False,
-    sizes=(None, None),
-    **names,
-):
-    """Return a model with an MLM head, a next-sentence head, and a head that also reads numbers.
+def own_model(vocab_size, sizes=(None, None), **names):
+    """Return a model with the heads of a `BERTModel`, and a head that also reads numbers.
 
     Args:
         vocab_size: Size of the vocabulary.
-        nested: Whether the encoder is in a model of its own.
         sizes: Fixed numbers of tokens and of predicted positions.
         **names: Other names of inputs.
     """
@@ -30,20 +24,12 @@ def own_model(
         name: keras.Input(shape, dtype="int32", name=names.get(name, name))
         for name, shape in shapes.items()
     }
-    encoder = kb.BERTEncoder(vocab_size, *SIZES, name="encoder")
-    features = [inputs["tokens"], inputs["segments"], inputs["valid_lens"]]
-    encode = keras.Model(features, encoder(*features)) if nested else lambda x: encoder(*x)
-    encoded_X = encode(features)
-    mlm = kb.MaskLM(vocab_size, 8, token_embedding=encoder.token_embedding, name="mlm")
-    pooled = keras.layers.Dense(8, activation="tanh", name="pooler")(encoded_X[:, 0])
+    bert = kb.BERTModel(vocab_size, *SIZES, tie_embeddings=True, name="bert")
+    encoded_X, mlm, nsp = bert(**{name: x for name, x in inputs.items() if name != "numbers"})
     numbers = keras.layers.IntegerLookup(vocabulary=[1, 2, -4, 5])(inputs["numbers"])
     numbers = ops.cast(numbers, encoded_X.dtype)
-    outputs = {
-        "mlm": mlm(encoded_X, inputs["pred_positions"]),
-        "nsp": kb.NextSentencePred(name="nsp")(pooled),
-        "risk": keras.layers.Dense(2)(ops.concatenate([encoded_X[:, 0], numbers], axis=-1)),
-    }
-    model = keras.Model([*inputs.values()], outputs)
+    risk = keras.layers.Dense(2)(ops.concatenate([encoded_X[:, 0], numbers], axis=-1))
+    model = keras.Model([*inputs.values()], {"mlm": mlm, "nsp": nsp, "risk": risk})
     rng = np.random.default_rng(0)
     for weight in model.trainable_weights:
         weight.assign(rng.normal(0, 0.5, weight.shape))

@@ -39,8 +39,8 @@ from keras_bert_d2l.book.training import (
 )
 from keras_bert_d2l.book.vocabulary import Vocab, tokenize
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.feed_forward import PositionWiseFFN
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred
+from keras_bert_d2l.layers.sublayers import PositionWiseFFN
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.text.tokenizer.framing import get_tokens_and_segments
 

@@ -9,9 +9,9 @@ bias by default.
 from typing import Any
 
 from keras_bert_d2l.checks import check_integer, check_that
-from keras_bert_d2l.layers import attention, transformer
+from keras_bert_d2l.layers import sublayers, transformer
 from keras_bert_d2l.layers.kernels import attention as kernels
-from keras_bert_d2l.layers.masks import joined_mask
+from keras_bert_d2l.layers.kernels.attention import joined_mask
 from keras_bert_d2l.types import Option, Tensor
 
 _WIDTHS = ("key_size", "query_size", "value_size")
@@ -38,7 +38,7 @@ def masked_softmax(X: Tensor, valid_lens: Tensor | None) -> Tensor:
     return kernels.masked_softmax(X, joined_mask(X.shape[-1], valid_lens))
 
 
-def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> transformer.AddNorm:
+def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> sublayers.AddNorm:
     """Return a layer for `ln(dropout(Y) + X)`: residual connection and layer normalization.
 
     The book's TensorFlow edition passes `norm_shape` to Keras as an axis, which fails. Here it is
@@ -48,7 +48,7 @@ def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> t
         norm_shape: Width of the last axis, as a number or a list of one number. It is only
             checked: the layer takes the width from its input.
         dropout: Dropout rate for `Y`.
-        **options: Keyword arguments of `keras_bert_d2l.layers.transformer.AddNorm`.
+        **options: Keyword arguments of `keras_bert_d2l.layers.sublayers.AddNorm`.
 
     Example:
         >>> import numpy as np
@@ -58,15 +58,15 @@ def AddNorm(norm_shape: int | list[int], dropout: float, **options: Option) -> t
         (2, 3, 4)
     """
     _width_of(norm_shape)
-    return transformer.AddNorm(dropout, **options)
+    return sublayers.AddNorm(dropout, **options)
 
 
-def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttention:
+def MultiHeadAttention(*args: Any, **kwargs: Any) -> sublayers.MultiHeadAttention:
     """Return a multi-head attention layer.
 
     The arguments are `(num_hiddens, num_heads, dropout, bias=False)` or
     `(key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias=False)`, and the
-    keyword arguments of `keras_bert_d2l.layers.attention.MultiHeadAttention`. The widths of keys,
+    keyword arguments of `keras_bert_d2l.layers.sublayers.MultiHeadAttention`. The widths of keys,
     queries and values are inferred from the input, as in the book.
 
     Example:
@@ -82,7 +82,7 @@ def MultiHeadAttention(*args: Any, **kwargs: Any) -> attention.MultiHeadAttentio
         args = args[len(_WIDTHS) - len(named) :]
     if len(args) < 4 and "use_bias" not in kwargs:
         kwargs["use_bias"] = kwargs.pop("bias", False)
-    return attention.MultiHeadAttention(*args, **kwargs)
+    return sublayers.MultiHeadAttention(*args, **kwargs)
 
 
 def TransformerEncoderBlock(*args: Any, **kwargs: Any) -> transformer.TransformerEncoderBlock:

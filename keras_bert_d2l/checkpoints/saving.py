@@ -22,7 +22,6 @@ from keras_bert_d2l.checkpoints.loading import load_model
 from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
 from keras_bert_d2l.files import CHECKSUMS, check_replaceable, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -58,9 +57,7 @@ def save_pretrained(
     random generators) is not saved, and neither are the random weights of `missing_heads`.
 
     Args:
-        model: A `BERTModel`, or a task model, which is saved with its head and its labels. Of a
-            Keras model of your own, the `BERTEncoder` is saved, with the heads of a `BERTModel`
-            that read it directly; other layers are not.
+        model: A `BERTModel`, or a task model, which is saved with its head and its labels.
         path: The folder to write. It must be new or empty, or contain a checkpoint.
         tokenizer: The tokenizer that the model was trained with. `None` means `model.tokenizer`; if
             that is `None` as well, the model is saved without a vocabulary.
@@ -89,7 +86,6 @@ def save_pretrained(
     ```
     """
     check_choice("dtype", dtype, get_args(Dtype))
-    model = shared_bert(model)
     check_kind(model, BERTModel, TaskModel)
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:

@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.checks import check_bool, check_integer, check_list, check_that, is_integer
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.variants import without_initialization
+from keras_bert_d2l.layers.base import without_initialization
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

@@ -16,7 +16,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.variants import initialize
+from keras_bert_d2l.layers.base import initialize
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.partial_training import LORA_WEIGHTS, lora_update, lora_variables
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -305,8 +305,6 @@ def named_weights(model: BERTModel | TaskModel) -> dict[str, keras.Variable]:
             "A quantized model has no float weights to save, change or load. Do this before "
             "`quantize`; to save the quantized model, use `model.save('model.keras')`."
         )
-    if isinstance(model, BERTModel):
-        model.check_config()
     # A path may start with a model name or a name scope, so it is compared with the path of the
     # layer.
     layers = {part: getattr(model, part, None) for part in PARTS}

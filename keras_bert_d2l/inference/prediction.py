@@ -19,7 +19,6 @@ from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained,
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.progress import parts, stage
@@ -91,8 +90,6 @@ def asked_model(
             found = load_task(embedder(), model, verbose=False).model
         else:
             found = load_pretrained(model, heads=(), verbose=False).model
-    elif BERTModel in kinds:
-        found = shared_bert(model)
     check_kind(found, *kinds)
     return found, tokenizer_of(found, tokenizer)
 

@@ -10,6 +10,11 @@ from keras import ops
 
 from keras_bert_d2l.checks import wrong
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.base import (
+    NestedLayer,
+    layer_normalization,
+    weights_initializer,
+)
 from keras_bert_d2l.layers.inputs import (
     check_shapes,
     check_values,
@@ -18,10 +23,8 @@ from keras_bert_d2l.layers.inputs import (
     is_known,
     known_sizes,
 )
-from keras_bert_d2l.layers.kernels.dense import Dense, ReversibleEmbedding
-from keras_bert_d2l.layers.kernels.fusion import Dropout
-from keras_bert_d2l.layers.masks import joined_mask
-from keras_bert_d2l.layers.nested_layer import NestedLayer
+from keras_bert_d2l.layers.kernels.attention import joined_mask
+from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, ReversibleEmbedding
 from keras_bert_d2l.layers.positions import (
     RelativeBias,
     RelativePositions,
@@ -30,12 +33,6 @@ from keras_bert_d2l.layers.positions import (
     sinusoidal_positions,
 )
 from keras_bert_d2l.layers.transformer import TransformerEncoderBlock, rematerialized
-from keras_bert_d2l.layers.variants import (
-    dense_initializer,
-    embedding_initializer,
-    layer_normalization,
-    position_initializer,
-)
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
@@ -135,7 +132,19 @@ class BERTEncoder(NestedLayer):
             )
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
-        self._add_parts_of_relatives()
+        self.embedding_projection = self.relative_bias = None
+        if config.embedding_width:
+            self.embedding_projection = Dense(
+                config.num_hiddens,
+                use_bias=not config.bias_free,
+                kernel_initializer=weights_initializer(
+                    "dense", config.initializer, config.initializer_range
+                ),
+                dtype=policy,
+                name="embedding_projection",
+            )
+        if config.relative_buckets:
+            self.relative_bias = RelativeBias(config, dtype=policy, name="relative_bias")
         self.blks = [
             TransformerEncoderBlock(
                 **{
@@ -149,20 +158,6 @@ class BERTEncoder(NestedLayer):
         ]
         self.blks *= config.num_blks if config.shared_blocks else 1
         self.final_ln = self._layer_norm("final_ln") if config.final_norm else None
-
-    def _add_parts_of_relatives(self) -> None:
-        config = self.config
-        self.embedding_projection = self.relative_bias = None
-        if config.embedding_width:
-            self.embedding_projection = Dense(
-                config.num_hiddens,
-                use_bias=not config.bias_free,
-                kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
-                dtype=self.dtype_policy,
-                name="embedding_projection",
-            )
-        if config.relative_buckets:
-            self.relative_bias = RelativeBias(config, dtype=self.dtype_policy, name="relative_bias")
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Return the outputs for token ids; raise `ValueError` for strings."""
@@ -294,8 +289,8 @@ class BERTEncoder(NestedLayer):
         return ReversibleEmbedding(  # a tied MLM head uses it in reverse
             size,
             self.config.width_of_embeddings,
-            embeddings_initializer=embedding_initializer(
-                self.config.initializer, self.config.initializer_range, zero_rows
+            embeddings_initializer=weights_initializer(
+                "embedding", self.config.initializer, self.config.initializer_range, zero_rows
             ),
             reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
@@ -321,8 +316,8 @@ class BERTEncoder(NestedLayer):
             self.pos_embedding = self.add_weight(
                 name="pos_embedding",
                 shape=(1, max_len + self.config.first_position_id, width),
-                initializer=position_initializer(
-                    self.config.initializer, self.config.initializer_range
+                initializer=weights_initializer(
+                    "positions", self.config.initializer, self.config.initializer_range
                 ),
             )
         elif self.config.positions == "sinusoidal":

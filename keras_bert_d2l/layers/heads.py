@@ -1,30 +1,33 @@
-"""Pretraining heads, and output layers of tasks.
+"""Pretraining heads, pooling of token vectors, and output layers of tasks.
 
 B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 """
 
-from typing import Self, Unpack
+from typing import Literal, TypeAlias, Unpack, get_args
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm
-from keras_bert_d2l.checks import check_bool, check_type
+from keras_bert_d2l.checks import check_bool, check_choice, check_that, check_type
 from keras_bert_d2l.config import BERTConfig, MLMHead, check_field
-from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.dense import Dense, add_bias
-from keras_bert_d2l.layers.nested_layer import NestedLayer
-from keras_bert_d2l.layers.variants import (
+from keras_bert_d2l.layers.base import (
+    NestedLayer,
     activation_function,
-    dense_initializer,
     layer_normalization,
     output_initializer,
+    weights_initializer,
 )
+from keras_bert_d2l.layers.inputs import gather_positions
+from keras_bert_d2l.layers.kernels.fusion import Dense, add_bias
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
-_TIED = "`MaskLM(..., token_embedding=encoder.token_embedding)`"
 _NEVER = -3e4  # added to a logit; finite in float16, and its probability is 0
+PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
+TextPooling: TypeAlias = Literal["cls", "mean"]
+POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
+_LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -33,10 +36,7 @@ class MaskLM(NestedLayer):
 
     Logits are computed only for the P predicted positions, not for all T tokens.
 
-    A tied head stays tied when a functional `keras.Model` is saved, cloned, copied, or restored
-    from JSON. Its configuration has the path of `token_embedding`. The restored head uses the
-    embedding with this path among the layers that compute its input. It never creates one. Outside
-    a functional model, `get_config` raises `ValueError`: there, create the head in `__init__`.
+    A tied head has no configuration. To save it in a model, use a `BERTModel` as a layer.
 
     Source: d2l.ai, section 15.8.5.1; google-research/bert, `get_masked_lm_output`.
 
@@ -45,8 +45,7 @@ class MaskLM(NestedLayer):
         num_hiddens: Width of the hidden layer, D (or E, if the encoder has an `embedding_width`).
         token_embedding: The encoder's token embedding, a `keras.layers.ReversibleEmbedding`, whose
             transpose becomes the output kernel (tied weights, as in google-research/bert). `None`:
-            a separate dense layer, as in the book. A string, as in a configuration: the path of the
-            embedding, such as `"encoder/token_embedding"`.
+            a separate dense layer, as in the book.
         mlm_head: `"mlp"`: a dense layer and layer normalization before the logits; `"linear"`:
             only the logits.
         layer_norm_epsilon: Epsilon of the layer normalization.
@@ -57,7 +56,7 @@ class MaskLM(NestedLayer):
         initializer_range: Standard deviation of `"truncated_normal"` and of the output kernel.
         num_tokens: Number of tokens that may be predicted, the first ones; `None`: V.
         bias_free: Whether the hidden layer and its normalization have no bias.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Encoded tokens, `(B, T, D)`.
@@ -67,9 +66,8 @@ class MaskLM(NestedLayer):
     Output shape: logits, `(B, P, V)`.
 
     Raises:
-        ValueError: An option is out of range, `token_embedding` is not a
-            `keras.layers.ReversibleEmbedding` of the same size, or not exactly one layer that
-            computes the input of a restored head has it.
+        ValueError: An option is out of range, or `token_embedding` is not a
+            `keras.layers.ReversibleEmbedding` of the same size.
 
     Example:
 
@@ -89,7 +87,7 @@ class MaskLM(NestedLayer):
         vocab_size: int,
         num_hiddens: int,
         *,
-        token_embedding: keras.layers.ReversibleEmbedding | str | None = None,
+        token_embedding: keras.layers.ReversibleEmbedding | None = None,
         mlm_head: MLMHead = "mlp",
         layer_norm_epsilon: float = 1e-3,
         layer_norm: LayerNorm = "biased",
@@ -98,74 +96,49 @@ class MaskLM(NestedLayer):
         initializer_range: float = 0.02,
         num_tokens: int | None = None,
         bias_free: bool = False,
-        **options: Unpack[LayerOptions],
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(autocast=False, **options)
+        super().__init__(autocast=False, **kwargs)
         self.num_tokens = None if num_tokens is None else check_field("num_tokens", num_tokens)
         self.vocab_size = check_field("vocab_size", vocab_size)
         self.num_hiddens = check_field("num_hiddens", num_hiddens)
-        self._embedding_path = token_embedding if isinstance(token_embedding, str) else None
-        self._build_config: ConfigDict = {}
-        self.token_embedding = None if isinstance(token_embedding, str) else token_embedding
-        if self.token_embedding is not None:
-            _check_embedding(self.token_embedding, vocab_size, num_hiddens)
+        self.token_embedding = token_embedding
+        if token_embedding is not None:
+            check_type("token_embedding", token_embedding, keras.layers.ReversibleEmbedding)
+            size = (token_embedding.input_dim, token_embedding.output_dim)
+            expected = f"an embedding of the size of the head, {(vocab_size, num_hiddens)}"
+            check_that(size == (vocab_size, num_hiddens), "token_embedding", expected, size)
         self.mlm_head = check_field("mlm_head", mlm_head)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.layer_norm = layer_norm
         self.activation = activation
-        self.initializer = initializer
-        self.initializer_range = initializer_range
         self.bias_free = check_bool("bias_free", bias_free)
-        self.mlp = keras.Sequential(self._mlp_layers(), name="mlp")
-
-    def _mlp_layers(self) -> list[keras.layers.Layer]:
         policy, layers = self.dtype_policy, []
-        if self.mlm_head == "mlp":
+        if mlm_head == "mlp":
             layers += [
                 Dense(
-                    self.num_hiddens,
-                    activation=activation_function(self.activation),
-                    use_bias=not self.bias_free,
-                    kernel_initializer=dense_initializer(self.initializer, self.initializer_range),
+                    num_hiddens,
+                    activation=activation_function(activation),
+                    use_bias=not bias_free,
+                    kernel_initializer=weights_initializer("dense", initializer, initializer_range),
                     dtype=policy,
                     name="dense",
                 ),
                 layer_normalization(
-                    *(self.layer_norm, self.layer_norm_epsilon, self.bias_free),
-                    dtype=policy,
-                    name="ln",
+                    *(layer_norm, layer_norm_epsilon, bias_free), dtype=policy, name="ln"
                 ),
             ]
-        if self.token_embedding is None and self._embedding_path is None:
+        if token_embedding is None:
             layers.append(
                 Dense(
-                    self.vocab_size,
-                    kernel_initializer=output_initializer(self.initializer_range),
+                    vocab_size,
+                    kernel_initializer=output_initializer(initializer_range),
                     dtype=policy,
                     name="logits",
                 )
             )
-        return layers or [keras.layers.Identity(dtype=policy)]  # it may not be empty
-
-    def __call__(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        if self._embedding_path is not None:  # the head of a model that is loaded or cloned
-            found = embeddings_above((args, kwargs), self._embedding_path)
-            if len(found) != 1:
-                raise ValueError(
-                    f"One layer that computes the input of the tied head {self.name!r} must have "
-                    f"the embedding {self._embedding_path!r}. Received: {len(found)} of them. "
-                    f"Create the model as before, with {_TIED}, and call `load_weights`, which "
-                    "also reads `.keras` files."
-                )
-            self.token_embedding, self._embedding_path, self.built = found[0], None, False
-            super().build_from_config(self._build_config)
-        return super().__call__(*args, **kwargs)
-
-    def build_from_config(self, config: ConfigDict) -> None:
-        if self._embedding_path is None:
-            super().build_from_config(config)
-        else:
-            self._build_config = config
+        # A model may not be empty.
+        self.mlp = keras.Sequential(layers or [keras.layers.Identity(dtype=policy)], name="mlp")
 
     def build(self, X_shape: Shape, pred_positions_shape: Shape | None = None) -> None:
         self.mlp.build(tuple(X_shape))
@@ -195,67 +168,6 @@ class MaskLM(NestedLayer):
         is_token = np.arange(self.vocab_size) < (self.num_tokens or self.vocab_size)
         return np.where(is_token, 0, np.float32(_NEVER))
 
-    def get_config(self) -> ConfigDict:
-        tied = self.token_embedding
-        inputs = [node.input_tensors for node in self._inbound_nodes]
-        if tied is not None and embeddings_above(inputs, tied.path) != [tied]:
-            raise ValueError(
-                f"No configuration can restore the tied head {self.name!r}, because its input does "
-                f"not come from exactly one layer with the embedding {tied.path!r} in a functional "
-                f"`keras.Model`. Create the head in `__init__` of your model, with {_TIED}."
-            )
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "num_hiddens": self.num_hiddens,
-            "token_embedding": self._embedding_path if tied is None else tied.path,
-            "mlm_head": self.mlm_head,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "layer_norm": self.layer_norm,
-            "activation": self.activation,
-            "initializer": self.initializer,
-            "initializer_range": self.initializer_range,
-            "num_tokens": self.num_tokens,
-            **({"bias_free": True} if self.bias_free else {}),
-        }
-
-    @classmethod
-    def from_config(cls, config: ConfigDict) -> Self:
-        embedding = config.get("token_embedding")
-        if isinstance(embedding, dict):  # as in older files
-            config = {**config, "token_embedding": embedding["config"]["name"]}
-        return cls(**config)
-
-
-def embeddings_above(inputs: object, path: str) -> list[keras.layers.ReversibleEmbedding]:
-    """Return the embeddings of a path in the layers that compute symbolic tensors.
-
-    The path may lack the names of outer models, which a layer gets only if it is built inside them.
-    """
-    tensors = [x for x in keras.tree.flatten(inputs) if isinstance(x, keras.KerasTensor)]
-    sources = [source for x in tensors for source in keras.utils.get_source_inputs(x)]
-    operations = keras.Function(sources, tensors).operations if tensors else []
-    layers = [operation for operation in operations if isinstance(operation, keras.layers.Layer)]
-    inner = {id(part): part for layer in layers for part in layer._flatten_layers()}
-    return [
-        part
-        for part in inner.values()
-        if isinstance(part, keras.layers.ReversibleEmbedding)
-        and (f"/{part.path}".endswith(f"/{path}") or f"/{path}".endswith(f"/{part.path}"))
-    ]
-
-
-def _check_embedding(
-    token_embedding: keras.layers.ReversibleEmbedding, vocab_size: int, num_hiddens: int
-) -> None:
-    check_type("token_embedding", token_embedding, keras.layers.ReversibleEmbedding)
-    size = (token_embedding.input_dim, token_embedding.output_dim)
-    if size != (vocab_size, num_hiddens):
-        raise ValueError(
-            "`token_embedding` must have the size of the head, (vocab_size, num_hiddens) = "
-            f"{(vocab_size, num_hiddens)}. Received: an embedding of size {size}."
-        )
-
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class NextSentencePred(NestedLayer):
@@ -267,7 +179,7 @@ class NextSentencePred(NestedLayer):
 
     Args:
         initializer_range: Standard deviation of the initial weights.
-        **options: `name`, `dtype` and `trainable`, as for every Keras layer.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
         X: Vectors, `(B, D)`, for any D.
@@ -286,8 +198,8 @@ class NextSentencePred(NestedLayer):
     ```
     """
 
-    def __init__(self, *, initializer_range: float = 0.02, **options: Unpack[LayerOptions]) -> None:
-        super().__init__(**options)
+    def __init__(self, *, initializer_range: float = 0.02, **kwargs: Unpack[LayerOptions]) -> None:
+        super().__init__(**kwargs)
         # The book's PyTorch edition calls it `output`, but that is a property of Keras layers.
         self.dense = Dense(
             2,
@@ -331,7 +243,9 @@ def pooler_of(config: BERTConfig, policy: str | keras.DTypePolicy) -> keras.laye
         config.num_hiddens,
         activation=activation_function(config.pooler_activation),
         use_bias=not config.bias_free,
-        kernel_initializer=dense_initializer(config.initializer, config.initializer_range),
+        kernel_initializer=weights_initializer(
+            "dense", config.initializer, config.initializer_range
+        ),
         dtype=policy,
         name="pooler",
         **normalized,
@@ -348,6 +262,71 @@ def is_pooler(layer: object, config: BERTConfig) -> bool:
     if name != "gelu_tanh":  # Keras has no function of this name
         known.add(keras.activations.get(name))
     return layer.use_bias is not config.bias_free and layer.activation in known
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class Pooling(NestedLayer):
+    """Pooling of the token vectors of each text into one vector, ignoring padding.
+
+    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3.
+
+    Args:
+        pooling: `"cls"`, the first token that is not padding; `"mean"` or `"max"`, over all tokens
+            including special ones.
+        normalize: Whether to scale the vectors to length 1.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Call arguments:
+        X: Encoded tokens, `(B, T, D)`.
+        is_token: Non-padding tokens, bool `(B, T)`. `None`: all tokens.
+
+    Output shape: `(B, D)`.
+
+    Raises:
+        ValueError: `pooling` is unknown.
+    """
+
+    def __init__(
+        self,
+        pooling: PoolingKind = "mean",
+        *,
+        normalize: bool = True,
+        **kwargs: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pooling = check_choice("pooling", pooling, POOLINGS)
+        self.normalize = normalize
+
+    def build(self, X_shape: Shape, is_token_shape: Shape | None = None) -> None:
+        """Create no weights. Keras records the shapes, and `summary` reads them."""
+
+    # Not named `mask`, which Keras would fill in by itself if it is `None`.
+    def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:
+        X = ops.cast(X, self.compute_dtype)
+        is_token = ops.ones(ops.shape(X)[:2], "bool") if is_token is None else is_token
+        if self.pooling == "cls":  # at position 0, unless rows are padded on the left
+            first = ops.argmax(ops.cast(is_token, "int32"), axis=1)
+            vectors = gather_positions(X, first[:, None], "is_token")[:, 0]
+        else:
+            vectors = pooled(X, is_token, self.pooling)
+        return unit(vectors) if self.normalize else vectors
+
+
+def pooled(X: Tensor, is_counted: Tensor, kind: str) -> Tensor:
+    """Return the "mean" or "max" `(B, D)` of the vectors `(B, T, D)` that count: bool `(B, T)`."""
+    counted = is_counted[:, :, None]
+    if kind == "max":
+        X = ops.where(counted, X, ops.full_like(X, _LOWEST))
+        return ops.max(X, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
+    weights = ops.cast(counted, X.dtype)
+    # A text without tokens gets the zero vector.
+    return ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Scale vectors, on the last axis, to length 1."""
+    length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
+    return vectors / ops.maximum(length, 1e-12)
 
 
 def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:

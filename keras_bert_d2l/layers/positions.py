@@ -11,10 +11,9 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
+from keras_bert_d2l.layers.base import weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.local_attention import attends_in_blocks
-from keras_bert_d2l.layers.masks import window_mask
-from keras_bert_d2l.layers.variants import embedding_initializer
+from keras_bert_d2l.layers.kernels.attention import attends_in_blocks, window_mask
 from keras_bert_d2l.types import Shape, Tensor
 
 
@@ -179,8 +178,8 @@ class RelativeBias(keras.layers.Layer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.config.relative_buckets, self.config.num_heads),
-            initializer=embedding_initializer(
-                self.config.initializer, self.config.initializer_range
+            initializer=weights_initializer(
+                "embedding", self.config.initializer, self.config.initializer_range
             ),
         )
 

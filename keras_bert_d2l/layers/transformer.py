@@ -1,25 +1,21 @@
-"""Transformer encoder block, residual layer normalization, and activation checkpointing.
+"""Transformer encoder block, and activation checkpointing.
 
 B batch, T tokens, D hidden width, N heads.
 """
 
 import dataclasses
-from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.block_config import BlockConfig, LayerNorm
-from keras_bert_d2l.config import check_field
-from keras_bert_d2l.layers.attention import MultiHeadAttention
-from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
+from keras_bert_d2l.block_config import BlockConfig
+from keras_bert_d2l.layers.base import NestedLayer
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.fusion import Dropout, add_norm
-from keras_bert_d2l.layers.masks import joined_mask
-from keras_bert_d2l.layers.nested_layer import NestedLayer
+from keras_bert_d2l.layers.kernels.attention import joined_mask
+from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.layers.positions import RelativePositions
-from keras_bert_d2l.layers.variants import layer_normalization
-from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
+from keras_bert_d2l.layers.sublayers import AddNorm, GatedFFN, MultiHeadAttention, PositionWiseFFN
+from keras_bert_d2l.types import Option, Shape, Tensor
 
 _SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
 
@@ -36,7 +32,7 @@ class TransformerEncoderBlock(NestedLayer):
         num_heads: Number of attention heads, N.
         dropout: Dropout rate after both sublayers.
         use_bias: Whether the attention projections use a bias.
-        **options: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
+        **kwargs: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
             `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer`, `initializer_range`,
             `gated_ffn`, `bias_free`, `skip_first_norm`, `size_per_head`, `query_act`, `key_act`
             and `value_act`, as in `BERTConfig`;
@@ -78,10 +74,10 @@ class TransformerEncoderBlock(NestedLayer):
         num_heads: int,
         dropout: float,
         use_bias: bool = True,
-        **options: Option,
+        **kwargs: Option,
     ) -> None:
         config, layer_options = BlockConfig.split_arguments(
-            num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **options
+            num_hiddens, ffn_num_hiddens, num_heads, dropout, use_bias, **kwargs
         )
         super().__init__(autocast=False, **layer_options)
         self.config = config
@@ -149,7 +145,7 @@ class TransformerEncoderBlock(NestedLayer):
         X = self.block_dropout(X, training=training)
         return (X, weights) if return_attention else X
 
-    def _addnorm(self, name: str, has_norm: bool = True) -> "AddNorm":
+    def _addnorm(self, name: str, has_norm: bool = True) -> AddNorm:
         return AddNorm(
             self.config.dropout,
             self.config.layer_norm_epsilon,
@@ -164,68 +160,6 @@ class TransformerEncoderBlock(NestedLayer):
     def build(self, X_shape: Shape, valid_lens_shape: Shape | None = None) -> None:
         for layer in (self.attention, self.addnorm1, self.ffn, self.addnorm2):
             layer.build(X_shape)
-
-    def get_config(self) -> ConfigDict:
-        return {**super().get_config(), **self.config.to_dict()}
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class AddNorm(NestedLayer):
-    """Residual connection and layer normalization: `ln(dropout(Y) + X)`.
-
-    With `norm_first`, `before` normalizes the input of the sublayer instead, and the sum is not
-    normalized: `dropout(Y) + X` with `Y = sublayer(ln(X))` (Xiong et al. 2020, section 3).
-
-    Source: d2l.ai, section 11.7.
-
-    Args:
-        dropout: Dropout rate of `Y`.
-        layer_norm_epsilon: Epsilon of the layer normalization.
-        layer_norm: `"biased"` or `"unbiased"`, see `BERTConfig`.
-        norm_first: Whether to normalize the input of the sublayer instead of the sum.
-        bias_free: Whether the normalization has no bias.
-        has_norm: Whether there is a normalization. `False` requires `norm_first`.
-        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
-
-    Call arguments:
-        X: Input of the sublayer, `(B, T, D)`.
-        Y: Output of the sublayer, `(B, T, D)`.
-        training: Whether to apply dropout.
-
-    Output shape: `(B, T, D)`.
-    """
-
-    def __init__(
-        self,
-        dropout: float,
-        layer_norm_epsilon: float = 1e-3,
-        *,
-        layer_norm: LayerNorm = "biased",
-        norm_first: bool = False,
-        bias_free: bool = False,
-        has_norm: bool = True,
-        **kwargs: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(**kwargs)
-        self.norm_first = norm_first
-        self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
-        options: LayerOptions = {"dtype": self.dtype_policy, "name": "ln"}
-        if has_norm:
-            self.ln = layer_normalization(layer_norm, layer_norm_epsilon, bias_free, **options)
-        else:
-            self.ln = keras.layers.Identity(**options)
-
-    def build(self, X_shape: Shape, Y_shape: Shape | None = None) -> None:
-        self.ln.build(X_shape)
-
-    def before(self, X: Tensor) -> Tensor:
-        """Return the input of the sublayer: `X`, normalized if `norm_first`."""
-        return self.ln(X) if self.norm_first else X
-
-    def call(self, X: Tensor, Y: Tensor, training: bool | None = None) -> Tensor:
-        if self.norm_first:
-            return self.dropout(Y, training=training) + X
-        return add_norm(X, Y, dropout=self.dropout, ln=self.ln, training=training)
 
 
 def rematerialized(

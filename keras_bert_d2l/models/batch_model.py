@@ -21,25 +21,26 @@ from keras_bert_d2l.checks import (
     shown,
 )
 from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.base import NestedLayer
 from keras_bert_d2l.layers.encoder import BERTEncoder, Remat
-from keras_bert_d2l.layers.nested_layer import NestedLayer
+from keras_bert_d2l.models.compiling import (
+    SplitLoss,
+    Training,
+    check_parts,
+    fitting_loss,
+    fitting_metrics,
+    split_step,
+)
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
-from keras_bert_d2l.models.keras_objects import Training, fitting_loss, fitting_metrics
 from keras_bert_d2l.models.losses import Loss, Optimizer
-from keras_bert_d2l.models.micro_batches import SplitLoss, check_parts, split_step
 from keras_bert_d2l.models.partial_training import LORA_LAYERS, add_lora, dense_layers, merge_lora
-from keras_bert_d2l.types import ConfigDict, Option, PathLike, Shape, Tensor
+from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor
 
 _HUGGING_FACE = (
     "These are names of Hugging Face: `input_ids` is `tokens` here, `token_type_ids` is `segments` "
     "(0 for a single text), and `labels` is the argument `y`, or the second element of a dataset."
 )
 TextTokenizer: TypeAlias = Any  # a `Tokenizer` of `text`, which models do not import
-
-
-def feature_shape(feature: str) -> Shape:
-    """Return the shape of a feature, `(B,)`, `(B, T)` or `(B, P)`, with `None` for every size."""
-    return (None,) if feature == "valid_lens" else (None, None)
 
 
 def check_keys(batch: Mapping[str, Tensor], known: Sequence[str]) -> None:
@@ -135,11 +136,10 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 "omits them, or train them first."
             )
         if options.get("input_signature") is None:
-            specs = {
-                name: keras.InputSpec(shape=feature_shape(name), dtype="int32", name=name)
-                for name in self.features
-            }
-            options["input_signature"] = [specs]
+            shapes = dict.fromkeys(self.features, (None, None)) | {"valid_lens": (None,)}
+            options["input_signature"] = [
+                {name: keras.InputSpec("int32", x, name=name) for name, x in shapes.items()}
+            ]
         super().export(filepath, format, **options)
 
     def saved_state(self) -> ConfigDict:

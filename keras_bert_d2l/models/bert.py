@@ -18,7 +18,7 @@ from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.models.batch_model import BatchModel, check_keys
-from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, PathLike, Tensor
 
@@ -93,7 +93,6 @@ class BERTModel(BatchModel):
     """
 
     features = FEATURES
-    is_assembled = False  # set by `from_layers`
 
     def __init__(
         self,
@@ -229,7 +228,13 @@ class BERTModel(BatchModel):
             expected = (config.vocab_size, config.width_of_embeddings)
             needed = f"of the encoder's sizes, MaskLM{expected}"
             check_that(sizes == expected, "mlm", needed, mlm, f"It is MaskLM{sizes}.")
+            fields = config.mlm_fields() if mlm.mlm_head == "mlp" else {}  # of the hidden layer
+            differ = [name for name, value in fields.items() if getattr(mlm, name) != value]
+            needed = "like the encoder's configuration (`mlm_activation`, if it is set)"
+            check_that(not differ, "mlm", needed, mlm, f"Change its {differ}.")
             is_tied = mlm.token_embedding is encoder.token_embedding
+            needed = "untied, or tied to the token embedding of the encoder"
+            check_that(is_tied or mlm.token_embedding is None, "mlm", needed, mlm)
             changes |= {"mlm_head": mlm.mlm_head, "tie_embeddings": is_tied}
             changes |= {"num_tokens": mlm.num_tokens}
         if pooler is not None and not is_pooler(pooler, config):
@@ -243,7 +248,6 @@ class BERTModel(BatchModel):
         model = cls.__new__(cls)  # `__init__` would create all layers
         super(BERTModel, model).__init__(autocast=False, dtype=encoder.dtype_policy)
         model._add_layers(dataclasses.replace(config, **changes), encoder=encoder, **given)
-        model.is_assembled = True
         model.missing_heads = frozenset(name for name in model.usable_heads if not given[name])
         return model
 
@@ -364,21 +368,7 @@ class BERTModel(BatchModel):
             {head: label_metrics(prefix) for head in heads},
         )
 
-    def check_config(self) -> None:
-        """Raise a `ValueError` if the MLM head is not the one that `bert_config` describes."""
-        head, config = self.mlm, self.bert_config
-        fields = config.mlm_fields() if head.mlm_head == "mlp" else {}  # those of the hidden layer
-        differ = [name for name, value in fields.items() if getattr(head, name) != value]
-        if differ or self.mlm.token_embedding not in (None, self.encoder.token_embedding):
-            raise ValueError(
-                "A `MaskLM` must have the activation and layer normalization of the configuration "
-                "(`mlm_activation`, if it is set) and the token embedding of the encoder. "
-                f"Received: different {differ or 'token_embedding'}. Create it with the same, or "
-                "save the encoder alone, as `BERTModel.from_layers(encoder)`."
-            )
-
     def get_config(self) -> ConfigDict:
-        self.check_config()
         base = super().get_config()
         return {
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
@@ -394,3 +384,9 @@ class BERTModel(BatchModel):
         model = cls.from_saved(config, cls)
         model.missing_heads = frozenset(missing)
         return model
+
+
+def checked_bert(bert: Any) -> Any:
+    """Return the argument `bert` of a task model; raise `ValueError` unless it is a `BERTModel`."""
+    advice = "Load one with `load_pretrained(path).model`, or use `BERTModel.from_layers(encoder)`."
+    return check_type("bert", bert, BERTModel, advice)

@@ -4,7 +4,7 @@ B batch, C classes, K scores.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -115,8 +115,15 @@ def label_weights(y_true: Tensor, sample_weight: Tensor | None = None) -> Tensor
     sample_weight = ops.cast(sample_weight, "float32")
     if len(sample_weight.shape) > len(weights.shape) and sample_weight.shape[-1] == 1:
         sample_weight = ops.squeeze(sample_weight, axis=-1)
-    _check_shapes(weights, sample_weight)
-    missing = len(weights.shape) - len(sample_weight.shape)
+    of_labels, of_weights = tuple(weights.shape), tuple(sample_weight.shape)
+    missing = len(of_labels) - len(of_weights)
+    pairs = zip(of_weights, of_labels, strict=False)
+    if missing < 0 or not all(None in pair or pair[0] in (1, pair[1]) for pair in pairs):
+        raise ValueError(
+            "`sample_weight` must have the shape of the labels, one weight per prediction, or the "
+            f"shape (B,), one weight per row. Received: sample_weight.shape={of_weights}, labels' "
+            f"shape={of_labels}."
+        )
     return weights * ops.reshape(sample_weight, (*ops.shape(sample_weight), *[1] * missing))
 
 
@@ -132,19 +139,6 @@ def weighted_mean(losses: Tensor, weights: Tensor, total: Tensor | None = None) 
     if total is None:
         total = sum_over_replicas(ops.sum(weights))
     return ops.divide_no_nan(ops.sum(losses * weights), total)
-
-
-def _check_shapes(labels: Tensor, sample_weight: Tensor) -> None:
-    of_labels, of_weights = tuple(labels.shape), tuple(sample_weight.shape)
-    fits = all(
-        None in pair or pair[0] in (1, pair[1]) for pair in zip(of_weights, of_labels, strict=False)
-    )
-    if not fits or len(of_weights) > len(of_labels):
-        raise ValueError(
-            "`sample_weight` must have the shape of the labels, one weight per prediction, or the "
-            f"shape (B,), one weight per row. Received: sample_weight.shape={of_weights}, labels' "
-            f"shape={of_labels}."
-        )
 
 
 class GlobalMeanLoss(keras.losses.Loss):
@@ -237,16 +231,6 @@ class WeightedCrossEntropy(GlobalMeanLoss):
     def get_config(self) -> ConfigDict:
         return {"name": self.name, "class_weights": self.class_weights}
 
-    @classmethod
-    def from_config(cls, config: ConfigDict) -> Self:
-        config = dict(config)
-        if config.pop("z_loss", 0.0):  # in files of earlier versions
-            raise ValueError(
-                "The file was saved with a z-loss, which is not supported anymore. Load it with "
-                "`compile=False` and compile the model again."
-            )
-        return cls(**config)
-
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
@@ -264,13 +248,6 @@ class WeightedBinaryCrossEntropy(WeightedCrossEntropy):
         y_pred: Logits, `(B, C)`.
         sample_weight: `(B,)` or `(B, C)`. `None`: ones.
     """
-
-    def __init__(
-        self,
-        name: str = "weighted_binary_cross_entropy",
-        class_weights: Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(name, class_weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return binary_cross_entropy(y_true, y_pred)

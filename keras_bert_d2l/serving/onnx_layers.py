@@ -14,19 +14,17 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.attention import MultiHeadAttention
+from keras_bert_d2l.layers.base import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.feed_forward import GatedFFN, PositionWiseFFN
-from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense
-from keras_bert_d2l.layers.pooling import Pooling
+from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense, Pooling
 from keras_bert_d2l.layers.positions import (
     MAX_DISTANCE,
     RelativeBias,
     relative_buckets,
     rotary_frequencies,
 )
+from keras_bert_d2l.layers.sublayers import GatedFFN, MultiHeadAttention, PositionWiseFFN
 from keras_bert_d2l.layers.transformer import AddNorm, TransformerEncoderBlock
-from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.serving.onnx_graph import MASK, PREDICTED, SEGMENTS, TOKENS, Graph
 from keras_bert_d2l.types import Tensor
 

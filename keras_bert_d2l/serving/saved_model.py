@@ -14,13 +14,12 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task
 from keras_bert_d2l.checks import check_integer, check_path
 from keras_bert_d2l.files import check_local, replacing_folder, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.own_model import shared_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.audit import GRAPH_FILE, check_saved_model, read_saved_model
 from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
 from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
-from keras_bert_d2l.signatures.signatures import model_signatures, takes
+from keras_bert_d2l.signatures.signatures import bert_within, model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.training.run.callbacks import finite
@@ -162,14 +161,14 @@ def export_saved_model(
 
 
 def _checked(model: object) -> BERTModel | TaskModel:
-    """Return the model or, of a model of one's own, a `BERTModel` that shares its layers."""
+    """Return the model or, of a model of one's own, a `BERTModel` that shares its encoder."""
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             "Exporting a SavedModel requires the TensorFlow backend. Received: the backend "
             f"{keras.backend.backend()!r}. Save the model with `save_pretrained`, then load and "
             "export it in a process with KERAS_BACKEND=tensorflow."
         )
-    found: BERTModel | TaskModel = shared_bert(model)
+    found: BERTModel | TaskModel = bert_within(model)
     check_kind(found, BERTModel, TaskModel)
     return found
 

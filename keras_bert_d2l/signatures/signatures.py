@@ -13,11 +13,11 @@ from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.contract.registry import task_named, tasks_with
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
+from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.inputs import check_shapes
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.batch_model import BatchModel
-from keras_bert_d2l.models.bert import FEATURES
-from keras_bert_d2l.models.own_model import is_functional, shared_bert
+from keras_bert_d2l.models.bert import FEATURES, BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
 from keras_bert_d2l.signatures.signature import (
@@ -122,7 +122,7 @@ class PretrainingSignatures(TextSignatures):
 
 
 class OwnModel(ExportedModel):
-    """A functional Keras model of one's own, and a `BERTModel` that shares its layers.
+    """A functional Keras model of one's own, and a `BERTModel` that shares its encoder.
 
     Args:
         model: The model.
@@ -136,10 +136,11 @@ class OwnModel(ExportedModel):
     """
 
     def __init__(self, model: keras.Model) -> None:
-        super().__init__(shared_bert(model))
+        super().__init__(bert_within(model))
         self._own = model
         advice = "Export `keras.Model(inputs, model(inputs))`, with a `keras.Input` for each input."
-        check_that(is_functional(model), "model", "a functional model", model, advice)
+        is_functional = hasattr(model, "_nodes_by_depth")
+        check_that(is_functional, "model", "a functional model", model, advice)
         names = _names(model.input, [x.name for x in model.inputs], "text", "text_b")
         expected = "a model with an input named 'tokens'"
         check_that("tokens" in names, "model", expected, names, advice)
@@ -203,6 +204,22 @@ class OwnSignatures(TextSignatures):
         batch.setdefault("attention_mask", tf.sequence_mask(batch["valid_lens"], num_tokens))
         given = [tf.cast(batch[name], spec.dtype) for name, spec in self.run.inputs.items()]
         return {**self.run.run(*given), "truncated": truncated}
+
+
+def bert_within(model: Any) -> Any:
+    """Return a `BERTModel` that shares the only encoder in a Keras model of one's own.
+
+    Anything else is returned unchanged, also a model of this package.
+    """
+    if not isinstance(model, keras.Model) or isinstance(model, BatchModel):
+        return model
+    layers = model._flatten_layers()  # private, but Keras's quantization uses it the same way
+    encoders = [layer for layer in layers if isinstance(layer, BERTEncoder)]
+    if len(encoders) != 1:
+        return model
+    bert = BERTModel.from_layers(encoders[0])
+    bert.tokenizer = getattr(model, "tokenizer", None)
+    return bert
 
 
 def _names(structure: Any, names: list[str], *reserved: str) -> list[str]:

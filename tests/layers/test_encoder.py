@@ -10,9 +10,9 @@ from keras_bert_d2l import (
     NextSentencePred,
     TransformerEncoderBlock,
 )
-from keras_bert_d2l.layers.feed_forward import PositionWiseFFN
+from keras_bert_d2l.layers.base import UnbiasedLayerNormalization
+from keras_bert_d2l.layers.sublayers import PositionWiseFFN
 from keras_bert_d2l.layers.transformer import AddNorm
-from keras_bert_d2l.layers.variants import UnbiasedLayerNormalization
 
 TOKENS = np.array([[3, 7, 1, 5, 0, 0], [2, 4, 6, 8, 9, 1]])
 SEGMENTS = np.array([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])

@@ -4,9 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTConfig, BERTEncoder, BERTModel, MultiHeadAttention
-from keras_bert_d2l.layers.feed_forward import GatedFFN
-from keras_bert_d2l.layers.kernels.attention import exported
-from keras_bert_d2l.layers.masks import window_mask
+from keras_bert_d2l.layers.kernels.attention import exported, window_mask
 from keras_bert_d2l.layers.positions import (
     RelativePositions,
     counted_positions,
@@ -14,6 +12,7 @@ from keras_bert_d2l.layers.positions import (
     rotary_angles,
     rotated,
 )
+from keras_bert_d2l.layers.sublayers import GatedFFN
 from tests.nightly import nightly_except
 
 SIZES = {"vocab_size": 20, "num_hiddens": 8, "ffn_num_hiddens": 12, "num_heads": 2, "num_blks": 3}

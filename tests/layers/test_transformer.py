@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import TransformerEncoderBlock
-from keras_bert_d2l.layers.feed_forward import PositionWiseFFN
+from keras_bert_d2l.layers.sublayers import PositionWiseFFN
 
 
 def test_ffn_treats_every_position_the_same():

@@ -119,10 +119,9 @@ before = keras.ops.convert_to_numpy(lone.hidden.kernel)
 lone.fit(features, {"mlm": labels["mlm"]}, verbose=0)
 np.testing.assert_array_equal(keras.ops.convert_to_numpy(lone.hidden.kernel), before)
 
-# A functional model with a tied head has inputs of any length, and loads.
+# A functional model has inputs of any length, and loads.
 loaded = keras.models.load_model("own.keras")
 np.testing.assert_allclose(loaded(arrays["tokens"]), arrays["own"], atol=1e-5)
-assert loaded.count_params() == keras.models.clone_model(loaded).count_params() == arrays["count"]
 
 # Values out of range are named.
 model.compile("sgd")
@@ -165,9 +164,8 @@ def test_outputs_and_steps_are_the_same_under_jax_and_tensorflow(tmp_path, fresh
     history = model.fit(features, labels, sample_weight=weights, batch_size=4, epochs=3, verbose=0)
     tokens = keras.Input((None,), dtype="int32")
     encoder = BERTEncoder(VOCAB_SIZE, 16, 32, 2, 1, 0.0, max_len=16)
-    head = MaskLM(VOCAB_SIZE, 16, token_embedding=encoder.token_embedding)
-    own = keras.Model(tokens, head(encoder(tokens, tokens - tokens)))
+    own = keras.Model(tokens, MaskLM(VOCAB_SIZE, 16)(encoder(tokens, tokens - tokens)))
     own.save(tmp_path / "own.keras")
-    arrays |= {"own": own(arrays["tokens"]), "count": own.count_params()}
+    arrays["own"] = own(arrays["tokens"])
     np.savez(tmp_path / "batch.npz", **arrays, **outputs, losses=history.history["loss"])
     fresh_process(UNDER_JAX, **JAX)

@@ -89,14 +89,10 @@ def test_labels_may_have_or_omit_a_last_axis_of_size_1(weights, class_weights):
         assert float(got) == pytest.approx(np.average(each, weights=flat), rel=1e-6)
 
 
-def test_loss_is_restored_from_its_config_and_from_earlier_versions_without_z_loss():
+def test_loss_is_restored_from_its_config():
     config = keras.saving.serialize_keras_object(WeightedCrossEntropy(name="mlm"))
     loss = keras.saving.deserialize_keras_object(config)
     assert (type(loss), loss.name) == (WeightedCrossEntropy, "mlm")
-    config = loss.get_config()
-    assert WeightedCrossEntropy.from_config({**config, "z_loss": 0.0}).name == "mlm"
-    with pytest.raises(ValueError, match="z-loss, which is not supported.*compile=False"):
-        WeightedCrossEntropy.from_config({**config, "z_loss": 1e-4})
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.registry import embedder
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.layers.pooling import POOLINGS
+from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of

@@ -1,24 +1,119 @@
-"""Scaled dot-product attention: plain, or cuDNN's flash attention on NVIDIA GPUs with JAX.
+"""Scaled dot-product attention: its mask; plain, flash, and local attention.
 
-Flash attention computes parts that fit into fast memory, and never writes the weights of all pairs
-of tokens (Dao et al. 2022).
+Flash attention, on NVIDIA GPUs with JAX, computes parts that fit into fast memory, and never writes
+the weights of all pairs of tokens (Dao et al. 2022). Local attention, to nearby tokens, is computed
+in blocks: its time grows with the window instead of the row.
 
-B batch, T tokens (Q queries, K keys), N heads, H width of a head. A mask is True where a key may be
-attended to.
+B batch, T tokens (Q queries, K keys), N heads, H width of a head; W half of the window, C blocks of
+Q = 2 W tokens. A mask is True where a key may be attended to.
 """
 
 import contextlib
 import contextvars
+import functools
 import math
 from collections.abc import Callable, Iterator
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.types import Tensor
 
 _is_exported = contextvars.ContextVar("is exported", default=False)
+_LEAST_BLOCKS = 4  # with fewer, computing all scores is faster
+
+
+def joined_mask(
+    num_keys: Tensor,
+    valid_lens: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    *,
+    example_ids: Tensor | None = None,
+    is_token: Tensor | None = None,
+) -> Tensor | None:
+    """Return one mask for the attention: keys that all arguments allow.
+
+    Args:
+        num_keys: Number of keys, K.
+        valid_lens: Number of valid keys, int: one per row `(B,)`, or one per query `(B, Q)`.
+        attention_mask: Keys to attend to, bool or numeric (0: masked), `(B, K)`, `(B, 1, K)` or
+            `(B, Q, K)`.
+        example_ids: Index of each token's example in a packed row, int `(B, T)`, see
+            `block_diagonal_mask`.
+        is_token: Tokens that are not padding, bool `(B, K)`.
+
+    Returns: bool `(B, 1, K)`, the same keys for all queries, or `(B, Q, K)`. `None`: all keys.
+
+    Raises:
+        ValueError: The rank of `valid_lens` or `attention_mask` is wrong.
+    """
+    masks = []
+    if attention_mask is not None:
+        rank = len(attention_mask.shape)
+        if rank not in (2, 3):
+            raise ValueError(
+                "`attention_mask` must have the shape (B, T), one entry per key, or (B, T, T), "
+                f"one per query and key. Received: attention_mask.shape={attention_mask.shape}."
+            )
+        mask = ops.cast(attention_mask, "bool")
+        masks.append(mask[:, None, :] if rank == 2 else mask)
+    if example_ids is not None:
+        masks.append(block_diagonal_mask(example_ids))
+    if is_token is not None:
+        masks.append(is_token[:, None, :])
+    if valid_lens is not None:
+        masks.append(valid_lens_mask(valid_lens, num_keys))
+    return functools.reduce(ops.logical_and, masks) if masks else None
+
+
+def valid_lens_mask(valid_lens: Tensor, num_keys: Tensor) -> Tensor:
+    """Return the mask of the keys within the valid lengths, bool `(B, 1, K)` or `(B, Q, K)`.
+
+    Args:
+        valid_lens: int `(B,)` or `(B, Q)`.
+        num_keys: Number of keys, K.
+    """
+    valid_lens = ops.cast(valid_lens, "int32")
+    if len(valid_lens.shape) not in (1, 2):
+        raise ValueError(
+            "`valid_lens` must have the shape (B,), one length per row, or (B, Q), one per query. "
+            f"Received: valid_lens.shape={tuple(valid_lens.shape)}."
+        )
+    if len(valid_lens.shape) == 1:
+        valid_lens = valid_lens[:, None]
+    return ops.arange(num_keys, dtype="int32") < valid_lens[:, :, None]
+
+
+def block_diagonal_mask(example_ids: Tensor) -> Tensor:
+    """Return the mask that limits attention to tokens of the same example in a packed row.
+
+    Args:
+        example_ids: Index of each token's example in its row, from 1, int `(B, T)`; 0 for padding.
+
+    Returns: bool `(B, T, T)`.
+    """
+    example_ids = ops.cast(example_ids, "int32")
+    is_same = example_ids[:, :, None] == example_ids[:, None, :]
+    return ops.logical_and(is_same, (example_ids > 0)[:, None, :])
+
+
+def window_mask(
+    window: int, num_keys: Tensor, queries: Tensor | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """Return which keys are in the windows of queries, bool `(1 or B, Q, K)`.
+
+    Args:
+        window: Width of the window, in tokens: a query attends to keys up to `window // 2` away.
+        num_keys: Number of keys, K.
+        queries: Positions of the queries, int `(B, Q)`. `None`: those of the keys.
+        mask: Keys that must also be allowed by this mask, bool `(B, 1, K)` or `(B, Q, K)`.
+    """
+    keys = ops.arange(num_keys, dtype="int32")
+    queries = keys[None] if queries is None else queries
+    is_near = ops.abs(queries[:, :, None] - keys) <= window // 2
+    return is_near if mask is None else ops.logical_and(mask, is_near)
 
 
 def plain_attention(
@@ -131,6 +226,105 @@ def has_flash_attention(dtype: str, head_width: int) -> bool:
     platform, capability = device()
     fits = dtype in ("bfloat16", "float16") and head_width in range(8, 129, 8)
     return fits and platform == "gpu" and capability >= AMPERE
+
+
+def attends_in_blocks(window: int, num_tokens: int | None, mask: Tensor | None) -> bool:
+    """Return whether to use `local_attention`: for long rows, and for any rows of an export.
+
+    Args:
+        window: Width of the window, in tokens.
+        num_tokens: Number of tokens per row, T. `None`: any number.
+        mask: The mask of the attention.
+    """
+    if num_tokens is None:
+        return is_exported() and (mask is None or mask.shape[1] == 1)
+    return num_tokens >= _LEAST_BLOCKS * (window // 2 * 2)
+
+
+def local_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    mask: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Compute scaled dot-product attention in which each query sees the keys of its window.
+
+    Every block of Q queries attends to the 2 Q keys from W before its first query to W after its
+    last one. A mask excludes the keys in them that are outside the window of a query. Rows of any
+    length, in an export, are computed so if they are long.
+
+    Source: Beltagy et al. 2020 (Longformer), section 3.1; Warner et al. 2024 (ModernBERT).
+
+    Args:
+        q: Queries, `(B, T, N, H)`.
+        k: Keys, `(B, T, N, H)`.
+        v: Values, `(B, T, N, H)`.
+        window: Width of the window, in tokens, at least 2.
+        mask: Keys to attend to, bool `(B, 1, T)`, or `(B, T, T)` for a known T. `None`: all keys.
+        dropout: Function to apply to the weights.
+
+    Returns: The output, `(B, T, N, H)`.
+    """
+    T = ops.shape(q)[1]
+    in_blocks = functools.partial(_attention_in_blocks, q, k, v, window // 2, mask, dropout)
+    if isinstance(T, int):
+        return in_blocks()
+
+    def complete() -> Tensor:
+        return plain_attention(q, k, v, window_mask(window, T, mask=mask), dropout)[0]
+
+    return ops.cond(T >= _LEAST_BLOCKS * (window // 2 * 2), in_blocks, complete)
+
+
+def _attention_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    W: int,
+    mask: Tensor | None,
+    dropout: Callable[[Tensor], Tensor] | None,
+) -> Tensor:
+    (B, T, N, H) = ops.shape(q)
+    Q = 2 * W  # queries per block
+    C = -(-T // Q)
+    is_padded = not isinstance(T, int) or T % Q > 0
+
+    def padded(x: Tensor) -> Tensor:
+        x = transpose(x, (0, 2, 1, 3))  # (B, N, T, H)
+        return ops.pad(x, ((0, 0), (0, 0), (0, C * Q - T), (0, 0))) if is_padded else x
+
+    def blocks(x: Tensor) -> Tensor:
+        return ops.reshape(x, (B, N, C, Q, H))
+
+    def spans(x: Tensor) -> Tensor:
+        # Rolled tokens reach around the ends, where the mask excludes them. TensorFlow computes
+        # gradients of slices such as `x[:, W:]` on one core, which takes several times as long.
+        x = padded(x)
+        halves = [blocks(ops.roll(x, shift, axis=2)) for shift in (W, -W)]
+        return ops.concatenate(halves, axis=3)  # (B, N, C, 2 Q, H)
+
+    mask = ops.ones((1, 1, T), "bool") if mask is None else mask
+    in_window = np.abs(np.arange(Q)[:, None] + W - np.arange(2 * Q)) <= W  # (Q, 2 Q)
+    is_seen = _mask_of_spans(mask, C, Q, C * Q - T) & in_window  # (B or 1, 1, C, Q, 2 Q)
+    q, k, v = blocks(padded(q)), spans(k), spans(v)
+    output, _ = dot_product_attention(q, k, v, is_seen, dropout)  # (B, N, C, Q, H)
+    output = ops.reshape(output, (B, N, C * Q, H))
+    output = ops.slice(output, (0, 0, 0, 0), (B, N, T, H)) if is_padded else output
+    return transpose(output, (0, 2, 1, 3))
+
+
+def _mask_of_spans(mask: Tensor, C: Tensor, Q: int, padding: Tensor) -> Tensor:
+    """Return the mask `(B, 1 or T, T)` of each block's span, `(B, 1, C, 1 or Q, 2 Q)`."""
+    of_queries = mask.shape[1] != 1
+    mask = ops.pad(mask, ((0, 0), (0, padding if of_queries else 0), (Q // 2, padding + Q // 2)))
+    if of_queries:
+        spans = [mask[:, q : q + Q, q : q + 2 * Q] for q in range(0, C * Q, Q)]
+        return ops.stack(spans, axis=1)[:, None]
+    halves = [ops.reshape(x, (-1, 1, C, 1, Q)) for x in (mask[:, 0, :-Q], mask[:, 0, Q:])]
+    return ops.concatenate(halves, axis=-1)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import ONE_HOT_LOSSES, Training
+from keras_bert_d2l.models.compiling import ONE_HOT_LOSSES, Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor

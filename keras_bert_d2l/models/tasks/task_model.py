@@ -12,13 +12,17 @@ import keras
 
 from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.config import BERTConfig, check_field
-from keras_bert_d2l.layers.heads import dense_head, precise_policy
-from keras_bert_d2l.layers.kernels.fusion import PlainDropout
-from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, TextPooling
+from keras_bert_d2l.layers.heads import (
+    Pooling,
+    PoolingKind,
+    TextPooling,
+    dense_head,
+    precise_policy,
+)
+from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.batch_model import TextTokenizer, check_keys
-from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.own_model import checked_bert
+from keras_bert_d2l.models.bert import BERTModel, checked_bert
 from keras_bert_d2l.models.tasks.text_inputs import FEATURES, Batch
 from keras_bert_d2l.models.tasks.text_model import TextModel
 from keras_bert_d2l.models.tasks.windows import LONG_TEXTS, LongTexts, longest_row, over_windows
@@ -42,7 +46,7 @@ class TaskModel(TextModel):
     padding: the mean of `pooling="mean"` then needs `valid_lens`.
 
     Args:
-        bert: The pretrained model, or a Keras model of your own with a `BERTEncoder`.
+        bert: The pretrained model.
         head: The layer that computes the outputs, or the number of outputs for a new dense layer.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
         pooling: What the head of a task for whole texts reads: `"cls"`, the pooler's output for
@@ -134,7 +138,7 @@ class TaskModel(TextModel):
         if self.bert_config.pooler_norm and self.has_head:  # applies to all that the head reads
             self.hidden = bert.hidden
         head = dense_head(bert, head) if isinstance(head, int) else head
-        self.dropout = PlainDropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = head  # after the other layers: the order of the weights depends on it
         self.tokenizer = bert.tokenizer if tokenizer is None else tokenizer
         for layer in filter(None, (self.mean, self.dropout, self.head)):

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from keras import ops
 
-from keras_bert_d2l.layers.pooling import pooled
+from keras_bert_d2l.layers.heads import pooled
 from keras_bert_d2l.types import Tensor
 
 LongTexts: TypeAlias = Literal["cut", "mean", "max"]

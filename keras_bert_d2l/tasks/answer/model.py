@@ -13,7 +13,7 @@ import numpy as np
 from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.contract.task import lazy
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.tasks.answer import WINDOW_LEN

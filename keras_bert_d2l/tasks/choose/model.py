@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import IGNORED, check_range, is_in_graph, shown
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.labeled_task import ids_of_rows
 from keras_bert_d2l.models.tasks.task_model import TaskModel

@@ -9,7 +9,7 @@ import keras
 
 from keras_bert_d2l.checks import check_bool
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, binary_metrics
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, multi_hot
 from keras_bert_d2l.types import Option, Tensor

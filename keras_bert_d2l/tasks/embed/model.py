@@ -19,12 +19,10 @@ from keras_bert_d2l.checks import (
     shown,
     wrong,
 )
-from keras_bert_d2l.layers.heads import precise_policy
-from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, unit
-from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.keras_objects import Training
+from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
+from keras_bert_d2l.models.bert import BERTModel, checked_bert
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
-from keras_bert_d2l.models.own_model import checked_bert
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Preprocessor, without_pandas
 from keras_bert_d2l.types import ConfigDict, Option, Tensor

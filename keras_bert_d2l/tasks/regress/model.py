@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.data_checks import check_finite
-from keras_bert_d2l.models.keras_objects import Training
 from keras_bert_d2l.models.losses import WeightedSquaredError, score_metrics
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask
 from keras_bert_d2l.types import Option, Tensor

@@ -30,8 +30,9 @@ from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import as_examples
 from keras_bert_d2l.inference.prediction import model_at
-from keras_bert_d2l.layers.masks import valid_lens_mask
+from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.compiling import SplitLoss
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
     Loss,
@@ -41,7 +42,6 @@ from keras_bert_d2l.models.losses import (
     label_weights,
     weighted_mean,
 )
-from keras_bert_d2l.models.micro_batches import SplitLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.text.corpus import Corpus

@@ -41,7 +41,7 @@ PRETENDED = textwrap.dedent("""
     import numpy as np
     from keras_bert_d2l import BERTModel
     from keras_bert_d2l.devices import Device
-    from keras_bert_d2l.layers import attention
+    from keras_bert_d2l.layers import sublayers
     from keras_bert_d2l.layers.kernels import attention as flash
 
     calls, original = [], flash.flash_attention
@@ -51,7 +51,7 @@ PRETENDED = textwrap.dedent("""
             calls.append(inputs)
             return original(*inputs)
         flash.device = lambda: Device("gpu", (9, 0))
-        attention.flash_attention = counted
+        sublayers.flash_attention = counted
 """)
 
 

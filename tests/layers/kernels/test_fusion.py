@@ -1,4 +1,4 @@
-"""Fused functions and their gradients: those of TensorFlow and NumPy; dropout; training."""
+"""Fused functions and their gradients: those of TensorFlow and NumPy; dense layers; dropout."""
 
 import keras
 import numpy as np
@@ -7,11 +7,13 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, BERTModel
+from keras_bert_d2l.layers.base import gelu, gelu_tanh, unbiased_layer_normalization
 from keras_bert_d2l.layers.kernels import fusion
-from keras_bert_d2l.layers.kernels.dense import biased_activation
 from keras_bert_d2l.layers.kernels.fusion import (
+    Dense,
     Dropout,
-    PlainDropout,
+    add_bias,
+    biased_activation,
     cross_entropy,
     dropped,
     dropped_added_normalized,
@@ -20,7 +22,6 @@ from keras_bert_d2l.layers.kernels.fusion import (
     is_fusible,
     random_bits,
 )
-from keras_bert_d2l.layers.variants import gelu, gelu_tanh, unbiased_layer_normalization
 from keras_bert_d2l.training.devices import make_strategy
 
 SEED = np.array([7, 3], "int64")
@@ -46,7 +47,7 @@ TOLERANCES = {"float32": 2e-6, "bfloat16": 2**-7}  # relative to the largest val
 
 def test_the_states_of_dropout_have_the_same_name_in_every_layer():
     """TensorFlow keeps memory for each new name, so loading a model again and again would grow."""
-    first, second = Dropout(0.3), PlainDropout(0.3)
+    first, second = Dropout(0.3), Dropout(0.3)
     assert {x.path for x in first.variables} == {x.path for x in second.variables}
     assert len(first.variables) == len(Dropout.from_config(first.get_config()).variables) == 1
     assert not Dropout(0.0).variables
@@ -210,3 +211,59 @@ def test_the_losses_equal_those_without_fusion(monkeypatch):
         found = losses(monkeypatch, FUSED, **options)
         np.testing.assert_allclose(found[0], plain[0], rtol=1e-5)
         np.testing.assert_allclose(found, plain, rtol=1e-4)  # rounding grows
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_gradient_of_a_bias_in_half_precision_is_summed_in_float32(dtype):
+    rng = np.random.default_rng(0)
+    bias, upstream = tf.zeros(8, dtype), tf.cast(rng.normal(size=(64, 64, 8)), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(bias)
+        total = tf.reduce_sum(add_bias(tf.zeros((64, 64, 8), dtype), bias) * upstream)
+    expected = np.sum(upstream.numpy().astype("float64"), axis=(0, 1))
+    actual = tape.gradient(total, bias).numpy().astype("float64")
+    # Rounded once to 8 bits, or 11; products on a CPU without bfloat16 are truncated.
+    np.testing.assert_allclose(actual, expected, rtol=2**-7)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", gelu])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_the_layer_equals_that_of_keras(activation, training, use_bias, fuse_small_tensors):
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    own, of_keras = (
+        layer(5, activation, use_bias, bias_initializer="normal")
+        for layer in (Dense, keras.layers.Dense)
+    )
+    expected = of_keras(x)
+    own.build(x.shape)
+    own.set_weights(of_keras.get_weights())
+    np.testing.assert_allclose(own(x, training=training), expected, atol=1e-6)
+
+
+def test_in_a_session_the_product_bias_and_activation_are_one_operation(tmp_path):
+    layer = Dense(5, activation=gelu, bias_initializer="normal")
+    layer.build((None, None, 4))
+    saved = tf.Module()
+    saved.kernel, saved.bias = (weight.value for weight in layer.weights)
+    run = tf.function(lambda x: {"y": layer(x)}, autograph=False)
+    run = run.get_concrete_function(tf.TensorSpec((None, None, 4), name="x"))
+    tf.saved_model.save(saved, str(tmp_path), signatures={"run": run})
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    y, nodes = in_session(tmp_path, x)
+    np.testing.assert_allclose(y, layer(x), atol=1e-6)
+    assert [node.op for node in nodes if node.op == "BiasAdd"] == []
+    (fused,) = (node.attr["fused_ops"] for node in nodes if "FusedMatMul" in node.op)
+    # Only with oneDNN does TensorFlow fuse gelu on a CPU.
+    assert fused.list.s[:] in ([b"BiasAdd"], [b"BiasAdd", b"GeluExact"])
+
+
+def in_session(folder, x):
+    """Return the output of a SavedModel in a session, and the nodes of the optimized graph."""
+    v1 = tf.compat.v1
+    options, found = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.loader.load(session, ["serve"], str(folder))
+        run = loaded.signature_def["run"]
+        y = session.run(run.outputs["y"].name, {run.inputs["x"].name: x}, options, found)
+    return y, [node for graph in found.partition_graphs for node in graph.node]

@@ -1,12 +1,23 @@
-"""Masks, and attention with them."""
+"""Masks, attention with them and in blocks, and its transpositions in exports."""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
-from keras_bert_d2l import MultiHeadAttention
-from keras_bert_d2l.layers.kernels.attention import dot_product_attention, masked_softmax
-from keras_bert_d2l.layers.masks import joined_mask
+from keras_bert_d2l.layers.kernels.attention import (
+    attends_in_blocks,
+    block_diagonal_mask,
+    dot_product_attention,
+    exported,
+    joined_mask,
+    local_attention,
+    masked_softmax,
+    plain_attention,
+    transpose,
+    window_mask,
+)
+from keras_bert_d2l.layers.sublayers import MultiHeadAttention
 
 
 def softmax(scores):
@@ -91,3 +102,60 @@ def test_one_mask_allows_the_keys_that_all_arguments_allow(given, expected):
 def test_a_mask_of_another_rank_is_rejected(name, shape):
     with pytest.raises(ValueError, match=rf"`{name}` must.*{name}.shape=\({shape[0]},"):
         joined_mask(3, **{name: np.ones(shape)})
+
+
+def test_a_window_has_as_many_keys_on_both_sides() -> None:
+    mask = ops.convert_to_numpy(window_mask(4, 7, np.array([[0, 3]])))
+    expected = [[True, True, True, False, False, False, False], [False, *[True] * 5, False]]
+    assert mask.tolist() == [expected]
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("num_tokens", [2, 7, 16, 25])
+@pytest.mark.parametrize("window", [2, 7, 8, 64])
+def test_blocks_give_the_values_of_the_complete_scores(
+    num_tokens: int, window: int, is_packed: bool
+) -> None:
+    random, shape = np.random.default_rng(0), (2, num_tokens, 3, 4)
+    q, k, v = (random.normal(size=shape).astype("float32") for _ in "qkv")
+    is_token = np.arange(num_tokens) < np.array([[num_tokens], [max(1, num_tokens - 3)]])
+    example_ids = 1 + np.arange(2 * num_tokens).reshape(2, -1) // 3
+    keys = is_token[:, None] & (block_diagonal_mask(example_ids) if is_packed else True)
+    mask = window_mask(window, num_tokens, mask=keys)
+    expected = ops.convert_to_numpy(plain_attention(q, k, v, mask)[0])
+    output = ops.convert_to_numpy(local_attention(q, k, v, window=window, mask=keys))
+    is_compared = is_token & np.any(ops.convert_to_numpy(mask), axis=-1)
+    np.testing.assert_allclose(output[is_compared], expected[is_compared], atol=1e-6)
+
+
+def test_blocks_are_used_for_long_rows_of_known_length() -> None:
+    used = [attends_in_blocks(128, length, None) for length in (512, 256, None)]
+    assert used == [True, False, False]
+
+
+AXES = (0, 2, 1, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_an_export_transposes_the_same_values(dtype):
+    x = tf.cast(np.random.default_rng(0).normal(size=(2, 3, 4, 5)), dtype)
+    with exported():
+        y = transpose(x, AXES)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, tf.transpose(x, AXES))
+
+
+def test_an_exported_attention_splits_and_merges_heads_as_integers():
+    attention = MultiHeadAttention(8, 2, dropout=0.0)
+    attention.build((None, None, 8))
+
+    def run(x):
+        with exported():
+            return attention(x, x, x)
+
+    spec = tf.TensorSpec((None, None, 8))
+    nodes = tf.function(run, autograph=False).get_concrete_function(spec).graph.as_graph_def().node
+    dtypes = [node.attr["T"].type for node in nodes if node.op == "Transpose"]
+    # Queries, keys, values and the output; TensorFlow merges the other one with the product.
+    assert dtypes.count(tf.int32.as_datatype_enum) == 4
+    assert len(dtypes) == 5

@@ -1,10 +1,11 @@
-"""What a configuration chooses: activation functions, layer normalization and initial weights."""
+"""What all layers share: saved inner state, activations, layer normalization, initial weights."""
 
 import contextlib
 import contextvars
+import functools
 import math
-from collections.abc import Callable, Iterator
-from typing import Unpack
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Literal, Unpack
 
 import keras
 from keras import ops
@@ -14,6 +15,59 @@ from keras_bert_d2l.config import check_field
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Shape, Tensor
 
 _is_skipped = contextvars.ContextVar("without_initialization", default=False)
+
+
+class NestedLayer(keras.layers.Layer):
+    """Base of layers and models with inner layers: saves which of them are frozen or quantized.
+
+    Keras saves what a layer was built for together with its configuration, as in a `.keras` file.
+    """
+
+    @property
+    def quantized_policies(self) -> dict[str, str]:
+        """The dtype policies of the quantized layers, by the paths of the layers."""
+        layers = self._flatten_layers()  # private, but Keras's quantization uses it the same way
+        quantized = [layer for layer in layers if layer.quantization_mode]
+        return {self._inner_path(layer): layer.dtype_policy.name for layer in quantized}
+
+    @property
+    def frozen_weights(self) -> list[str]:
+        """The paths of the weights that training does not change."""
+        return [self._inner_path(weight) for weight in self.weights if not weight.trainable]
+
+    def restore_inner(self, frozen: Collection[str], quantized: Mapping[str, str]) -> None:
+        """Freeze and quantize what was frozen and quantized when the layer was saved."""
+        for weight in self.weights:
+            if self._inner_path(weight) in frozen:
+                weight.trainable = False
+        for layer in self._flatten_layers():
+            if (path := self._inner_path(layer)) in quantized:
+                layer.dtype_policy = quantized[path]
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Trace `call`, because a shape does not include the optional outputs.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, *shapes: Shape, **named: Shape | None) -> Shape:
+        """Return the shape of the output for inputs of these shapes, which `summary` prints."""
+        inputs = [keras.KerasTensor(shape) for shape in shapes]
+        given = {name: shape for name, shape in named.items() if shape is not None}
+        others = {name.removesuffix("_shape"): keras.KerasTensor(x) for name, x in given.items()}
+        shape: Shape = self.compute_output_spec(*inputs, **others).shape
+        return shape
+
+    def get_build_config(self) -> ConfigDict | None:
+        config = super().get_build_config()
+        state = {"frozen_weights": self.frozen_weights, "quantized": self.quantized_policies}
+        return config and {**config, **state}
+
+    def build_from_config(self, config: ConfigDict) -> None:
+        super().build_from_config(config)
+        self.restore_inner(config.get("frozen_weights", ()), config.get("quantized", {}))
+
+    def _inner_path(self, part: Any) -> str:
+        """Return the path of a layer or weight, without that of this layer."""
+        return str(part.path).removeprefix(f"{self.path}/")
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -63,9 +117,6 @@ class UnbiasedLayerNormalization(keras.layers.Layer):
     def build(self, x_shape: Shape) -> None:
         self.gamma = self.add_weight(name="gamma", shape=x_shape[-1:], initializer="ones")
         self.beta = self.add_weight(name="beta", shape=x_shape[-1:], initializer="zeros")
-
-    def compute_output_shape(self, x_shape: Shape) -> Shape:
-        return x_shape
 
     def call(self, x: Tensor) -> Tensor:
         return unbiased_layer_normalization(x, self.gamma, self.beta, epsilon=self.epsilon)
@@ -159,25 +210,22 @@ def _empty(shape: Shape, dtype: str | None) -> Tensor:
 # "truncated_normal" is a normal distribution with the standard deviation `initializer_range`,
 # truncated at two standard deviations (google-research/bert, modeling.py, `create_initializer`).
 # "book" is the Keras default of each kind of layer, as in d2l.ai, section 15.8.
-def dense_initializer(initializer: Initializer, initializer_range: float) -> SkippableInitializer:
-    """Return the initializer for the kernels of dense layers inside the network."""
-    return _initializer(keras.initializers.GlorotUniform(), initializer, initializer_range)
-
-
-def embedding_initializer(
-    initializer: Initializer, initializer_range: float, zero_rows: int = 0
+def weights_initializer(
+    kind: Literal["dense", "embedding", "positions"],
+    initializer: Initializer,
+    initializer_range: float,
+    zero_rows: int = 0,
 ) -> SkippableInitializer:
-    """Return the initializer for the token and segment embeddings, with zeros in the first rows."""
-    of_book = keras.initializers.RandomUniform(-0.05, 0.05)
-    return _initializer(of_book, initializer, initializer_range, zero_rows)
-
-
-def position_initializer(
-    initializer: Initializer, initializer_range: float
-) -> SkippableInitializer:
-    """Return the initializer for the position embedding."""
-    of_book = keras.initializers.RandomNormal(stddev=0.05)
-    return _initializer(of_book, initializer, initializer_range)
+    """Return the initializer of weights inside the network, with zeros in the first rows."""
+    of_book = {
+        "dense": keras.initializers.GlorotUniform,
+        "embedding": functools.partial(keras.initializers.RandomUniform, -0.05, 0.05),
+        "positions": functools.partial(keras.initializers.RandomNormal, stddev=0.05),
+    }[kind]()
+    is_book = check_field("initializer", initializer) == "book"
+    return SkippableInitializer(
+        of_book if is_book else output_initializer(initializer_range), zero_rows
+    )
 
 
 def output_initializer(initializer_range: float) -> SkippableInitializer:
@@ -187,14 +235,3 @@ def output_initializer(initializer_range: float) -> SkippableInitializer:
     """
     check_field("initializer_range", initializer_range)
     return SkippableInitializer(keras.initializers.TruncatedNormal(stddev=initializer_range))
-
-
-def _initializer(
-    of_book: keras.initializers.Initializer,
-    initializer: Initializer,
-    initializer_range: float,
-    zero_rows: int = 0,
-) -> SkippableInitializer:
-    is_book = check_field("initializer", initializer) == "book"
-    drawn = of_book if is_book else output_initializer(initializer_range)
-    return SkippableInitializer(drawn, zero_rows)

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.layers.heads import MaskLM
-from keras_bert_d2l.layers.variants import (
+from keras_bert_d2l.layers.base import (
     UnbiasedLayerNormalization,
-    dense_initializer,
-    embedding_initializer,
     gelu,
     gelu_tanh,
     initialize,
     layer_normalization,
     output_initializer,
-    position_initializer,
+    weights_initializer,
     without_initialization,
 )
+from keras_bert_d2l.layers.heads import MaskLM
 
 POINTS = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], "float32")
 X = np.random.default_rng(0).normal(3, 2, (2, 4, 6)).astype("float32")
@@ -55,18 +53,18 @@ def test_equal_inputs_give_zeros_and_a_finite_gradient(dtype):
 def drawers():
     return [
         *(
-            make(kind, 0.02)
-            for make in (dense_initializer, embedding_initializer, position_initializer)
-            for kind in ("book", "truncated_normal")
+            weights_initializer(kind, initializer, 0.02)
+            for kind in ("dense", "embedding", "positions")
+            for initializer in ("book", "truncated_normal")
         ),
         output_initializer(0.02),
-        embedding_initializer("book", 0.02, zero_rows=2),
+        weights_initializer("embedding", "book", 0.02, zero_rows=2),
     ]
 
 
 @pytest.mark.parametrize("deviation", [0.02, 0.5])
 def test_truncated_normal_weights_are_within_two_standard_deviations(deviation):
-    weights = np.asarray(dense_initializer("truncated_normal", deviation)((100, 100)))
+    weights = np.asarray(weights_initializer("dense", "truncated_normal", deviation)((100, 100)))
     assert 1.95 * deviation < np.abs(weights).max() <= 2.005 * deviation
     # Truncation at two standard deviations reduces the standard deviation by 12 %.
     np.testing.assert_allclose(weights.std(), 0.88 * deviation, rtol=0.05)
