@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_type, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_that, check_type
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.normalization import Normalization, split_words
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -160,11 +160,13 @@ def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """
     sentences: list[str] = []
     num_characters = 0
-    if isinstance(corpus, str | Mapping) or not isinstance(corpus, Iterable):
-        raise _not_documents(shown(corpus))
+    expected = "an iterable of documents, each a list of sentences"
+    advice = "To read files, use `Corpus.open(path)`."
+    is_right = isinstance(corpus, Iterable) and not isinstance(corpus, str | Mapping)
+    check_that(is_right, "corpus", expected, corpus, advice)
     for document in corpus:
-        if not isinstance(document, list | tuple) or not all(isinstance(x, str) for x in document):
-            raise _not_documents(f"the document {shown(document)}")
+        is_right = isinstance(document, list | tuple) and all(isinstance(x, str) for x in document)
+        check_that(is_right, "corpus", expected, document, advice)
         sentences += document
         num_characters += sum(map(len, document))
         if num_characters >= _BATCH_CHARACTERS:
@@ -172,13 +174,6 @@ def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
             sentences, num_characters = [], 0
     if sentences:
         yield sentences
-
-
-def _not_documents(received: str) -> ValueError:
-    return ValueError(
-        "`corpus` must be an iterable of documents, each a list of sentences. Received: "
-        f"{received}. To read files, use `Corpus.open(path)`."
-    )
 
 
 def _most_common(counts: Counter[Any], number: int) -> list[tuple[Any, int]]:

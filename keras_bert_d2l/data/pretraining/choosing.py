@@ -11,34 +11,7 @@ import tensorflow as tf
 CHOICE, REPLACEMENT, ROW = (stream << 32 for stream in (0, 3, 4))
 
 
-def choose_positions(
-    is_candidate: tf.Tensor,
-    is_piece: tf.Tensor,
-    count: tf.Tensor,
-    keys: tf.Tensor,
-    strategy: str,
-    num_predictions: int,
-) -> tf.Tensor:
-    """Choose the positions to predict.
-
-    Args:
-        is_candidate: bool `(B, T)`, the tokens that may be chosen.
-        is_piece: bool `(B, T)`, the tokens that continue a word.
-        count: int32 `(B,)`, the number of predictions per row, at most its candidates.
-        keys: int64 `(B,)`, one random number per row.
-        strategy: `Masking.strategy`.
-        num_predictions: P, at least the maximum of `count`.
-
-    Returns:
-        int32 `(B, P)`, the positions; T in unused slots.
-    """
-    if strategy == "token":
-        return _choose_tokens(is_candidate, count, keys, num_predictions)
-    chosen = _choose_words(is_candidate, is_piece, count, keys)
-    return chosen.to_tensor(tf.shape(is_candidate)[1], shape=(None, num_predictions))
-
-
-def _choose_tokens(
+def choose_tokens(
     is_candidate: tf.Tensor, count: tf.Tensor, keys: tf.Tensor, num_predictions: int
 ) -> tf.Tensor:
     """Sample `count` candidates of each row uniformly.
@@ -71,15 +44,26 @@ def _choose_tokens(
     return tf.transpose(tf.where(is_real, flat - tf.range(num_rows) * num_tokens, num_tokens))
 
 
-def _choose_words(
-    is_candidate: tf.Tensor, is_piece: tf.Tensor, count: tf.Tensor, keys: tf.Tensor
-) -> tf.RaggedTensor:
+def choose_words(
+    is_candidate: tf.Tensor,
+    is_piece: tf.Tensor,
+    count: tf.Tensor,
+    keys: tf.Tensor,
+    num_predictions: int,
+) -> tf.Tensor:
     """Choose whole words, with at most `count` tokens per row.
 
     The words of a row are visited in random order, and each is chosen if it fits.
 
+    Args:
+        is_candidate: bool `(B, T)`, the tokens that may be chosen.
+        is_piece: bool `(B, T)`, the tokens that continue a word.
+        count: int32 `(B,)`, the number of predictions per row, at most its candidates.
+        keys: int64 `(B,)`, one random number per row.
+        num_predictions: P, at least the maximum of `count`.
+
     Returns:
-        The positions in ascending order, int32 `(B, None)`.
+        int32 `(B, P)`, the positions in ascending order; T in unused slots.
     """
     num_tokens = tf.shape(is_candidate)[1]
     after_candidate = tf.pad(is_candidate[:, :-1], [[0, 0], [1, 0]])
@@ -119,7 +103,8 @@ def _choose_words(
     )
     chosen = _flat_indices(is_chosen[:beyond])
     positions = tf.ragged.range(tf.gather(starts, chosen), tf.gather(ends, chosen)).flat_values
-    return tf.RaggedTensor.from_row_lengths(positions % num_tokens, count - left, validate=False)
+    rows = tf.RaggedTensor.from_row_lengths(positions % num_tokens, count - left, validate=False)
+    return rows.to_tensor(num_tokens, shape=(None, num_predictions))
 
 
 def _flat_indices(values: tf.Tensor) -> tf.Tensor:

@@ -25,7 +25,12 @@ from keras_bert_d2l.checks import (
     check_type,
     shown,
 )
-from keras_bert_d2l.data.pretraining.choosing import choose_positions, replace_tokens, row_keys
+from keras_bert_d2l.data.pretraining.choosing import (
+    choose_tokens,
+    choose_words,
+    replace_tokens,
+    row_keys,
+)
 from keras_bert_d2l.text.tokenizer.framing import not_converted
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import Tensor
@@ -325,10 +330,11 @@ def _mask_rows(
     count = tf.round(masking.rate * tf.cast(valid_lens, tf.float64))
     count = tf.clip_by_value(tf.cast(count, tf.int32), 1, num_predictions)
     count = tf.minimum(count, tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32))
-    is_piece = tf.gather(vocab.continues, tokens)
-    positions = choose_positions(
-        is_candidate, is_piece, count, keys, masking.strategy, num_predictions
-    )
+    if masking.strategy == "token":
+        positions = choose_tokens(is_candidate, count, keys, num_predictions)
+    else:
+        is_piece = tf.gather(vocab.continues, tokens)
+        positions = choose_words(is_candidate, is_piece, count, keys, num_predictions)
     is_real = positions < num_tokens  # T marks an unused slot
     positions = tf.where(is_real, positions, 0)  # (B, P)
 
