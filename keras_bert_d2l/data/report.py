@@ -98,7 +98,6 @@ def data_report(
     max_len: int = 128,
     masking: Strategy | Masking = "token",
     objective: Objective = "nsp",
-    short_seq_prob: float = 0.0,
     seed: int = 0,
 ) -> DataReport:
     r"""Measure a text and the pretraining examples made from it.
@@ -112,7 +111,6 @@ def data_report(
         max_len: Tokens per row, T.
         masking: A strategy or a `Masking`, as for `pretraining_dataset`.
         objective: `"nsp"`, `"sop"` or `"none"`, as for `pretraining_dataset`.
-        short_seq_prob: Share of examples that are shortened.
         seed: Random seed of the examples and masks.
 
     Returns:
@@ -142,7 +140,6 @@ def data_report(
         objective=objective,
         seed=seed,
         documents=np.arange(0, store.num_documents, every),
-        short_seq_prob=short_seq_prob,
         num_separators=tokenizer.vocab.num_separators,
     )
     examples = make_examples(store, options, epoch=0)

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard, cast
 
-from keras_bert_d2l.checks import check_choice, check_type, shown
+from keras_bert_d2l.checks import check_choice, check_that, check_type
 from keras_bert_d2l.files import url
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.reading import check_file, visible_files
@@ -249,25 +249,20 @@ def as_corpus(value: object, name: str = "corpus") -> Corpus:
 
 def _texts(documents: Sequence[object]) -> tuple[tuple[str, ...], ...]:
     for number, text in enumerate(documents):
-        if not isinstance(text, list | tuple) or not all(isinstance(one, str) for one in text):
-            raise ValueError(
-                "Every document must be a list of sentences, which are strings. Received: "
-                f"{shown(text)} as document {number}."
-            )
+        is_right = isinstance(text, list | tuple) and all(isinstance(one, str) for one in text)
+        expected = "a list of documents, each a list of sentences, which are strings"
+        check_that(is_right, "source", expected, text, f"It is document {number}.")
     return tuple(map(tuple, documents))  # type: ignore[arg-type]
 
 
 def _names(source: Sequence[object]) -> list[str]:
+    expected = "a path, a pattern, 'docstrings', a list of these, or a list of documents"
     names: list[str] = []
     for name in source:
-        if not isinstance(name, str | os.PathLike) or not os.fspath(name):
-            raise ValueError(
-                "`source` must be a path, a pattern, 'docstrings', a list of these, or a list of "
-                f"documents. Received: {shown(name)} ({type(name).__name__})."
-            )
-        names.append(os.fspath(name))
-    if not names:
-        raise ValueError("`source` must name at least one text source. Received: an empty list.")
+        is_name = isinstance(name, str | os.PathLike) and os.fspath(name) != ""
+        check_that(is_name, "source", expected, name)
+        names.append(os.fspath(cast(PathLike, name)))
+    check_that(bool(names), "source", expected, source)
     return names
 
 

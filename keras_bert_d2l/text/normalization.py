@@ -15,7 +15,7 @@ from typing import Any, TypedDict, cast
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_choice, check_list, check_that, shown
+from keras_bert_d2l.checks import check_bool, check_choice, check_list, check_that
 from keras_bert_d2l.text.unicode_gaps import CHINESE, character_class, replacements
 
 COMPATIBLE = ("google", "huggingface")
@@ -116,13 +116,10 @@ class Normalization:
         for name in ("lowercase", "split_special_tokens", "tokenize_chinese_chars"):
             check_bool(name, getattr(self, name))
         check_choice("strip_accents", self.strip_accents, (None, True, False))
-        if self.compat == "google" and not (
-            self.tokenize_chinese_chars and self.strips_accents == self.lowercase
-        ):
-            raise ValueError(
-                "`strip_accents` and `tokenize_chinese_chars` require compat='huggingface', "
-                "because google-research/bert does not have them. Received: compat='google'."
-            )
+        has_google = self.tokenize_chinese_chars and self.strips_accents == self.lowercase
+        expected = "'huggingface' for `strip_accents` and `tokenize_chinese_chars`"
+        advice = "google-research/bert does not have these options."
+        check_that(has_google or self.compat != "google", "compat", expected, self.compat, advice)
         check_list("normalized_tokens", self.normalized_tokens, "strings")
         for token in self.normalized_tokens:
             is_text = isinstance(token, str) and token.strip() == token != ""
@@ -135,11 +132,8 @@ class Normalization:
         check_list("special_tokens", own, "strings")
         if not own:
             return
-        if self.split_special_tokens:
-            raise ValueError(
-                "`special_tokens` are kept whole and therefore exclude split_special_tokens=True. "
-                f"Received: special_tokens={shown(own)}. Remove one of the two."
-            )
+        is_whole, expected = not self.split_special_tokens, "False with `special_tokens`"
+        check_that(is_whole, "split_special_tokens", expected, True, "Remove one of the two.")
         expected = (
             f"different strings of 1 to {_MOST_CHARACTERS} characters, which do not overlap "
             f"{' '.join(self.standard_tokens)} and have no control, private-use or rare characters"

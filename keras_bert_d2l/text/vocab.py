@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_path, is_integer, shown
+from keras_bert_d2l.checks import check_path, check_that, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
@@ -217,12 +217,8 @@ class Vocab:
             ValueError: If a token is not in the vocabulary.
         """
         dropped = set(_as_list(tokens))
-        unknown = sorted(token for token in dropped if token not in self)
-        if unknown:
-            raise ValueError(
-                f"`tokens` must be in the vocabulary. Received: {shown(unknown[0])}, which "
-                "is not in it."
-            )
+        for token in sorted(dropped):
+            check_that(token in self, "tokens", "in the vocabulary", token)
         dropped -= {*self.special_tokens, *kept}
         definition = self.definition
         if definition is not None:

@@ -109,11 +109,9 @@ def extend_vocab(
         True
     """
     check_type("vocab", vocab, Vocab)
-    if vocab.kind != "wordpiece":
-        raise ValueError(
-            f"`vocab` must be a vocabulary of WordPiece. Received: one of the kind {vocab.kind!r}. "
-            "Learn new tokens with the tool that learned the others, and use `add_tokens`."
-        )
+    advice = "Learn new tokens with the tool that learned the others, and use `add_tokens`."
+    is_right = vocab.kind == "wordpiece"
+    check_that(is_right, "vocab", "a vocabulary of WordPiece", vocab.kind, advice)
     check_integer("size", size, len(vocab), ", the size of the vocabulary")
     check_bool("lowercase", lowercase)
     counts = _count_words(corpus, vocab.special_tokens, lowercase)

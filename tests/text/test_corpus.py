@@ -238,7 +238,7 @@ def test_a_token_store_is_not_a_corpus(kept, write, tmp_path):
     ("source", "message"),
     [
         *((source, "`source` must") for source in (None, [], "", [3], b"a.txt")),
-        *(([["a"], text], "list of sentences.*as document 1") for text in ("b", [3])),
+        *(([["a"], text], "list of sentences.*document 1") for text in ("b", [3])),
     ],
 )
 def test_invalid_sources_are_rejected(source, message):

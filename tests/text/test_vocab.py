@@ -112,7 +112,7 @@ def test_dropping_tokens_keeps_the_order_and_the_special_tokens(specials):
     smaller = vocab.without_tokens(["cat", "the", *specials])
     assert smaller.tokens == (*specials, "##s")
     assert smaller.special_ids == (0, 1, 2, 3, 4)
-    with pytest.raises(ValueError, match="must be in the vocabulary. Received: 'dog'"):
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: tokens='dog'"):
         vocab.without_tokens(["cat", "dog"])
     with pytest.raises(ValueError, match="one string: 'cat'"):
         vocab.without_tokens("cat")

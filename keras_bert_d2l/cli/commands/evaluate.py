@@ -124,7 +124,7 @@ def _evaluate_pairs(
         print(f"{accuracy:6.1%}  {uid}")
 
 
-@takes_options(PretrainingOptions, {"Examples": "max_len masking objective short_seq_prob seed"})
+@takes_options(PretrainingOptions, {"Examples": "max_len masking objective seed"})
 def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
     """Write the HTML report of a run, or describe tokenized text.
 

@@ -211,11 +211,8 @@ def _batches(
     else:
         last = epochs * reader.num_steps
         cardinality = last - first_step
-        if cardinality < 0:
-            raise ValueError(
-                f"`first_step` must be at most {last}, the number of steps in {epochs} epochs of "
-                f"{reader.num_steps} steps. Received: first_step={first_step}."
-            )
+        most = f"at most {last}, the steps of {epochs} epochs of {reader.num_steps} steps"
+        check_that(cardinality >= 0, "first_step", most, first_step)
     specs = _specs(reader)
     # Build the batches of several steps together, unless their rows differ in length.
     num_steps = 1 if reader.rows == "bucketed" else max(1, _ROWS_PER_CALL // reader.batch_size)

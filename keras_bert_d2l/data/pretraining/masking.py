@@ -23,7 +23,6 @@ from keras_bert_d2l.checks import (
     check_share,
     check_that,
     check_type,
-    shown,
 )
 from keras_bert_d2l.data.pretraining.choosing import (
     choose_tokens,
@@ -83,11 +82,9 @@ class Masking:
         check_share("rate", self.rate)
         shares = self.replace if isinstance(self.replace, tuple | list) else ()
         are_numbers = len(shares) == 3 and all(isinstance(x, numbers.Real) for x in shares)
-        if not are_numbers or min(shares) < 0 or not math.isclose(sum(shares), 1):
-            raise ValueError(
-                "`replace` must be three shares that add up to 1: mask tokens, random tokens and "
-                f"kept tokens. Received: replace={shown(self.replace)}."
-            )
+        are_shares = are_numbers and min(shares) >= 0 and math.isclose(sum(shares), 1)
+        expected = "three shares that add up to 1: mask tokens, random tokens and kept tokens"
+        check_that(are_shares, "replace", expected, self.replace)
         check_list("exclude", self.exclude, "token ids")
         for token in self.exclude:
             check_integer("exclude", token, 0)

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_type
+from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_that
 from keras_bert_d2l.data.store.shards import Task, make_shards, merge
 from keras_bert_d2l.data.store.token_store import (
     MANIFEST,
@@ -205,13 +205,9 @@ def _num_tokens(counts: Iterator[int], num_pieces: int, progress: Progress | Non
 def origin_of(corpus: Corpus, tokenizer: Tokenizer, deduplicate: bool) -> Origin:
     """Return everything that a store depends on. This reads the text, for its checksum."""
     check_bool("deduplicate", deduplicate)
-    check_type("tokenizer", tokenizer, Tokenizer, "Create one with `Tokenizer(vocab)`.")
-    if type(tokenizer) is not Tokenizer:
-        raise ValueError(
-            "`tokenizer` must be a plain `Tokenizer`, because a store keeps only its vocabulary "
-            f"and options. Received: a `{type(tokenizer).__qualname__}`. Pass "
-            "`Tokenizer(tokenizer.vocab, **tokenizer.options)`."
-        )
+    expected = "a `Tokenizer` and not of a subclass, because a store keeps only its options"
+    advice = "Create one with `Tokenizer(vocab, **options)`."
+    check_that(type(tokenizer) is Tokenizer, "tokenizer", expected, tokenizer, advice)
     return Origin(
         deduplicate=deduplicate,
         version=VERSION,

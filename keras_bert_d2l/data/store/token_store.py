@@ -236,10 +236,7 @@ class TokenStore:
             ValueError: The vocabulary has changed.
         """
         path = vocab_file_in(self.directory)
-        try:
-            vocab = Vocab.from_file(path)
-        except ValueError as error:
-            raise damaged(path, str(error)) from error
+        vocab = Vocab.from_file(path)
         if (len(vocab), vocab.fingerprint) != (self.vocab_size, self.vocab_fingerprint):
             raise damaged(path, "it is not the vocabulary that the store was built with")
         return Tokenizer(vocab, **self.tokenizer_options)

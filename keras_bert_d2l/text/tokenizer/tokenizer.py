@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_range, shown
+from keras_bert_d2l.checks import check_choice, check_range, check_type, shown
 from keras_bert_d2l.text.definition import from_json
 from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
@@ -124,12 +124,7 @@ class Tokenizer(tf.Module):
         truncation_side: str = "right",
     ) -> None:
         super().__init__(name="tokenizer")
-        if not isinstance(vocab, Vocab):
-            raise ValueError(
-                f"`vocab` must be a Vocab. Received: {shown(vocab)}. "
-                "To read one, use `Vocab.from_file(path)`."
-            )
-        self.vocab = vocab
+        self.vocab = check_type("vocab", vocab, Vocab, "Read one by `Vocab.from_file(path)`.")
         self.truncation_side = check_choice("truncation_side", truncation_side, SIDES)
         self.frame = functools.partial(frame_tokens, vocab=vocab, truncation_side=truncation_side)
         own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)

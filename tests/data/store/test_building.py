@@ -95,7 +95,7 @@ def test_a_tokenizer_of_a_subclass_is_rejected(documents, words, tmp_path):
             return super().tokenize(texts)[:, ::-1]
 
     for build in (build_store, cached_store):
-        with pytest.raises(ValueError, match="plain `Tokenizer`.*a `.*Reversed`"):
+        with pytest.raises(ValueError, match="a `Tokenizer` and not of a subclass"):
             build(documents(TEXT), Reversed(words(10).vocab), tmp_path / "store")
     assert not (tmp_path / "store").exists()
 

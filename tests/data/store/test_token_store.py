@@ -134,7 +134,7 @@ def test_a_changed_or_missing_vocabulary_is_detected(built):
     for content in ("", "[PAD]\n", "\xff", path.read_text() + "more\n"):
         path.write_text(content, encoding="latin1")
         for reading in (built.verify, built.tokenizer):
-            with pytest.raises(ValueError, match=r"vocab\.txt.*Delete the folder"):
+            with pytest.raises(ValueError, match=r"vocab\.txt"):
                 reading()
     path.unlink()
     with pytest.raises(ValueError, match=r"vocab\.txt: it is missing.*Delete the folder"):

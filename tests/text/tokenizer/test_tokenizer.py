@@ -149,7 +149,7 @@ def test_options_create_the_same_tokenizer(tokenizer):
     assert Tokenizer(tokenizer.vocab, **other.options).options == other.options
     of_hugging_face = ({"strip_accents": False}, {"tokenize_chinese_chars": False})
     for options in (*of_hugging_face, {"lowercase": False, "strip_accents": True}):
-        with pytest.raises(ValueError, match="require compat='huggingface'"):
+        with pytest.raises(ValueError, match="`compat` must be 'huggingface'.*'google'"):
             Tokenizer(tokenizer.vocab, **options)
     with pytest.raises(ValueError, match="'google', 'huggingface'.*compat='bert'"):
         Tokenizer(tokenizer.vocab, compat="bert")
