@@ -222,13 +222,6 @@ Remat = Literal["none", "blocks"]  # layers.encoder.Remat
 _LORA_LAYERS = "W_q,W_v"  # models.partial_training.LORA_LAYERS
 
 
-def _names(name: str, value: object) -> str:
-    names = value if isinstance(value, list | tuple) else str(value).split(",")
-    if not all(isinstance(one, str) and one.strip() for one in names):
-        raise wrong(name, "names, separated by commas", value)
-    return ",".join(one.strip() for one in names)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOptions(OptionRecord):
     """Options of the training step.
@@ -278,7 +271,7 @@ class LoraOptions(OptionRecord):
 
     lora: Annotated[int, at_least(1)] | None = None
     lora_alpha: Positive | None = None
-    lora_layers: Annotated[str, _names] = _LORA_LAYERS
+    lora_layers: Text = _LORA_LAYERS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -289,4 +282,5 @@ class LoraOptions(OptionRecord):
     def add_lora(self, model: "BatchModel") -> None:
         """Call `model.enable_lora`, if the options say so."""
         if self.lora is not None:
-            model.enable_lora(self.lora, self.lora_alpha, self.lora_layers.split(","))
+            layers = [name.strip() for name in self.lora_layers.split(",")]
+            model.enable_lora(self.lora, self.lora_alpha, layers)

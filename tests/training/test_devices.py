@@ -1,6 +1,5 @@
 """Precision, what XLA compiles, where JAX keeps it; several devices and several processes."""
 
-import re
 import sys
 import types
 
@@ -187,38 +186,11 @@ def test_several_processes_need_jax(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
     with pytest.raises(RuntimeError, match="JAX_NUM_PROCESSES=2 and the backend 'tensorflow'"):
         devices.join()
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(ValueError, match="JAX_NUM_PROCESSES must be an integer.*'two'"):
+        devices.join()
 
 
 def test_tensorflow_trains_in_one_process():
     assert process() == (0, 1)
     assert gathered(0.1, 0.2).tolist() == [[0.1, 0.2]]
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "message"),
-    [
-        ("JAX_NUM_PROCESSES", "two", "JAX_NUM_PROCESSES must be an integer.*'two'"),
-        ("JAX_PROCESS_ID", "2", "process_id < num_processes. Got process_id=2"),
-    ],
-)
-def test_variables_that_do_not_describe_a_process_of_the_jax_backend_are_rejected(
-    variable, value, message, fresh_process
-):
-    pytest.importorskip("jax")
-    # In a process where JAX has already computed something, it raises RuntimeError instead.
-    code = """
-        from keras_bert_d2l.training.devices import join
-
-        try:
-            join()
-        except ValueError as error:
-            print(error)
-    """
-    variables = {
-        "JAX_COORDINATOR_ADDRESS": "localhost:1",
-        "JAX_NUM_PROCESSES": "2",
-        "JAX_PROCESS_ID": "0",
-        "JAX_LOCAL_DEVICE_IDS": "0",
-        "KERAS_BACKEND": "jax",
-    }
-    assert re.search(message, fresh_process(code, **{**variables, variable: value}))

@@ -38,15 +38,11 @@ def test_a_run_resumes_with_other_devices_but_no_other_options(tmp_path):
     ("option", "value"),
     [
         ("epochs", 0),
-        ("warmup_ratio", 1),
         ("batch_size", 2.0),
         ("class_weights", {"a": "heavy"}),
-        ("monitor", 3),
         ("task", "translate"),
         ("model", None),
         ("text", True),
-        ("multi_label", None),
-        ("separator", None),
     ],
 )
 def test_an_invalid_value_is_rejected_with_the_name_of_its_option(option, value):

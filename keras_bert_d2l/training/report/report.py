@@ -365,20 +365,17 @@ def machine() -> dict[str, str]:
     backend = keras.backend.backend()
     packages = ["keras-bert-d2l", "keras", *{"tensorflow", backend}]
     accelerators = collections.Counter(_accelerators(backend))
+    cpu_info = _CPU_INFO.read_text() if _CPU_INFO.is_file() else ""
+    named = re.search(r"^model name\s*: (.*)$", cpu_info, re.MULTILINE)
+    processor = named[1] if named else platform.processor() or platform.machine()
     return {
-        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "processor": f"{processor}, {os.cpu_count()} cores",
         "accelerators": ", ".join(f"{n} x {name}" for name, n in accelerators.items()) or "none",
         "system": platform.platform(),
         "backend": backend,
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in sorted(packages)},
     }
-
-
-def _processor() -> str:
-    text = _CPU_INFO.read_text() if _CPU_INFO.is_file() else ""
-    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    return named[1] if named else platform.processor() or platform.machine()
 
 
 def _accelerators(backend: str) -> list[str]:

@@ -16,7 +16,11 @@ from keras_bert_d2l.text.corpus import Corpus
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
-from keras_bert_d2l.training.pretraining.start import compiled_model, from_checkpoint, from_scratch
+from keras_bert_d2l.training.pretraining.pretrain import (
+    compiled_model,
+    from_checkpoint,
+    from_scratch,
+)
 
 
 @pytest.fixture
