@@ -229,10 +229,11 @@ def test_ctrl_c_while_the_speed_is_measured_stops_the_run(text, options, tmp_pat
         if batch == 2:
             press_ctrl_c()
 
-    monkeypatch.setattr(Throughput, "on_train_batch_end", stopped)
     ours = {k: v for k, v in options.items() if k not in ("steps", "evaluate_every")}
-    with pytest.raises(TrainingInterrupted, match="Stopped at step 0;"):
-        pretrain(text, tmp_path / "run", minutes=0.1, **ours)
+    with monkeypatch.context() as patch:
+        patch.setattr(Throughput, "on_train_batch_end", stopped)
+        with pytest.raises(TrainingInterrupted, match="Stopped at step 0;"):
+            pretrain(text, tmp_path / "run", minutes=0.1, **ours)
     assert resume(tmp_path / "run")[-1]["step"] > 10
 
 
