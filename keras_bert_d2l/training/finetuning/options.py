@@ -21,16 +21,8 @@ from keras_bert_d2l.training.options import (
     number,
 )
 
-# The options that not every task has, with the value that changes nothing.
-_SPECIAL = {
-    "devices": None,
-    "micro_batches": 1,
-    "dropout": None,
-    "multi_label": False,
-    "long_texts": "cut",
-    "pooling": None,
-    "mine_negatives": False,
-}
+# The options that not every task has.
+_SPECIAL = "devices micro_batches dropout multi_label long_texts pooling mine_negatives".split()
 
 
 def _task(name: str, value: object) -> str:
@@ -184,9 +176,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, default in _SPECIAL.items():
-            value = getattr(self, option)
-            if value not in (None, default):
-                check_option(self.task, option, value)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _SPECIAL and value != field.default:
+                check_option(self.task, field.name, value)
         self._check_exclusive("dev", "held_out")
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
