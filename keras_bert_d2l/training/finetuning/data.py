@@ -98,8 +98,6 @@ class TaskData:
             facts[name] = _facts(examples, rows)
             for line in _describe(title, examples, rows, max_len):
                 say(line)
-            if not len(rows):
-                raise ValueError(f"{title}: no example fits in `max_len`. Received: {max_len}.")
         if not has_all:
             dev_rows = encoded(for_loss)
         self._examples, self._options = dev, options
