@@ -86,7 +86,7 @@ from .tasks.classify.model import SequenceClassifier as SequenceClassifier
 from .tasks.regress.model import SequenceRegressor as SequenceRegressor
 from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
-from .contract.registry import register_task as register_task
+from .contract.task import register_task as register_task
 from .contract.task import Sample as Sample, Task as Task
 from .serving.client import ServingClient as ServingClient
 from .serving.audit import audit_saved_model as audit_saved_model

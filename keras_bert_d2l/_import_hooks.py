@@ -76,7 +76,7 @@ def _silently() -> Iterator[None]:
 
 def _register_classes() -> None:
     """Import the modules of all classes that a `.keras` file of this package can name."""
-    from keras_bert_d2l.contract.registry import BUILT_IN
+    from keras_bert_d2l.contract.task import BUILT_IN
 
     models = [f"tasks.{name}.model" for name in BUILT_IN]
     for module in (*models, "training.optimization.optimizers", "training.optimization.schedules"):

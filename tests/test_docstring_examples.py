@@ -9,7 +9,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l import book
-from keras_bert_d2l.contract import registry
+from keras_bert_d2l.contract import task as registry
 from tests.nightly import nightly_except
 
 CODE_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -28,7 +28,7 @@ from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
 from keras_bert_d2l.checks import check_labels, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.layers.base import without_initialization
 from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_bert_d2l.checkpoints.location import is_remote
 from keras_bert_d2l.cli.arguments import STDIN
-from keras_bert_d2l.contract.registry import embedder, tasks, tasks_with
-from keras_bert_d2l.contract.task import AnyTask
+from keras_bert_d2l.contract.task import AnyTask, embedder, tasks, tasks_with
 from keras_bert_d2l.files import check_local
 from keras_bert_d2l.progress import parts, stage, without_bar
 from keras_bert_d2l.text.text_files import read_text

@@ -1,4 +1,6 @@
-"""`Task`: what a task must define. Everything else asks this record, and never the task's name.
+"""`Task`: what a task must define, and the tasks by name: of this package and of other ones.
+
+Everything else asks this record, and never the task's name.
 
 A task is a folder with its examples, its model, its predictions, its evaluation and its signature.
 `task.py` of the folder defines the record, which imports TensorFlow only when a method runs.
@@ -9,7 +11,9 @@ import os
 import pathlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+
+from keras_bert_d2l.checks import check_choice, check_that, shown
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.examples import TaskExamples
@@ -27,7 +31,12 @@ Model = TypeVar("Model", bound="TaskModel")
 Found = TypeVar("Found")  # a prediction
 AnyTask: TypeAlias = "Task[Any, Any, Any]"
 Options: TypeAlias = Mapping[str, Any]
-"""Keyword arguments of the function that predicts."""
+"""Keyword arguments of the function that predicts, or of `evaluate`."""
+
+BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed")
+_ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
+_TASKS: dict[str, AnyTask] = {}
+_OF_ALL = ("devices", "micro_batches", "dropout")  # options of training that most tasks have
 
 
 class _Lazy:
@@ -96,16 +105,6 @@ class EncodingOptions(NamedTuple):
     labels: Sequence[str] | None
     max_len: int
     overlap: int | None
-
-
-class EvaluationOptions(TypedDict):
-    """The options of `evaluate`."""
-
-    batch_size: int
-    max_len: int | None
-    overlap: int | None
-    max_answer_len: int
-    null_threshold: float | None
 
 
 class Task(abc.ABC, Generic[Examples, Model, Found]):
@@ -263,9 +262,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """
 
     @abc.abstractmethod
-    def evaluate(
-        self, model: Model, examples: Examples, options: EvaluationOptions
-    ) -> "Evaluation":
+    def evaluate(self, model: Model, examples: Examples, options: Options) -> "Evaluation":
         """Compare the predictions of a model with the labels.
 
         Args:
@@ -289,3 +286,102 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     @abc.abstractmethod
     def signatures(self) -> "type[TextSignatures]":
         """The class of the signatures that take strings."""
+
+
+def register_task(task: AnyTask) -> None:
+    """Make a task known by its name.
+
+    Args:
+        task: The task. An installed package can also list it as an entry point of the group
+            `keras_bert_d2l.tasks`; the command `keras-bert-d2l` then finds it.
+
+    Raises:
+        ValueError: Another task has this name.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    class Topic(kb.TextTask):
+        name, columns = "topic", {"text": "text", "label": "topic"}
+        model = kb.SequenceClassifier
+
+    kb.register_task(Topic())
+    ```
+    """
+    known = _TASKS.get(task.name)
+    if known is not None and type(known) is not type(task):
+        raise ValueError(
+            f"`task` must have a new name. Received: {shown(task.name)}, which is taken."
+        )
+    _TASKS[task.name] = task
+
+
+def tasks() -> dict[str, AnyTask]:
+    """Return all tasks by name: those of this package first."""
+    if not _TASKS.keys() >= set(BUILT_IN):
+        import importlib.metadata  # takes longer to import than the tasks
+
+        others = dict(_TASKS)
+        _TASKS.clear()
+        for name in BUILT_IN:
+            register_task(importlib.import_module(f"keras_bert_d2l.tasks.{name}.task").TASK)
+        for entry in importlib.metadata.entry_points(group=_ENTRY_POINTS):
+            register_task(entry.load())
+        _TASKS.update(others)
+    return dict(_TASKS)
+
+
+def task_named(name: object) -> AnyTask:
+    """Return the task with a name.
+
+    Raises:
+        ValueError: There is none. The message lists the names.
+    """
+    known = tasks()
+    check_choice("task", name, tuple(known))
+    return known[str(name)]
+
+
+def embedder() -> Any:
+    """Return the class of the models that give one vector per text, as a BERT without a task does.
+
+    It needs no further weights.
+    """
+    return next(task.model for task in tasks().values() if not task.model.has_head)
+
+
+def task_kinds() -> "dict[str, type[TaskModel]]":
+    """Return the model classes of all tasks by their names, which checkpoints store."""
+    return {task.model.__name__: task.model for task in tasks().values()}
+
+
+def task_of_kind(kind: str) -> AnyTask:
+    """Return the task whose model class has a name."""
+    return next(task for task in tasks().values() if task.model.__name__ == kind)
+
+
+def tasks_with(option: str) -> list[AnyTask]:
+    """Return the tasks that have an option."""
+    return [task for task in tasks().values() if option in task.options or option in task.columns]
+
+
+def check_task(examples: "TaskExamples") -> None:
+    """Raise `ValueError` if examples name a task that does not have examples of their class."""
+    known = [name for name, task in tasks().items() if type(examples) in task.examples]
+    check_choice("task", examples.task, known)
+
+
+def check_option(name: str, option: str, value: object) -> None:
+    """Raise `ValueError` if a task does not have an option.
+
+    Args:
+        name: The name of the task.
+        option: The name of the option.
+        value: The value that it got.
+    """
+    task = task_named(name)
+    is_right = task in tasks_with(option) or option in _OF_ALL
+    expected = f"omitted for the task {name!r}"
+    check_that(is_right and option not in task.refused, option, expected, value)

@@ -14,8 +14,7 @@ from rich.table import Column, Table
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checks import check_type
-from keras_bert_d2l.contract.registry import task_named
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
@@ -188,7 +187,7 @@ def evaluate(
     model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
-    options: EvaluationOptions = {
+    options: Options = {
         "batch_size": batch_size,
         "max_len": max_len,
         "overlap": overlap,
@@ -199,7 +198,7 @@ def evaluate(
     return found
 
 
-def row_options(options: EvaluationOptions) -> dict[str, Any]:
+def row_options(options: Options) -> dict[str, Any]:
     """Return the options of an evaluation for a function that predicts from rows of texts."""
     return {"batch_size": options["batch_size"], "max_len": options["max_len"]}
 

@@ -17,7 +17,7 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.tasks.text_inputs import Preprocessor

@@ -20,7 +20,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
 from keras_bert_d2l.checkpoints.weights import stored_weights
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.inference.heads import top_predictions
 from keras_bert_d2l.inference.prediction import asked_model, model_at

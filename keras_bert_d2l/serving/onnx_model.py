@@ -22,7 +22,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, r
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checks import check_path
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.contract.registry import embedder, task_named
+from keras_bert_d2l.contract.task import embedder, task_named
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel

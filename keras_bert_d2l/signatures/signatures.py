@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_vocabulary
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.contract.registry import task_named, tasks_with
+from keras_bert_d2l.contract.task import task_named, tasks_with
 from keras_bert_d2l.inference.heads import check_top_k, top_predictions
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.inputs import check_shapes

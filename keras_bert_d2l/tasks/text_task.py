@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.contract.task import (
-    EvaluationOptions,
     Found,
     Model,
     Options,
@@ -77,9 +76,7 @@ class TextTask(Task[TextExamples, Model, Found]):
 
         check_label_names(examples, model.labels, at_least=1)
 
-    def evaluate(
-        self, model: Any, examples: TextExamples, options: EvaluationOptions
-    ) -> "Evaluation":
+    def evaluate(self, model: Any, examples: TextExamples, options: Options) -> "Evaluation":
         """Return the share of texts whose most likely label is right."""
         from keras_bert_d2l.inference.evaluation import evaluation_of, row_options
 

@@ -16,7 +16,7 @@ from keras_bert_d2l import (
     Vocab,
     save_pretrained,
 )
-from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film a what is it the dog runs .".split()

@@ -23,7 +23,7 @@ from cyclopts import CycloptsError
 import keras_bert_d2l as kb
 from keras_bert_d2l import book
 from keras_bert_d2l.cli import app
-from keras_bert_d2l.contract import registry
+from keras_bert_d2l.contract import task as registry
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.training.devices import make_strategy
 from tests.cli.conftest import invoke

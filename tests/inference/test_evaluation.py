@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     NUM_MISTAKES,

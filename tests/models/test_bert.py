@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTConfig, SequenceClassifier
-from keras_bert_d2l.contract.registry import task_kinds
+from keras_bert_d2l.contract.task import task_kinds
 from keras_bert_d2l.layers.base import without_initialization
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from tests.nightly import nightly_except

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import BERTConfig, BERTModel, resize_positions, save_pretrained
-from keras_bert_d2l.contract.registry import task_kinds
+from keras_bert_d2l.contract.task import task_kinds
 from tests.nightly import nightly_except
 
 TASKS = task_kinds()

@@ -12,7 +12,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.cli.commands.finetune import _tasks_in_words
-from keras_bert_d2l.contract import registry
+from keras_bert_d2l.contract import task as registry
 from keras_bert_d2l.serving.server import local_server
 
 ORDERS = ("right", "swapped")

@@ -9,7 +9,7 @@ from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.weights import BERT_PARTS, HEAD_NAMES, Row
 from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.contract.registry import embedder, task_kinds
+from keras_bert_d2l.contract.task import embedder, task_kinds
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import one_line

@@ -37,7 +37,7 @@ from keras_bert_d2l.checkpoints.formats import checkpoint, foreign_config
 from keras_bert_d2l.checkpoints.formats.tensorflow_hub import split_heads
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.contract.registry import embedder
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel

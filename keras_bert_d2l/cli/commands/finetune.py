@@ -29,7 +29,7 @@ from keras_bert_d2l.cli.arguments import (
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import load, read_texts
-from keras_bert_d2l.contract.registry import task_named, tasks
+from keras_bert_d2l.contract.task import task_named, tasks
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.types import Option

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
 from keras_bert_d2l.checks import check_share, check_that, check_type, is_integer, shown
-from keras_bert_d2l.contract.registry import check_task, task_named
+from keras_bert_d2l.contract.task import check_task, task_named
 from keras_bert_d2l.text_arguments import has_surrogate
 
 _TEXTS = ("texts", "texts_b", "negatives", "questions", "contexts")

@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from keras_bert_d2l.checks import check_that, shown
-from keras_bert_d2l.contract.registry import check_option, task_named
+from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file

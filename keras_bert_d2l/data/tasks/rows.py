@@ -22,8 +22,7 @@ from keras_bert_d2l.checks import (
     shown,
     shown_names,
 )
-from keras_bert_d2l.contract.registry import task_named
-from keras_bert_d2l.contract.task import EncodingOptions
+from keras_bert_d2l.contract.task import EncodingOptions, task_named
 from keras_bert_d2l.data.buckets import bucket
 from keras_bert_d2l.data.tasks.examples import Label, TaskExamples, how_many, names_of
 from keras_bert_d2l.data.tasks.texts import TextExamples

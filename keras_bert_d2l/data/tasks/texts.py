@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeVar
 
 from keras_bert_d2l.checks import is_number, shown
-from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.tasks.examples import (
     Label,
     TaskExamples,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_bert_d2l.contract.registry import task_kinds
+from keras_bert_d2l.contract.task import task_kinds
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.windows import longest_row
 from keras_bert_d2l.reading import has_file, read_json_object

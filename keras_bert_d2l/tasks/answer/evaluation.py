@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_bert_d2l.contract.task import EvaluationOptions, Options
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import Evaluation, evaluation_of
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
@@ -109,7 +109,7 @@ def _word_f1(gold: list[str], predicted: list[str]) -> float:
 
 
 def evaluate_answers(
-    model: QuestionAnswerer, examples: QuestionExamples, options: EvaluationOptions
+    model: QuestionAnswerer, examples: QuestionExamples, options: Options
 ) -> Evaluation:
     """Evaluate answers; without a threshold for "no answer", with the best one."""
     asking = {**options, "null_threshold": None}

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import Evaluation, evaluation_of, row_options
 from keras_bert_d2l.inference.prediction import (
     Result,
@@ -136,7 +136,7 @@ def _choices_of_texts(texts: list[str], choices: object) -> list[list[str]]:
 
 
 def evaluate_choices(
-    model: MultipleChoice, examples: ChoiceExamples, options: EvaluationOptions
+    model: MultipleChoice, examples: ChoiceExamples, options: Options
 ) -> Evaluation:
     """Evaluate choices."""
     found = choose(model, examples.texts, examples.choices, **row_options(options))

@@ -12,7 +12,7 @@ from typing import Self, cast
 import numpy as np
 
 from keras_bert_d2l.checks import check_bool, check_that, shown
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
@@ -325,7 +325,7 @@ def multi_label_scores(
 
 
 def evaluate_labels(
-    model: SequenceClassifier, examples: TextExamples, options: EvaluationOptions
+    model: SequenceClassifier, examples: TextExamples, options: Options
 ) -> Evaluation:
     """Evaluate the labels of texts."""
     found = classify(model, examples.texts, examples.texts_b, **row_options(options))

@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checks import check_integer, check_share, check_that, check_type, shown
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import Evaluation, Mistake, evaluation_of
 from keras_bert_d2l.inference.prediction import (
     Result,
@@ -352,9 +352,7 @@ def _retrieval_scores(examples: PairExamples, ranks: Sequence[int]) -> dict[str,
     return {**metrics, "mean_reciprocal_rank": float(np.mean([1 / own[0] for own in found]))}
 
 
-def evaluate_pairs(
-    model: TextEmbedder, examples: PairExamples, options: EvaluationOptions
-) -> Evaluation:
+def evaluate_pairs(model: TextEmbedder, examples: PairExamples, options: Options) -> Evaluation:
     """Evaluate the cosines of pairs with scores, or the search for the second text of each pair."""
     evaluate = _evaluate_retrieval if examples.labels is None else _evaluate_cosines
     return evaluate(model, examples, options["batch_size"])

@@ -10,7 +10,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
     Evaluation,
@@ -128,7 +128,7 @@ def regression_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict
 
 
 def evaluate_scores(
-    model: SequenceRegressor, examples: TextExamples, options: EvaluationOptions
+    model: SequenceRegressor, examples: TextExamples, options: Options
 ) -> Evaluation:
     """Evaluate the scores of texts."""
     found = regress(model, examples.texts, examples.texts_b, **row_options(options))

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_integer
-from keras_bert_d2l.contract.task import EvaluationOptions
+from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -313,9 +313,7 @@ def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> 
     return np.array([word[word.max(axis=1).argmax()] for word in words])
 
 
-def evaluate_tags(
-    model: TokenClassifier, examples: WordExamples, options: EvaluationOptions
-) -> Evaluation:
+def evaluate_tags(model: TokenClassifier, examples: WordExamples, options: Options) -> Evaluation:
     """Evaluate the labels of words."""
     found = tag(model, examples.words, **row_options(options))
     gold, predicted = examples.labels or (), [[one.label for one in tags] for tags in found]

@@ -21,7 +21,7 @@ from keras_bert_d2l.checks import (
     check_type,
     value_errors,
 )
-from keras_bert_d2l.contract.registry import task_named
+from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.data.tasks.examples import TaskExamples

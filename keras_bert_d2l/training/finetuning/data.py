@@ -11,7 +11,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_row_len
-from keras_bert_d2l.contract.registry import check_option, task_named
+from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from keras_bert_d2l.checks import at_least, check_positive, wrong
-from keras_bert_d2l.contract.registry import check_option, task_named, tasks
+from keras_bert_d2l.contract.task import check_option, task_named, tasks
 from keras_bert_d2l.training.options import (
     CheckpointName,
     Devices,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, Tokenizer, Vocab
-from keras_bert_d2l.contract.registry import task_kinds
+from keras_bert_d2l.contract.task import task_kinds
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.model import TextEmbedder

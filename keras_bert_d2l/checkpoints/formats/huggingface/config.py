@@ -20,7 +20,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
 )
 from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.contract.registry import task_of_kind
+from keras_bert_d2l.contract.task import task_of_kind
 from keras_bert_d2l.reading import errors_naming, read_json_object
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict

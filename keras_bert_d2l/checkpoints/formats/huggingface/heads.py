@@ -11,8 +11,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
 from keras_bert_d2l.checks import check_choice, shown, wrong
-from keras_bert_d2l.contract.registry import task_of_kind, tasks
-from keras_bert_d2l.contract.task import AnyTask, HuggingFace
+from keras_bert_d2l.contract.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
 _POOLING = "classifier_pooling"

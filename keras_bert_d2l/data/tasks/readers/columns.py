@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown, shown_names
-from keras_bert_d2l.contract.registry import task_named
-from keras_bert_d2l.contract.task import AnyTask
+from keras_bert_d2l.contract.task import AnyTask, task_named
 from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
