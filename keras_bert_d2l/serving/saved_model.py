@@ -22,7 +22,6 @@ from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
 from keras_bert_d2l.signatures.signatures import bert_within, model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.training.run.callbacks import finite
 from keras_bert_d2l.training.run.run_folder import RunFolder, tuned_null_threshold
 from keras_bert_d2l.types import PathLike
 
@@ -290,15 +289,13 @@ def _tensors(specs: Specs) -> dict[str, JSONObject]:
 
 
 def _training(run_dir: PathLike) -> dict[str, object]:
-    """Return the path of a run and the metrics of its best evaluation."""
+    """Return the path of a run and, of a fine-tuning run, the metrics of its best epoch."""
     run = RunFolder.for_reading(run_dir)
     verify_checksums(run.path)
-    if run.summary_file.is_file():  # a fine-tuning run, which has already chosen its best epoch
+    best = None
+    if run.summary_file.is_file():
         best = read_json_object(run.summary_file)["best"]
-    elif run.options_file.is_file():
-        best_step = run.read_json(run.state_file).get("best_step")
-        best = next((finite(line) for line in run.metrics() if line["step"] == best_step), None)
-    else:
+    elif not run.options_file.is_file():
         raise FileNotFoundError(
             f"{os.fspath(run_dir)!r} does not contain a run: it has no {run.options_file.name}."
         )

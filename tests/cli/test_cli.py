@@ -184,10 +184,8 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
     [
         ("vocab", "See `keras-bert-d2l vocab --help`."),
         ("export", "--out"),
-        ("export --out", "--out"),
         ("export a --out b", "'a'"),
         ("--foo", "--foo"),
-        ("vocab a --foo", "--foo"),
         ("embed -hello", "Write -- before texts if one of them begins with -."),
         ("bake", '"bake"'),
         ("pretrain a --run-dir x --precision high", "--precision"),

@@ -163,7 +163,6 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
     ("task", "options", "message"),
     [
         ("classify", "--max-len 25", "--max-len must be at most 24"),
-        ("classify", "--class-weights good", "LABEL=WEIGHT"),
         ("classify", "--lora 2 --freeze-encoder", "exclude each other"),
         ("classify", "--run-dir runs/reviews", "already contains a run"),
         ("tag", "--long-texts mean", "must be omitted for the task 'tag'"),

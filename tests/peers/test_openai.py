@@ -45,14 +45,6 @@ def test_the_client_gets_the_vectors_of_texts(client, model, tokenizer):
         assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (10, 10)
 
 
-def test_the_client_lists_and_retrieves_the_model(client):
-    [found] = client.models.list()
-    assert (found.id, found.object, found.owned_by) == ("cats", "model", "keras-bert-d2l")
-    assert client.models.retrieve("cats").created == found.created
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("dogs")
-
-
 def test_the_client_understands_errors(client):
     with pytest.raises(openai.NotFoundError, match="must be 'cats'") as error:
         client.embeddings.create(model="dogs", input="a")

@@ -242,21 +242,6 @@ def test_relatives_of_bert_match_keras_with_padding_on_both_sides(name, ask):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", ["classify", "regress", "tag", "answer"])
-@pytest.mark.parametrize("name", RELATIVES)
-def test_task_models_of_relatives_match_keras(name, task, ask):
-    model = TASKS[task](make_relative(name))
-    batch = padded_on_both_sides(model.bert_config)
-    found, is_token = model(batch), batch["attention_mask"].astype(bool)
-    if task != "answer":
-        found = {"": found}
-    is_shown = is_token if model.gives_tokens else is_token[:, 0]
-    answer = {key: x[is_shown] for key, x in ask(model)(batch).items()}
-    expected = {f"{key}_logits".lstrip("_"): x for key, x in found.items()}
-    assert_equal(answer, {key: np.asarray(x)[is_shown] for key, x in expected.items()})
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("name", "num_blks"), [("albert-base", 1), ("modernbert-base", 3)])
 def test_int8_quantizes_the_kernels_of_relatives_once(name, num_blks, tmp_path):
     model = make_relative(name)

@@ -25,8 +25,6 @@ from keras_bert_d2l.cli.input_output import load, stage_of_loading
 from keras_bert_d2l.progress import stage
 
 _GRAPH_FILE = "saved_model.pb"
-_COLUMNS = ("name", "shape", "dtype", "mean", "std")
-_FOUND = 1  # exit code
 
 Source = Annotated[
     str,
@@ -68,7 +66,7 @@ def inspect(source: Source, /, *, num_heads: NumHeads = None) -> int | None:
         print(f"Its weights are not listed: {reason}.", file=sys.stderr)
         return code
     print(summary)
-    rows = [_COLUMNS]
+    rows = [("name", "shape", "dtype", "mean", "std")]
     for one in weights:
         shape = " x ".join(map(str, one.shape))
         rows.append((one.name, shape, one.dtype, f"{one.mean:.5f}", f"{one.std:.5f}"))
@@ -92,7 +90,7 @@ def _print_audit(folder: str) -> int | None:
     for finding in findings:
         print(finding)
     if findings:
-        return _FOUND
+        return 1
     print("TensorFlow Serving supports all operations, and none accesses files or the network.")
     return None
 

@@ -24,9 +24,6 @@ from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
-_FAULTS = 1  # exit code
-_NUM_SHOWN = 3  # examples
-
 
 @takes_options(
     TaskRunOptions,
@@ -172,7 +169,7 @@ def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
         table.add_section()
     show(table)
     show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
-    for example in found.examples[:_NUM_SHOWN]:
+    for example in found.examples[:3]:
         show(cell(example), end="\n\n")
 
 
@@ -192,4 +189,4 @@ def doctor(run: Path, /) -> int:
     with stage("Examining"), contextlib.redirect_stdout(sys.stderr):
         found = kb.doctor(run)
     print(found)
-    return _FAULTS if found.faults else 0
+    return 1 if found.faults else 0
