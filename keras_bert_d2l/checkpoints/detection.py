@@ -187,7 +187,7 @@ def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:
     if not extra or not all(_UNUSED.fullmatch(token) and token not in used for token in extra):
         return checkpoint
     return checkpoint._replace(
-        vocab=vocab.without_tokens(extra),
+        vocab=vocab.first_tokens(config.vocab_size),
         description=f"{checkpoint.description} (without {len(extra):,} unused tokens at the end of "
         "the vocabulary, which have no row in the embedding)",
     )

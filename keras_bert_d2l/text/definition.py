@@ -146,16 +146,12 @@ def with_added(definition: ConfigDict, tokens: Sequence[str], special: bool) -> 
     return {**definition, "added_tokens": [*definition["added_tokens"], *added]}
 
 
-def without(definition: ConfigDict, tokens: Sequence[str], dropped: set[str]) -> ConfigDict:
-    """Return a definition without some tokens of a vocabulary, and without merges that use them."""
-    model = dict(definition["model"])
-    own = tokens[: model["num_tokens"]]
-    model["num_tokens"] = sum(token not in dropped for token in own)
+def first_tokens(definition: ConfigDict, tokens: Sequence[str], number: int) -> ConfigDict:
+    """Return a definition of the first tokens of a vocabulary, without merges of the others."""
+    model, dropped = dict(definition["model"]), set(tokens[number:])
+    model["num_tokens"] = min(model["num_tokens"], number)
     if model["type"] == "Unigram":
-        unk = own[model["unk_id"]]
-        pairs = zip(own, model["scores"], strict=True)
-        model["scores"] = [score for token, score in pairs if token not in dropped]
-        model["unk_id"] = [token for token in own if token not in dropped].index(unk)
+        model["scores"] = model["scores"][:number]
     else:
         model["merges"] = [[a, b] for a, b in model["merges"] if dropped.isdisjoint((a, b, a + b))]
     kept = [entry for entry in definition["added_tokens"] if entry["content"] not in dropped]

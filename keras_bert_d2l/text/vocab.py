@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_path, check_that, is_integer, shown
+from keras_bert_d2l.checks import check_path, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
@@ -208,22 +208,12 @@ class Vocab:
             definition = definitions.with_added(definition, new, special)
         return Vocab([*self.tokens, *new], definition)
 
-    def without_tokens(self, tokens: Iterable[str], kept: Sequence[str] = ()) -> "Vocab":
-        """Return a vocabulary without the given tokens. The others keep their order.
-
-        The five special tokens and those in `kept` are always kept.
-
-        Raises:
-            ValueError: If a token is not in the vocabulary.
-        """
-        dropped = set(_as_list(tokens))
-        for token in sorted(dropped):
-            check_that(token in self, "tokens", "in the vocabulary", token)
-        dropped -= {*self.special_tokens, *kept}
+    def first_tokens(self, number: int) -> "Vocab":
+        """Return a vocabulary of the first tokens, which must include the special tokens."""
         definition = self.definition
         if definition is not None:
-            definition = definitions.without(definition, self.tokens, dropped)
-        return Vocab([token for token in self.tokens if token not in dropped], definition)
+            definition = definitions.first_tokens(definition, self.tokens, number)
+        return Vocab(self.tokens[:number], definition)
 
     def to_text(self) -> str:
         """Return the text that `to_file` writes."""

@@ -107,15 +107,8 @@ def test_added_tokens_get_the_next_ids(specials):
         vocab.with_tokens("dog")
 
 
-def test_dropping_tokens_keeps_the_order_and_the_special_tokens(specials):
-    vocab = Vocab(["the", *specials, "cat", "##s"])
-    smaller = vocab.without_tokens(["cat", "the", *specials])
-    assert smaller.tokens == (*specials, "##s")
-    assert smaller.special_ids == (0, 1, 2, 3, 4)
-    with pytest.raises(ValueError, match="must be in the vocabulary. Received: tokens='dog'"):
-        vocab.without_tokens(["cat", "dog"])
-    with pytest.raises(ValueError, match="one string: 'cat'"):
-        vocab.without_tokens("cat")
+def test_the_first_tokens_are_a_vocabulary(specials):
+    assert Vocab([*specials, "cat", "##s"]).first_tokens(6).tokens == (*specials, "cat")
 
 
 def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):

@@ -230,12 +230,6 @@ def test_special_tokens_with_other_names_keep_their_roles(tmp_path):
     assert Vocab.from_file(tmp_path / "tokenizer.json").special_tokens[0] == "[filler]"
 
 
-@pytest.mark.long
-def test_dropped_tokens_are_no_longer_merged(roberta):
-    vocab = roberta.vocab.without_tokens(["Ġthe"]).with_tokens(["cat"])
-    assert tokens(Tokenizer(vocab), " the cat") == ["Ġt", "he", "Ġ", "cat"]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
