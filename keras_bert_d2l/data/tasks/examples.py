@@ -6,7 +6,7 @@ N: number of examples.
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
 from keras_bert_d2l.checks import check_share, check_that, check_type, is_integer, shown
@@ -224,7 +224,8 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     """Split examples into training and development data.
 
     Texts are chosen by a hash, so the same data always gives the same split, and identical texts
-    are in the same part. Questions about the same article stay in the same part.
+    are in the same part. Questions about the same article stay in the same part. Texts are skipped
+    that would overshoot by more than they add, or that have the last examples of a label.
 
     Args:
         examples: The examples.
@@ -252,12 +253,23 @@ def split_examples(examples: TaskExamples, share: float) -> tuple[TaskExamples, 
     by_text: dict[str, list[int]] = {}
     for number, text in enumerate(examples.split_keys()):
         by_text.setdefault(text, []).append(number)
-    groups = [by_text[text] for text in sorted(by_text, key=_hash)]
-    held_out = _held_out(examples, groups, max(1, share * len(examples)))
+    held_out: set[int] = set()
+    learned = examples.label_counts()  # of the remaining examples
+    for text in sorted(by_text, key=lambda text: hashlib.sha256(text.encode()).digest()):
+        group = by_text[text]
+        missing = max(1, share * len(examples)) - len(held_out)
+        if missing < 0.5:
+            break
+        if len(group) > 2 * missing or len(held_out) + len(group) == len(examples):
+            continue
+        labels = examples.subset(group).label_counts()
+        if all(learned[label] > count for label, count in labels.items()):
+            held_out.update(group)
+            learned.subtract(labels)
     if not held_out:
         raise ValueError(
             f"{examples.source or 'The examples'}: {how_many(len(examples), 'example')} with "
-            f"{how_many(len(groups), 'different text')} are too few to hold out a share of "
+            f"{how_many(len(by_text), 'different text')} are too few to hold out a share of "
             f"{share:g}. Pass a file of development data instead."
         )
     larger = examples.subset(n for n in range(len(examples)) if n not in held_out)
@@ -277,28 +289,3 @@ def check_alike(train: TaskExamples, dev: TaskExamples) -> None:
             f"{dev.source or 'The development data'} must contain {kinds[0]}, like the training "
             f"data. Received: {kinds[1]}. Read the same columns from both files."
         )
-
-
-def _held_out(examples: TaskExamples, groups: Sequence[Sequence[int]], wanted: float) -> set[int]:
-    """Return the indices of about `wanted` examples, taken as complete groups.
-
-    A group is skipped if it would overshoot by more than it adds, leave no other example, or take
-    the last example of a label.
-    """
-    held_out: set[int] = set()
-    learned = examples.label_counts()  # of the remaining examples
-    for group in groups:
-        missing = wanted - len(held_out)
-        if missing < 0.5:
-            break
-        if len(group) > 2 * missing or len(held_out) + len(group) == len(examples):
-            continue
-        labels = examples.subset(group).label_counts()
-        if all(learned[label] > count for label, count in labels.items()):
-            held_out.update(group)
-            learned.subtract(labels)
-    return held_out
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

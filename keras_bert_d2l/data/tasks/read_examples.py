@@ -110,7 +110,16 @@ def read_examples(
         if role != "id":
             check_option(task, role, column)
     options = ReadingOptions(task, given, multi_label, separator, header, labeled)
-    examples = _read(data, quotes, options)
+    if isinstance(data, str | os.PathLike) and os.path.isdir(data):
+        examples: TaskExamples = record.read_folder(pathlib.Path(data), options)
+    else:
+        if isinstance(data, str | os.PathLike):
+            file = dataclasses.replace(read_file(pathlib.Path(data)), quotes=quotes)
+        else:
+            file = memory_file(data)
+        if not file.text.strip():
+            raise ValueError(f"{os.fspath(file.path)!r} is empty.")
+        examples = record.read(file, options)
     name = examples.source
     if not len(examples):
         empty = "only a header" if examples.columns else "none"
@@ -122,17 +131,4 @@ def read_examples(
             f"{name!r} must have {record.labels}. Received: {how_many(len(examples), 'example')} "
             "without any" + (f"; the column {shown(named)} is empty." if named else ".")
         )
-    return examples
-
-
-def _read(data: PathLike | InMemory, quotes: bool | None, options: ReadingOptions) -> TaskExamples:
-    if not isinstance(data, str | os.PathLike):
-        file = memory_file(data)
-    elif os.path.isdir(data):
-        return task_named(options.task).read_folder(pathlib.Path(data), options)
-    else:
-        file = dataclasses.replace(read_file(pathlib.Path(data)), quotes=quotes)
-    if not file.text.strip():
-        raise ValueError(f"{os.fspath(file.path)!r} is empty.")
-    examples: TaskExamples = task_named(options.task).read(file, options)
     return examples

@@ -135,9 +135,8 @@ class TaskRows:
         check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
         if not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
-        task = task_named(examples.task)
         options = EncodingOptions(labels, max_len, overlap)
-        fields = task.encode(examples, tokenizer, options)
+        fields = task_named(examples.task).encode(examples, tokenizer, options)
         return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Texts and pairs of texts with labels or scores, read from a table or a folder of text files."""
 
 import dataclasses
-import functools
+import hashlib
 import math
 import os
 import pathlib
@@ -31,9 +31,9 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     without_point,
 )
 from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
-from keras_bert_d2l.data.tasks.readers.tables import Row, Table, read_table
-from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file, sha256_of_files
-from keras_bert_d2l.reading import visible_files
+from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
+from keras_bert_d2l.reading import sha256_of, visible_files
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
@@ -118,62 +118,42 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     if not any(row.text(x).strip() for row in table.rows for x in found.labels):  # has no labels
         columns = dataclasses.replace(found, label=None, flags=())
     has_lists = options.multi_label and are_lists(row.cell(columns.label) for row in table.rows)
-    return collect(
-        kind,
-        file,
-        ((f"line {row.line:,}", row) for row in table.rows),
-        functools.partial(_example, table, columns, options, has_lists),
-        table.notes,
-        task=options.task,
-        columns=found.named(table),
-    )
-
-
-def _example(
-    table: Table, columns: Columns, options: ReadingOptions, has_lists: bool, row: Row
-) -> dict[str, object]:
-    """Return the fields of one example."""
-    cells = row.cells
-    filled = [place for place, cell in enumerate(cells) if as_string(cell).strip()]
     names = ("texts", "texts_b", "negatives")
     places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
-    texts = [place for place in places.values() if place is not None]
-    is_nested = any(isinstance(row.cell(place), list | dict) for place in texts)
-    unusable_if(not filled, "empty line")
-    unusable_if(len(cells) <= max((*texts, *columns.labels)), "too few columns")
-    unusable_if(is_nested, "list or object instead of a text")
-    num_columns = len(cells if table.columns is None else table.columns)
-    unusable_if(filled[-1] >= num_columns, "more columns than the header")
-    for place, kind in zip(places.values(), ("text", "second text", "negative"), strict=True):
-        unusable_if(place is not None and place not in filled, f"empty {kind}")
-    return {
-        "ids": row.text(columns.id) or str(row.line),
-        **{name: row.text(place) or None for name, place in places.items()},
-        "labels": _label(table, columns, options, has_lists, cells),
-    }
+    needed = [place for place in (*places.values(), *columns.labels) if place is not None]
 
+    def label(row: Row) -> Label | None:
+        """Return the label of a row; None if the file has no labels."""
+        if columns.flags:  # the label consists of the names of the columns that contain a 1
+            flags = {place: as_flag(row.cell(place)) for place in columns.flags}
+            unusable_if(None in flags.values(), "a label column contains neither 1 nor 0")
+            return tuple(table.name(place) for place, is_set in flags.items() if is_set)
+        if columns.label is None:
+            return None
+        value = row.cell(columns.label)
+        if task_named(options.task).has_scores:
+            return _score(value)
+        unusable_if(is_object(value), "object instead of a label")
+        if options.multi_label:
+            return _names(value, options.separator, has_lists)
+        return _single_name(value, columns.text_b is not None)
 
-def _label(
-    table: Table,
-    columns: Columns,
-    options: ReadingOptions,
-    has_lists: bool,
-    cells: Sequence[object],
-) -> Label | None:
-    """Return the label of a row; None if the file has no labels."""
-    if columns.flags:  # the label consists of the names of the columns that contain a 1
-        flags = {place: as_flag(cells[place]) for place in columns.flags}
-        unusable_if(None in flags.values(), "a label column contains neither 1 nor 0")
-        return tuple(table.name(place) for place, is_set in flags.items() if is_set)
-    if columns.label is None:
-        return None
-    value = cells[columns.label]
-    if task_named(options.task).has_scores:
-        return _score(value)
-    unusable_if(is_object(value), "object instead of a label")
-    if options.multi_label:
-        return _names(value, options.separator, has_lists)
-    return _single_name(value, columns.text_b is not None)
+    def example(row: Row) -> dict[str, object]:
+        filled = [place for place, cell in enumerate(row.cells) if as_string(cell).strip()]
+        is_nested = any(isinstance(row.cell(place), list | dict) for place in places.values())
+        unusable_if(not filled, "empty line")
+        unusable_if(len(row.cells) <= max(needed), "too few columns")
+        unusable_if(is_nested, "list or object instead of a text")
+        num_columns = len(row.cells if table.columns is None else table.columns)
+        unusable_if(filled[-1] >= num_columns, "more columns than the header")
+        for place, kind in zip(places.values(), ("text", "second text", "negative"), strict=True):
+            unusable_if(place is not None and place not in filled, f"empty {kind}")
+        texts = {name: row.text(place) or None for name, place in places.items()}
+        return {"ids": row.text(columns.id) or str(row.line), **texts, "labels": label(row)}
+
+    rows = ((f"line {row.line:,}", row) for row in table.rows)
+    fields = {"task": options.task, "columns": found.named(table)}
+    return collect(kind, file, rows, example, table.notes, **fields)
 
 
 def _score(value: object) -> float:
@@ -236,9 +216,12 @@ def folder_examples(folder: pathlib.Path, options: ReadingOptions) -> TextExampl
         name = path.relative_to(folder).as_posix()
         return {"ids": name, "texts": text, "labels": label if has_labels else None}
 
+    checksum = hashlib.sha256()
+    for path in kept:
+        checksum.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return collect(
         TextExamples,
-        TextFile(folder, "", sha256_of_files(kept, folder)),
+        TextFile(folder, "", checksum.hexdigest()),
         ((path.relative_to(folder).as_posix(), (label, path)) for label, path in files),
         example,
         task=options.task,

@@ -135,8 +135,8 @@ def collect(
     file: TextFile,
     rows: Iterable[tuple[str, _Row]],
     example: Callable[[_Row], Mapping[str, object]],
-    notes: Iterable[str] = (),
-    **fields: object,
+    notes: tuple[str, ...] = (),
+    **fields: Any,
 ) -> _Examples:
     """Build an example from every usable row.
 
@@ -145,7 +145,7 @@ def collect(
         file: The file that was read.
         rows: The rows, each with its location as shown to the user, such as `"line 3"`.
         example: Returns `ids` and the `sequences` of `kind` for one row, or raises `Unusable`.
-        notes: The notes of the examples. They are read after the rows.
+        notes: The notes of the examples.
         **fields: Other fields of `kind`.
 
     Returns:
@@ -164,16 +164,10 @@ def collect(
             first_dropped.setdefault(error.args[0], place + "".join(error.args[1:]))
         else:
             kept.append(values)
-    arguments: dict[str, Any] = {
-        "source": os.fspath(file.path),
-        "sha256": file.sha256,
-        "dropped": dict(dropped),
-        "first_dropped": first_dropped,
-        "notes": tuple(notes),
-        **fields,
-    }
+    found: dict[str, Any] = {"dropped": dict(dropped), "first_dropped": first_dropped}
     for name in ("ids", *kind.sequences):
         column = tuple(values.get(name) for values in kept)
         has_values = not kept or any(value is not None for value in column)
-        arguments[name] = column if has_values else None
-    return kind(**arguments)
+        found[name] = column if has_values else None
+    source = os.fspath(file.path)
+    return kind(source=source, sha256=file.sha256, notes=notes, **found, **fields)

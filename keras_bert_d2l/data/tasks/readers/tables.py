@@ -255,8 +255,10 @@ def _are_cells_quoted(file: TextFile, dialect: Dialect) -> bool:
     lines = [line for line in file.text[dialect.start :].split("\n") if line.strip()]
     tabs = [line.count("\t") for line in lines]
     if len(set(tabs)) > 1:
-        widths = list(_widths(file, dialect))
-        return len(set(widths)) == 1 and tabs.count(widths[0] - 1) <= len(widths)
+        with contextlib.suppress(ValueError):  # the quotes do not fit
+            widths = [len(row.cells) for row in dialect.rows(file) if row.cells]
+            return len(set(widths)) == 1 and tabs.count(widths[0] - 1) <= len(widths)
+        return False
     quoted = (line.removesuffix("\r").split("\t") for line in lines if '"' in line)
     cells = [cell for cells in quoted for cell in cells if '"' in cell]
     if not all(map(_QUOTED_CELL.fullmatch, cells)):
@@ -265,12 +267,6 @@ def _are_cells_quoted(file: TextFile, dialect: Dialect) -> bool:
         return True
     need = [bool(_NEEDS_QUOTES.fullmatch(cell)) for cell in cells if cell != '""']
     return any(need) and all(need)
-
-
-def _widths(file: TextFile, dialect: Dialect) -> Iterator[int]:
-    """Yield the number of cells of each row of a table; none if its quotes do not fit."""
-    with contextlib.suppress(ValueError):
-        yield from [len(row.cells) for row in dialect.rows(file) if row.cells]
 
 
 def _delimiter(file: TextFile) -> str:

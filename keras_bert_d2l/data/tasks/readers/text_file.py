@@ -63,14 +63,6 @@ def read_file(path: pathlib.Path) -> TextFile:
     return TextFile(path, "".join(read_text(path)), sha256_of(path))
 
 
-def sha256_of_files(paths: Iterable[pathlib.Path], folder: pathlib.Path) -> str:
-    """Return one checksum for the names and the contents of files in a folder."""
-    checksum = hashlib.sha256()
-    for path in paths:
-        checksum.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
-    return checksum.hexdigest()
-
-
 InMemory: TypeAlias = Iterable[object]
 """A data frame, a `Dataset` of Hugging Face, a list or a dictionary of lists."""
 
