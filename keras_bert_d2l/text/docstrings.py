@@ -21,7 +21,11 @@ _MIN_SENTENCES = 3  # shorter documents have too little context
 _NO_PROSE = re.compile(r"(^|/)(tests?|testing|_api)/|_test\.py$|_pb2\.py$")
 
 _FENCED_CODE = re.compile(r"^[ \t]*(```|~~~).*?(^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_NUMPY_EXAMPLES = re.compile(
+    r"^(See Also|References|Examples?)\n-+\n.*?(?=^[A-Z][\w ]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL
+)
 _UNDERLINE = re.compile(r"([-=~^*])\1{2,}$")
+_SECTION = re.compile(r"[A-Z][\w /-]{0,40}:$")
 _NAME = r"[*`'\"]*[\w.]+[`'\"]*"
 # The label at the start of a list entry: a bullet or a number; a parameter in Google's
 # style, `name:` or `name (type):`; or a parameter in NumPy's style, `name : type` on its own line.
@@ -31,9 +35,11 @@ _LABEL = re.compile(
 )
 
 _LINK = re.compile(r"!?\[([^\]]+)\]\([^)]*\)")
-_MARKUP = re.compile(r":[a-z:]+:(?=`)|`+|\s*\[\d+\]_|\*\*|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)")
+_ROLE = re.compile(r":[a-z:]+:(?=`)")
+_MARKUP = re.compile(r"`+|\s*\[\d+\]_|\*\*|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)")
 
-_LIKE_A_SENTENCE = re.compile(r"[\"“(]?[A-Z].*[.!?][\"”)]?")
+_STARTS_LIKE_A_SENTENCE = re.compile(r"[\"“(]?[A-Z]")
+_ENDS_LIKE_A_SENTENCE = re.compile(r"[.!?][\"”)]?$")
 _CODE = re.compile(r"[=<>{}|\\^~@#$]|https?:|::|www\.")
 _WORD = re.compile(
     r"[\"'“‘(]*[A-Za-z]+(?:['’/-][A-Za-z]+)*[\"'”’).,;:!?]*|\(?\d+(?:[.,]\d+)*[%).,;:]*"
@@ -124,14 +130,14 @@ def prose(docstring: str) -> list[str]:
     """
     sentences: list[str] = []
     for paragraph in _paragraphs(docstring):
-        text = _MARKUP.sub("", _LINK.sub(r"\1", paragraph))
+        text = _MARKUP.sub("", _ROLE.sub("", _LINK.sub(r"\1", paragraph)))
         sentences += filter(_is_english, split_sentences(text))
     return sentences
 
 
 def _paragraphs(docstring: str) -> Iterator[str]:
     text = _FENCED_CODE.sub("\n", inspect.cleandoc(docstring))
-    for block in re.split(r"\n\s*\n", text):
+    for block in re.split(r"\n\s*\n", _NUMPY_EXAMPLES.sub("", text)):
         lines: list[str] = []
         indentation = 0
         for line in block.split("\n"):
@@ -141,7 +147,7 @@ def _paragraphs(docstring: str) -> Iterator[str]:
             if _UNDERLINE.match(words):
                 lines = []
                 continue
-            label = _LABEL.match(words)[0]  # type: ignore[index]
+            label = words if _SECTION.match(words) else _LABEL.match(words)[0]  # type: ignore[index]
             line_indentation = len(line) - len(line.lstrip())
             if label or line_indentation < indentation:
                 yield " ".join(lines)
@@ -156,7 +162,8 @@ def _is_english(sentence: str) -> bool:
     words = sentence.split()
     return bool(
         _MIN_WORDS <= len(words) <= _MAX_WORDS
-        and _LIKE_A_SENTENCE.fullmatch(sentence)
+        and _STARTS_LIKE_A_SENTENCE.match(sentence)
+        and _ENDS_LIKE_A_SENTENCE.search(sentence)
         and not _CODE.search(sentence)
         and sum(bool(_WORD.fullmatch(word)) for word in words) >= _SHARE_OF_WORDS * len(words)
     )
