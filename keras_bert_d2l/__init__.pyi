@@ -77,7 +77,7 @@ from .tasks.embed.model import (
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
 from .models.tasks.labeled_task import LabeledTask as LabeledTask
-from .models.tasks.text_inputs import Preprocessor as Preprocessor
+from .models.text_inputs import Preprocessor as Preprocessor
 from .models.tasks.task_model import TaskModel as TaskModel
 from .tasks.text_task import TextTask as TextTask
 from .tasks.choose.model import MultipleChoice as MultipleChoice

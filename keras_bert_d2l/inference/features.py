@@ -20,7 +20,7 @@ from keras_bert_d2l.layers.heads import Pooling, PoolingKind
 from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor

@@ -23,7 +23,7 @@ from keras_bert_d2l.inference.prediction import (
     text_pairs,
 )
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike, Tensor

@@ -32,7 +32,7 @@ from keras_bert_d2l.inference.prediction import (
 )
 from keras_bert_d2l.layers.kernels.fusion import cross_entropy
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import has_surrogate, text_list

@@ -20,7 +20,7 @@ from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.progress import parts, stage
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list

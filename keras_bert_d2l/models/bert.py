@@ -20,6 +20,7 @@ from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.models.batch_model import BatchModel, check_keys
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
+from keras_bert_d2l.models.text_inputs import Preprocessor, without_pandas
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, PathLike, Tensor
 
 FEATURES = ("tokens", "segments", "valid_lens", "pred_positions")
@@ -68,6 +69,7 @@ class BERTModel(BatchModel):
         only the tokens that the heads read.
 
     Attributes:
+        preprocessor: Converts strings to a batch of token ids; `None` without a `tokenizer`.
         missing_heads: Names of the heads, from `"pooler"`, `"mlm"` and `"nsp"`, that the model's
             checkpoint lacked, so their weights are random. Such heads are neither saved nor
             exported. Training a head with `fit` or `train_step` removes it from the set; after a
@@ -320,6 +322,15 @@ class BERTModel(BatchModel):
                 "a checkpoint that has them."
             )
         return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]
+
+    @property
+    def preprocessor(self) -> Preprocessor | None:
+        """Converts strings to token ids; see `Preprocessor`."""
+        return None if self.tokenizer is None else Preprocessor(self, self.tokenizer)
+
+    def plain(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return data without pandas."""
+        return without_pandas(x), y, sample_weight
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:

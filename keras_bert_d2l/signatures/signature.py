@@ -14,7 +14,7 @@ from keras_bert_d2l.contract.task import embedder, task_named
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import FEATURES, Preprocessor
+from keras_bert_d2l.models.text_inputs import FEATURES, Preprocessor
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab

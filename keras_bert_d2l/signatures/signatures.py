@@ -19,7 +19,7 @@ from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import FEATURES, BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.signatures.signature import (
     TEXT,
     TEXT_B,

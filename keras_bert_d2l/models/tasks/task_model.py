@@ -23,9 +23,9 @@ from keras_bert_d2l.layers.kernels.fusion import Dropout
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.batch_model import TextTokenizer, check_keys
 from keras_bert_d2l.models.bert import BERTModel, checked_bert
-from keras_bert_d2l.models.tasks.text_inputs import FEATURES, Batch
 from keras_bert_d2l.models.tasks.text_model import TextModel
 from keras_bert_d2l.models.tasks.windows import LONG_TEXTS, LongTexts, longest_row, over_windows
+from keras_bert_d2l.models.text_inputs import FEATURES, Batch
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import holds_text
+from keras_bert_d2l.models import text_inputs
 from keras_bert_d2l.models.batch_model import BatchModel, check_vocab_size
 from keras_bert_d2l.models.data_checks import check_finite, unpacked
 from keras_bert_d2l.models.losses import Results
-from keras_bert_d2l.models.tasks import text_inputs
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.types import Option, Tensor
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.rows import TEXTS_TOGETHER, Fields, in_parts, splits, unpadded
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts
+from keras_bert_d2l.models.text_inputs import Batch, Preprocessor, Texts
 from keras_bert_d2l.tasks.answer.examples import QuestionExamples
 from keras_bert_d2l.text.tokenizer.framing import (
     answer_spans,

@@ -15,7 +15,7 @@ from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.labeled_task import ids_of_rows
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts, as_tensors
+from keras_bert_d2l.models.text_inputs import Batch, Preprocessor, Texts, as_tensors
 from keras_bert_d2l.types import Option, Tensor
 
 

@@ -24,7 +24,7 @@ from keras_bert_d2l.models.bert import BERTModel, checked_bert
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.tasks.text_inputs import Preprocessor, without_pandas
+from keras_bert_d2l.models.text_inputs import Preprocessor, without_pandas
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
 _EXCLUDED = -1e9  # added to the logit of a vector with itself

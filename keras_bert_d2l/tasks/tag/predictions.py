@@ -28,7 +28,7 @@ from keras_bert_d2l.inference.prediction import (
     checked_max_len,
     predict_rows,
 )
-from keras_bert_d2l.models.tasks.text_inputs import FEATURES, as_tensors
+from keras_bert_d2l.models.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.signatures.signature import Answer, ExportedModel, TextOptions, TextSignatures

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.checks import IGNORED, shown
 from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.rows import Fields, names_and_ids, splits
-from keras_bert_d2l.models.tasks.text_inputs import Batch, Preprocessor, Texts, as_tensors
+from keras_bert_d2l.models.text_inputs import Batch, Preprocessor, Texts, as_tensors
 from keras_bert_d2l.signatures.characters import Characters
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, check_max_len

@@ -37,6 +37,17 @@ def test_a_pipeline_has_the_batches_that_lists_give(classifier):
     np.testing.assert_allclose(classifier.evaluate(mapped, verbose=0), of_texts, rtol=1e-6)
 
 
+def test_a_bert_has_a_preprocessor_whose_rows_it_takes(bert):
+    assert kb.BERTModel(len(WORDS), 8, 16, 2, 1, 0.0, MAX_LEN).preprocessor is None
+    batch = bert.preprocessor({"texts": TEXTS, "texts_b": ["ada wrote it"] * 3})
+    of_tokenizer = bert.tokenizer(TEXTS, ["ada wrote it"] * 3, max_len=MAX_LEN)
+    np.testing.assert_array_equal(batch["valid_lens"], of_tokenizer["valid_lens"])
+    np.testing.assert_array_equal(batch["tokens"], of_tokenizer["tokens"][:, :MAX_LEN])
+    [mapped] = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(bert.preprocessor)
+    np.testing.assert_array_equal(mapped["tokens"], bert.preprocessor(TEXTS)["tokens"])
+    assert bert(mapped)["nsp"].shape == (3, 2)
+
+
 def test_single_strings_and_unknown_keys_are_named(classifier):
     dataset = tf.data.Dataset.from_tensor_slices(TEXTS)
     with pytest.raises(ValueError, match="single strings. Batch"):

@@ -21,6 +21,7 @@ from keras_bert_d2l.types import Tensor
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from keras_bert_d2l.models.bert import BERTModel
     from keras_bert_d2l.models.tasks.text_model import TextModel
 
 FEATURES = ("tokens", "segments", "valid_lens")
@@ -200,11 +201,11 @@ def _size(part: Tensor) -> int:
 class Preprocessor:
     """Converts strings to token ids, as `fit`, `predict` and exports of a task model do.
 
-    A task model with a tokenizer has one, `model.preprocessor`. It works eagerly, in a
-    `tf.function` and in `tf.data.Dataset.map`, after batching. In a graph, labels must be ids.
+    A `BERTModel` or task model with a tokenizer has one, `model.preprocessor`. It works eagerly, in
+    a `tf.function` and in `tf.data.Dataset.map`, after batching. In a graph, labels must be ids.
 
     Args:
-        model: The task model, which says how long rows may be.
+        model: The model, which says how long rows may be.
         tokenizer: Converts strings to token ids.
         max_len: Maximum number of tokens in a row. `None`: that of the model.
 
@@ -241,7 +242,7 @@ class Preprocessor:
     form = 'a list, or for pairs {"texts": [...], "texts_b": [...]}'
 
     def __init__(
-        self, model: "TextModel", tokenizer: TextTokenizer, max_len: int | None = None
+        self, model: "TextModel | BERTModel", tokenizer: TextTokenizer, max_len: int | None = None
     ) -> None:
         self.model, self.tokenizer, self._max_len = model, tokenizer, max_len
         self._traced: Callable[[Texts], Batch] | None = None
