@@ -73,8 +73,7 @@ def asked_model(
     """Return the model that a function asks, and its tokenizer.
 
     Args:
-        model: The model, or the path or the name of its checkpoint, which is then loaded. A Keras
-            model of one's own is asked as a `BERTModel` that shares its layers.
+        model: The model, or the path or the name of its checkpoint, which is then loaded.
         *kinds: The classes that the function takes. If `TextEmbedder` is one, the checkpoint of a
             BERT without a task is loaded as that, with the pooling that its folder defines.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
