@@ -87,8 +87,10 @@ def test_tables_are_read_from_files_and_standard_input(run, error, models):
     read = rows(run("predict", "-", "--text", 2, *model, input="bad\ta film\ngood\ta dog\n"))
     assert [row["text"] for row in read] == ["a film", "a dog"]
     (models / "bare.txt").write_text("bad\ta good film\ngood\ta bad film\n")
-    found = rows(run("predict", "bare.txt", "--text", 2, *model))
-    assert [row["text"] for row in found] == ["a good film", "a bad film"]
+    for columns in ((), ("--text", 2)):  # detected and specified
+        found = rows(run("predict", "bare.txt", *columns, *model))
+        assert [row["text"] for row in found] == ["a good film", "a bad film"]
+    (models / "bare.txt").write_text("a dog\ta good film\na film\ta bad film\n")
     assert "by its number from 1, with --text" in error("predict", "bare.txt", *model)
 
 

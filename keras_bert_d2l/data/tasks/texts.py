@@ -30,7 +30,12 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     unusable_if,
     without_point,
 )
-from keras_bert_d2l.data.tasks.readers.columns import Columns, ReadingOptions, find_columns
+from keras_bert_d2l.data.tasks.readers.columns import (
+    Columns,
+    ReadingOptions,
+    find_columns,
+    with_likely_columns,
+)
 from keras_bert_d2l.data.tasks.readers.tables import Row, read_table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile, read_file
 from keras_bert_d2l.reading import sha256_of, visible_files
@@ -113,6 +118,7 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
         ValueError: The file has a different format, or a column does not exist.
     """
     table = read_table(file, options.is_header)
+    options = with_likely_columns(table, options)
     found = find_columns(file, table, options) if table.rows else Columns(0)
     columns = found
     if not any(row.text(x).strip() for row in table.rows for x in found.labels):  # has no labels

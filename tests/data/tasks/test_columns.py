@@ -70,6 +70,21 @@ def test_column_names_may_have_spaces(write):
     assert read_examples("classify", path, text="title", label="class-index").texts_b is None
 
 
+def test_without_a_header_cells_with_spaces_are_texts(write):
+    path = write("news.csv", NEWS + '"3","So it is","Yes, it is"\n"4","The Net","No more of it"\n')
+    examples = read_examples("classify", path, labeled=True)
+    assert examples.columns == {"text": "2", "text_b": "3", "label": "1"}
+    assert examples.labels == ("3", "4", "3", "4")
+    asked = read_examples("classify", path, labeled=False)
+    assert (asked.texts, asked.labels) == (examples.texts, None)
+    yelp = write("yelp.csv", '"1","Not good, no."\n"2","It is fine."\n"1","Bad, so bad."\n' * 2)
+    assert read_examples("classify", yelp).columns == {"text": "2", "label": "1"}
+    scores = write("scores.tsv", "a man\ta boy\t2.5\none dog\ta cat\t.5\n")
+    assert read_examples("regress", scores).labels == (2.5, 0.5)
+    alone = read_examples("classify", write("cola.tsv", COLA), labeled=False)
+    assert alone.columns == {"text": "4"}
+
+
 def test_columns_with_names_that_differ_in_case_are_chosen_by_name_or_number(write):
     path = write("twice.csv", "text,Label,label\na,x,1\nb,y,2\n")
     assert read_examples("classify", path, label=2).labels == ("x", "y")

@@ -41,6 +41,7 @@ _PAIRS = tuple(
 # The names of columns that contain one choice each, such as "ending0" and "answerA".
 _CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]+|[a-j])")
 _NAME = re.compile(r"[\w#.-]*")
+_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
 _SHOWN = 30  # maximum number of characters of a cell in an error message
 _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
@@ -118,6 +119,41 @@ class Columns:
     def named(self, table: Table) -> dict[str, str]:
         """Return the column names by role."""
         return {role: ", ".join(map(table.name, x)) for role, x in self.places().items()}
+
+
+def with_likely_columns(table: Table, options: ReadingOptions) -> ReadingOptions:
+    """Choose the columns of texts without a header if only one choice is likely.
+
+    Columns whose cells mostly contain spaces are texts. One or two of them need exactly one other
+    column, the labels: repeated values, or numbers if the labels are scores. If labels are ignored,
+    a single column of texts may have any other columns.
+    """
+    if options.given or table.columns is not None:
+        return options
+    if not any(" " in cell.strip() for cell in table.first):
+        return options  # the first row may be a header
+    width = max(len(row.cells) for row in table.rows)
+    cells = {place + 1: [row.text(place) for row in table.rows] for place in range(width)}
+    texts = [place for place, column in cells.items() if _are_texts(column)]
+    others = [place for place in cells if place not in texts]
+    found: dict[str, Column] = dict(zip(("text", "text_b"), texts, strict=False))
+    has_scores = task_named(options.task).has_scores
+    if options.labeled is False and len(texts) == 1:
+        return dataclasses.replace(options, columns=found)
+    if len(texts) in (1, 2) and len(others) == 1 and _are_labels(cells[others[0]], has_scores):
+        return dataclasses.replace(options, columns=found | {"label": others[0]})
+    return options
+
+
+def _are_texts(cells: Sequence[str]) -> bool:
+    return 2 * sum(" " in cell.strip() for cell in cells) > len(cells)
+
+
+def _are_labels(cells: Sequence[str], has_scores: bool) -> bool:
+    if has_scores:
+        return 2 * sum(bool(_NUMBER.fullmatch(cell)) for cell in cells) > len(cells)
+    # Unlike example ids, labels are repeated. So is the first, unless it is in a header.
+    return 2 * len(set(cells)) <= len(cells) and cells[0] in cells[1:]
 
 
 def find_columns(file: TextFile, table: Table, options: ReadingOptions) -> Columns:
