@@ -19,7 +19,10 @@ _NUMPY = re.compile(
     rf"\barray\((\[.*?\])(?:,\s*dtype=[^)]+)?\)|\bnp\.\w+\(({_QUOTED}|[^()'\"]*)\)", re.DOTALL
 )
 _CALL = re.compile(r"\w+\(([\[{].*)\)", re.DOTALL)  # "frozenset({'a'})", "tensor([1])"
-_EMPTY_SETS = ("set()", "frozenset()")
+_COLLECTION = re.compile(  # of R, Scala and Spark
+    r"(?:c|List|Set|ArrayBuffer|ArraySeq|WrappedArray)(\(.*\))", re.DOTALL
+)
+_EMPTY = ("set()", "frozenset()", "character(0)")
 _KEY = re.compile(r"\s*('[^']*'|\"[^\"]*\")\s*:")  # in an object
 _NUMBERS = re.compile(r"[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
 _ITEM = re.compile(rf"{_QUOTED}|[^\s,]+", re.DOTALL)
@@ -59,8 +62,8 @@ def without_numpy(text: str) -> str:
 def listed(value: object, is_alone: bool = False) -> list[object] | None:
     """Return the items of a list, or of its text form in JSON or another notation, or else None.
 
-    The notations are those of Python, NumPy, Java and PostgreSQL, such as "['a', 'b']",
-    "{'a', 'b'}", "[3 7]", "[a, b]" and "{a,b}".
+    The notations are those of Python, NumPy, Java, PostgreSQL, Scala and R, such as "['a', 'b']",
+    "{'a', 'b'}", "[3 7]", "[a, b]", "{a,b}", "List(a, b)" and 'c("a", "b")'.
 
     Args:
         value: The cell.
@@ -68,8 +71,10 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
     """
     if not isinstance(value, str):
         return value if isinstance(value, list) else None
-    text = _CALL.sub(r"\1", without_numpy(value.strip()))
-    if text in _EMPTY_SETS:
+    text = without_numpy(value.strip())
+    collection = _COLLECTION.fullmatch(text)
+    text = collection[1] if collection else _CALL.sub(r"\1", text)
+    if text in _EMPTY:
         return []
     if text[:1] + text[1:][-1:] not in ("[]", "{}", "()") or is_object(text):
         return None
@@ -80,10 +85,11 @@ def listed(value: object, is_alone: bool = False) -> list[object] | None:
             return list(json.loads(text))
     if not inside or is_numbers or inside[0] in "'\"":
         return [_unquoted(item) for item in _ITEM.findall(inside)]
-    if text[0] in inside or text[-1] in inside:  # "(a), (b)" are two names in brackets
-        return None
-    if "," not in inside and not is_alone:
-        return None
+    if not collection:
+        if text[0] in inside or text[-1] in inside:  # "(a), (b)" are two names in brackets
+            return None
+        if "," not in inside and not is_alone:
+            return None
     return [_unquoted(item.strip()) for item in inside.split(",")]
 
 
