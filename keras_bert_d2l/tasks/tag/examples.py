@@ -111,6 +111,8 @@ def word_examples(file: TextFile, options: ReadingOptions) -> WordExamples:
             sentences are not marked.
     """
     table = _read(file, options)
+    if table.has_words and table.columns is None and _is_counted(table.rows):
+        table = dataclasses.replace(table, rows=list(_divided(table.rows)))
     columns = _find_columns(file, table, options)
     rows = list(_rows(table, columns))
     has_lists = are_lists(row.words for row in rows), are_lists(row.labels for row in rows)
@@ -226,6 +228,17 @@ def _is_counted(rows: Sequence[Row]) -> bool:
         number in (numbers[0], expected)
         for number, expected in zip(numbers[1:], following, strict=False)
     )
+
+
+def _divided(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield counted words with a new sentence id where the numbers start again."""
+    id = ""
+    for before, row in itertools.pairwise([Row(0, []), *rows]):
+        if not before.cells:
+            id = row.sentence
+        elif row.cells[:1] == rows[0].cells[:1]:
+            id = str(row.line)
+        yield row._replace(sentence=id)
 
 
 def _rows(table: Table, columns: Columns) -> Iterator[_Words]:

@@ -70,8 +70,6 @@ def test_conll_may_have_any_number_of_columns(write):
     assert read_examples("tag", write("words.txt", "A\ncrane\n\nflies\n")).labels is None
     spaced = write("words.tsv", "New York\tB-LOC\nis\tO\nfar\tO\n")  # a word may have a space
     assert read_examples("tag", spaced).words == (("New York", "is", "far"),)
-    counted = read_examples("tag", write("a.conll", "1 Ada O\n2 is O\n\n1 x O\n"))
-    assert (counted.words, counted.columns["text"]) == ((("Ada", "is"), ("x",)), "2")
     alone = read_examples("tag", write("a.conll", "a O\n" * 101))
     assert alone.notes == ("read 101 words as one sentence: no empty line ends one",)
 
@@ -133,6 +131,14 @@ def test_words_may_be_in_the_rows_of_json_or_of_data_in_memory(write):
     assert read_examples("tag", ["Hello", "Bye"], text="text").words == (("Hello",), ("Bye",))
     lists = {"sentence": ["Hello", "Bye"], "tags": [["UH"], ["UH"]]}
     assert read_examples("tag", lists).words == (("Hello",), ("Bye",))
+
+
+@pytest.mark.parametrize("numbers", ["12121", "01010", "12\n34\n5", "12\n12\n1", "12\n121"])
+def test_numbers_of_words_are_no_words_and_end_sentences(write, numbers):
+    content = "".join("\n" if number == "\n" else f"{number} w O\n" for number in numbers)
+    examples = read_examples("tag", write("a.conll", content))
+    assert (examples.words, len({*examples.ids})) == ((("w", "w"), ("w", "w"), ("w",)), 3)
+    assert examples.columns == {"text": "2", "label": "3"}
 
 
 ODD = ["New\u00a0York", "100\u2009000", "[1]", "[]", "['a']", "[3 7]", "a b", "\u3000", "(x, y)"]
