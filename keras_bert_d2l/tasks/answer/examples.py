@@ -127,6 +127,8 @@ _Json: TypeAlias = Any  # a parsed JSON value
 
 _Placed: TypeAlias = list[tuple[str, "_Question"]]  # with the location shown to the user
 
+# Fields that say that a question has no answer if they have this value.
+_NO_ANSWER = {"is_impossible": True, "has_answer": False, "answerable": False}
 _STARTS = ("answer_start", "start", "answers.answer_start")
 _TEXTS = {"text", "char_spans"}
 
@@ -223,7 +225,7 @@ def _squad_questions(
                 made = _Question(name, *texts, title)
                 if options.labeled is not False:
                     found = record.get("detected_answers", record.get("answers"))
-                    made = _answered(made, found, record.get("is_impossible"))
+                    made = _answered(made, found, record)
                 yield f"question {name}", made
 
 
@@ -238,20 +240,23 @@ def _table_questions(table: Table, columns: Columns) -> Iterator[tuple[str, _Que
         made = _Question(name or str(row.line), question, context, title or None)
         if label is not None and label < len(row.cells):
             found = _from_cell(row.cells[label], row.text(started), has_lists)
-            made = _answered(made, found, row.cell(places.get("is_impossible")))
+            fields = {field: row.cell(place) for field, place in places.items()}
+            made = _answered(made, found, fields)
         yield f"line {row.line:,}", made
 
 
-def _answered(made: _Question, found: _Json, is_impossible: object) -> _Question:
+def _answered(made: _Question, found: _Json, record: Mapping[str, _Json]) -> _Question:
     """Return a question with its answers, of which a field of the record may say that none exist.
 
     A field that contradicts the answers is a problem, so no answer is deleted without a word.
     """
-    answers, has_none = _answers(found, made.contexts), as_flag(is_impossible)
-    if has_none and answers:
-        return made._replace(problem="an answer, although is_impossible says that there is none")
-    if has_none is not None:
-        answers = () if has_none else answers or None
+    answers = _answers(found, made.contexts)
+    for name, value in _NO_ANSWER.items():
+        flag = as_flag(record.get(name))
+        if flag == value and answers:
+            return made._replace(problem=f"an answer, although {name} says that there is none")
+        if flag is not None:
+            answers = () if flag == value else answers or None
     return made._replace(answers=answers)
 
 

@@ -125,6 +125,8 @@ CRANE = {"text": "crane", "answer_start": 2}
         ),
         ({"is_impossible": "true", "answers": []}, ()),
         ({"is_impossible": 1}, ()),
+        ({"answerable": "false"}, ()),
+        ({"has_answer": False, "answers": [CRANE]}, "although has_answer says"),
         ({"is_impossible": True, "answers": [{"text": "", "answer_start": 0}]}, ()),
         ({"answers": [{"text": "", "answer_start": -1}]}, ()),
         ({"answers": []}, ()),
@@ -150,6 +152,7 @@ def test_an_answer_is_never_deleted_without_its_reason(write, fields, expected):
     [
         ("answer,answer_start,is_impossible", "crane,2,False", (Answer("crane", 2),)),
         ("answer,is_impossible", ",1", ()),
+        ("answer,has_answer", ",no", ()),
         ("answer,answer_start", ",-1", ()),
         ("answers,start", "['crane'],[2]", (Answer("crane", 2),)),
         ("answer,Answer Start", "is,8", (Answer("is", 8),)),
