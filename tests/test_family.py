@@ -272,7 +272,7 @@ def test_a_run_keeps_its_vocabulary_resumes_and_starts_other_runs(name, run_of, 
     result = kb.pretrain(None, run, resume=True, verbose=False)
     assert result.metrics[-1]["step"] == 2
     text, options = corpus / "text.txt", pretraining(tmp_path)
-    for number, more in enumerate(({"lora": 2}, {"objective": "nsp", "masking": "whole_word"})):
+    for number, more in enumerate(({"lora": 2}, {"objective": "nsp", "masking": "span"})):
         found = kb.pretrain(text, tmp_path / f"{number}", init=run, **more, **options)
         assert np.isfinite(found.metrics[-1]["val_loss"])
     assert len(kb.doctor(run).findings) > 5

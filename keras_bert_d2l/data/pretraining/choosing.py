@@ -1,14 +1,24 @@
-"""Draw the positions to predict (tokens or whole words) and their new tokens.
+"""Draw the positions to predict (tokens, whole words, n-grams or spans) and their new tokens.
 
-B: batch size, T: tokens per row, P: predicted positions per row, W: words in the batch.
+B: batch size, T: tokens per row, P: predicted positions per row, W: words in the batch,
+L: maximum number of words in a unit.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-# Each kind of decision has its own stream, so no two decisions share random numbers. 1 and 2 were
-# those of removed options; the others keep theirs, so that the masks of a seed stay the same.
-CHOICE, REPLACEMENT, ROW = (stream << 32 for stream in (0, 3, 4))
+# Each kind of decision has its own stream, so no two decisions share random numbers. 2 was that of
+# a removed option; the others keep theirs, so that the masks of a seed stay the same.
+CHOICE, UNIT_LENGTH, REPLACEMENT, ROW = (stream << 32 for stream in (0, 1, 3, 4))
+
+# Probabilities of units with 1, 2, ... words.
+_UNIT_WORDS = {
+    "whole_word": np.ones(1),
+    "ngram": np.array([6, 3, 2]) / 11,  # proportional to 1/n
+    "span": 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10),  # geometric, truncated at 10; mean 3.8
+}
 
 
 def choose_tokens(
@@ -44,67 +54,130 @@ def choose_tokens(
     return tf.transpose(tf.where(is_real, flat - tf.range(num_rows) * num_tokens, num_tokens))
 
 
+class _Words(NamedTuple):
+    """The words of all rows, concatenated, followed by L empty words that are never chosen.
+
+    Attributes:
+        starts: int32 `(W + L,)`, the index of each word's first token in the flattened batch.
+        ends: int32 `(W + L,)`, the index after each word's last token.
+        per_row: int32 `(B,)`, the number of words in each row.
+    """
+
+    starts: tf.Tensor
+    ends: tf.Tensor
+    per_row: tf.Tensor
+
+
 def choose_words(
     is_candidate: tf.Tensor,
     is_piece: tf.Tensor,
     count: tf.Tensor,
     keys: tf.Tensor,
+    strategy: str,
     num_predictions: int,
-) -> tf.Tensor:
-    """Choose whole words, with at most `count` tokens per row.
-
-    The words of a row are visited in random order, and each is chosen if it fits.
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Choose whole words, n-grams or spans, with at most `count` tokens per row.
 
     Args:
         is_candidate: bool `(B, T)`, the tokens that may be chosen.
         is_piece: bool `(B, T)`, the tokens that continue a word.
         count: int32 `(B,)`, the number of predictions per row, at most its candidates.
         keys: int64 `(B,)`, one random number per row.
+        strategy: `Masking.strategy`, but not `"token"`.
         num_predictions: P, at least the maximum of `count`.
 
     Returns:
-        int32 `(B, P)`, the positions in ascending order; T in unused slots.
+        Two tensors, int32 `(B, P)`, with T in unused slots: the positions in ascending order, and
+        the unit of each position, an id shared by tokens whose replacements are drawn together.
     """
-    num_tokens = tf.shape(is_candidate)[1]
+    num_tokens, longest = tf.shape(is_candidate)[1], len(_UNIT_WORDS[strategy])
     after_candidate = tf.pad(is_candidate[:, :-1], [[0, 0], [1, 0]])
     before_piece = tf.pad((is_candidate & is_piece)[:, 1:], [[0, 0], [0, 1]])
     is_start = is_candidate & ~(is_piece & after_candidate)
-    # The words of all rows, int32 (W + 1,), followed by an empty word that is never chosen.
-    starts = tf.pad(_flat_indices(is_start), [[0, 1]])
-    ends = tf.pad(_flat_indices(is_candidate & ~before_piece) + 1, [[0, 1]])
-    per_row = tf.math.count_nonzero(is_start, axis=1, dtype=tf.int32)
-    beyond, row_stop = tf.reduce_sum(per_row), tf.cumsum(per_row)
+    words = _Words(
+        starts=tf.pad(_flat_indices(is_start), [[0, longest]]),
+        ends=tf.pad(_flat_indices(is_candidate & ~before_piece) + 1, [[0, longest]]),
+        per_row=tf.math.count_nonzero(is_start, axis=1, dtype=tf.int32),
+    )
+    unit, left = _choose_units(words, count, keys, num_tokens, strategy)
+    chosen = _flat_indices(unit >= 0)  # the chosen words
+    start, end = tf.gather(words.starts, chosen), tf.gather(words.ends, chosen)
+
+    def to_rows(flat: tf.Tensor) -> tf.Tensor:
+        rows = tf.RaggedTensor.from_row_lengths(flat % num_tokens, count - left, validate=False)
+        return rows.to_tensor(num_tokens, shape=(None, num_predictions))
+
+    positions = to_rows(tf.ragged.range(start, end).flat_values)
+    if strategy == "whole_word":  # pieces are replaced independently, as in Google's BERT
+        return positions, positions
+    first = tf.gather(words.starts, tf.gather(unit, chosen))
+    return positions, to_rows(tf.repeat(first, end - start))
+
+
+def _choose_units(
+    words: _Words, count: tf.Tensor, keys: tf.Tensor, num_tokens: tf.Tensor, strategy: str
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Visit the words of each row in random order and choose the unit that starts there, if any.
+
+    Returns:
+        int32 `(W,)`, the first word of the unit of each word, or -1 if the word is not chosen; and
+        int32 `(B,)`, the unused part of `count`.
+    """
+    longest = len(_UNIT_WORDS[strategy])
+    beyond, row_stop = tf.reduce_sum(words.per_row), tf.cumsum(words.per_row)
     draws = tf.transpose(uniform(keys, CHOICE, tf.range(num_tokens)))
+    lengths = tf.transpose(uniform(keys, UNIT_LENGTH, tf.range(num_tokens)))
 
     def is_unfinished(turn: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
-        return (left > 0) & (turn < per_row)
+        return (left > 0) & (turn < words.per_row)
 
     def visit(
-        turn: tf.Tensor, order: tf.Tensor, is_chosen: tf.Tensor, left: tf.Tensor
+        turn: tf.Tensor, order: tf.Tensor, unit: tf.Tensor, left: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        # One turn of a Fisher-Yates shuffle. Finished rows visit the empty word.
+        # One turn of a Fisher-Yates shuffle. Finished rows visit the first empty word.
         is_live = is_unfinished(turn, left)
-        share = draws[turn] * tf.cast(per_row - turn, tf.float64)
-        current = tf.where(is_live, row_stop - per_row + turn, beyond)
+        share = draws[turn] * tf.cast(words.per_row - turn, tf.float64)
+        current = tf.where(is_live, row_stop - words.per_row + turn, beyond)
         drawn = tf.where(is_live, current + tf.cast(share, tf.int32), beyond)
         word = tf.gather(order, drawn)
         order = tf.tensor_scatter_nd_update(order, drawn[:, None], tf.gather(order, current))
-        size = tf.gather(ends, word) - tf.gather(starts, word)
-        fits = is_live & (size <= left)
-        is_chosen = tf.tensor_scatter_nd_update(
-            is_chosen, tf.where(fits, word, beyond)[:, None], tf.ones_like(fits)
-        )
-        return turn + 1, order, is_chosen, left - tf.where(fits, size, 0)
 
-    _, _, is_chosen, left = tf.while_loop(
-        lambda turn, order, is_chosen, left: tf.reduce_any(is_unfinished(turn, left)),
+        in_unit = word[:, None] + tf.range(longest)  # (B, L)
+        start, end = tf.gather(words.starts, in_unit), tf.gather(words.ends, in_unit)
+        fits = (end - start[:, :1] <= left[:, None]) & (in_unit < row_stop[:, None])
+        if longest > 1:  # each single word is visited once, so none is taken
+            is_taken = tf.gather(unit, in_unit) >= 0
+            fits &= _is_within_length(lengths[turn], strategy) & _is_gapless(start, end)
+            if strategy == "span":  # it may run across chosen words, but it never starts at one
+                fits &= ~is_taken & ~is_taken[:, :1]
+            else:
+                fits &= ~tf.reduce_any(fits & is_taken, axis=1, keepdims=True)
+        unit = tf.tensor_scatter_nd_update(
+            unit, tf.reshape(tf.where(fits, in_unit, beyond), [-1, 1]), tf.repeat(word, longest)
+        )
+        return turn + 1, order, unit, left - tf.reduce_sum(tf.where(fits, end - start, 0), axis=1)
+
+    _, _, unit, left = tf.while_loop(
+        lambda turn, order, unit, left: tf.reduce_any(is_unfinished(turn, left)),
         visit,
-        (0, tf.range(beyond + 1), tf.fill([beyond + 1], False), count),
+        (0, tf.range(beyond + longest), tf.fill([beyond + longest], -1), count),
     )
-    chosen = _flat_indices(is_chosen[:beyond])
-    positions = tf.ragged.range(tf.gather(starts, chosen), tf.gather(ends, chosen)).flat_values
-    rows = tf.RaggedTensor.from_row_lengths(positions % num_tokens, count - left, validate=False)
-    return rows.to_tensor(num_tokens, shape=(None, num_predictions))
+    return unit[:beyond], left
+
+
+def _is_within_length(draw: tf.Tensor, strategy: str) -> tf.Tensor:
+    """Return a mask `(B, L)` of the words within the unit length sampled by `draw (B,)`."""
+    shares = _UNIT_WORDS[strategy]
+    more_words = tf.math.count_nonzero(
+        draw[:, None] >= shares.cumsum()[:-1], axis=1, keepdims=True, dtype=tf.int32
+    )
+    return tf.range(len(shares)) <= more_words
+
+
+def _is_gapless(start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Return a mask `(B, L)` of the words before the first gap (a special or excluded token)."""
+    follows = tf.pad(start[:, 1:] == end[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    return tf.math.cumprod(tf.cast(follows, tf.int32), axis=1) > 0
 
 
 def _flat_indices(values: tf.Tensor) -> tf.Tensor:
@@ -115,6 +188,7 @@ def _flat_indices(values: tf.Tensor) -> tf.Tensor:
 def replace_tokens(
     originals: tf.Tensor,
     positions: tf.Tensor,
+    units: tf.Tensor,
     keys: tf.Tensor,
     shares: tuple[float, float, float],
     mask_id: int,
@@ -128,6 +202,7 @@ def replace_tokens(
     Args:
         originals: int32 `(B, P)`, the chosen tokens.
         positions: int32 `(B, P)`, their positions.
+        units: int32 `(B, P)`. The tokens of a row with the same unit share one draw.
         keys: int64 `(B,)`, one random number per row.
         shares: `Masking.replace`; (0.8, 0.1, 0.1) for BERT.
         mask_id: Id of the mask token.
@@ -137,13 +212,13 @@ def replace_tokens(
         int32 `(B, P)`, the tokens that the model sees instead.
     """
     mask_share, random_share, _ = shares
-    draw = uniform(keys, REPLACEMENT, positions)
+    draw = uniform(keys, REPLACEMENT, units)
     is_masked = draw < mask_share  # 80%: the mask token
     is_random = ~is_masked & (draw < mask_share + random_share)  # 10%: a random token
     # The other 10% keep the original token.
 
     # The upper bits of a draw decide the branch, so its lower bits can choose the random token.
-    shifted = draw * 2.0**21
+    shifted = uniform(keys, REPLACEMENT, positions) * 2.0**21
     choice = tf.cast((shifted - tf.floor(shifted)) * len(ordinary_ids), tf.int32)
     random_tokens = tf.gather(ordinary_ids, choice)
     return tf.where(is_masked, mask_id, tf.where(is_random, random_tokens, originals))

@@ -76,7 +76,8 @@ def pretraining_dataset(
         max_len: Tokens per row, T.
         num_predictions: Predicted positions per row, P. None: enough for a full row, which is
             `round(0.15 * max_len)` by default; see `Masking.num_predictions`.
-        masking: A strategy (`"token"` or `"whole_word"`), or a `Masking` with all options.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
+            all options.
         objective: `"nsp"`: next-sentence prediction (BERT). `"sop"`: sentence-order prediction, in
             which A and B are swapped half of the time (ALBERT). `"none"`: masked tokens only, in
             rows of full sentences (RoBERTa); segments are 0, and there are no `nsp` labels or

@@ -36,7 +36,7 @@ from keras_bert_d2l.types import Tensor
 
 Batch: TypeAlias = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]
 """The features, labels and weights of a batch."""
-Strategy: TypeAlias = Literal["token", "whole_word"]
+Strategy: TypeAlias = Literal["token", "whole_word", "ngram", "span"]
 STRATEGIES = get_args(Strategy)
 
 
@@ -49,17 +49,23 @@ class Masking:
     - `"token"`: single tokens, all equally likely (Devlin et al. 2018, section 3.1).
     - `"whole_word"`: whole words. A word is a token and the `##` pieces that follow it
       (github.com/google-research/bert, create_pretraining_data.py).
+    - `"ngram"`: one, two or three consecutive words, with probabilities proportional to 1/n and
+      without overlap (github.com/tensorflow/models, official/nlp/data/create_pretraining_data.py).
+    - `"span"`: 1 to 10 consecutive words, geometrically distributed with p = 0.2
+      (Joshi et al. 2019, SpanBERT).
 
     A row of n tokens, special tokens included, has `max(1, round(rate * n))` predictions, with
-    halves rounded to even. Whole words are visited in random order until the row has enough
-    predictions. A word that does not fit is skipped, so a row may have one or two predictions fewer
-    than its count. Special and excluded tokens are never chosen.
+    halves rounded to even. The words of a row are visited in random order, and a word, n-gram or
+    span starts at each until the row has enough predictions. A unit that exceeds the remaining
+    count is shortened word by word. A single word that does not fit is skipped, so a row may have
+    one or two predictions fewer than its count. No unit contains a special or an excluded token.
 
     Args:
         strategy: One of the strategies above.
         rate: Share of tokens to predict, in (0, 1).
         replace: Shares of the predicted tokens that are replaced with the mask token, replaced
-            with a random token, and kept. This choice is made for each token.
+            with a random token, and kept. `"ngram"` and `"span"` make this choice once per unit
+            instead of once per token, as their sources do.
         exclude: Ids that, like the special tokens, are neither chosen nor inserted.
 
     Raises:
@@ -156,7 +162,7 @@ def mask_tokens(
         valid_lens: int `(B,)`, the number of tokens before the padding.
         keys: int64 `(B,)`, one random number per row.
         vocab: The `Vocab`.
-        masking: A strategy (`"token"` or `"whole_word"`), or a `Masking`.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking`.
         num_predictions: P, the maximum number of predictions per row. `Masking.num_predictions`
             is enough for a full row.
 
@@ -204,7 +210,8 @@ class MaskTokens:
     Args:
         vocab: The `Vocab` of the ids, such as `tokenizer.vocab`. Exclude special tokens of your
             own, those in `tokenizer.options["special_tokens"]`, by `Masking(exclude=...)`.
-        masking: A strategy (`"token"` or `"whole_word"`), or a `Masking` with all options.
+        masking: A strategy (`"token"`, `"whole_word"`, `"ngram"` or `"span"`), or a `Masking` with
+            all options.
         num_predictions: P, the maximum number of predictions per row. `Masking.num_predictions`
             is enough for a full row.
         seed: Random seed, at least 0.
@@ -328,10 +335,12 @@ def _mask_rows(
     count = tf.clip_by_value(tf.cast(count, tf.int32), 1, num_predictions)
     count = tf.minimum(count, tf.math.count_nonzero(is_candidate, axis=1, dtype=tf.int32))
     if masking.strategy == "token":
-        positions = choose_tokens(is_candidate, count, keys, num_predictions)
+        positions = units = choose_tokens(is_candidate, count, keys, num_predictions)
     else:
         is_piece = tf.gather(vocab.continues, tokens)
-        positions = choose_words(is_candidate, is_piece, count, keys, num_predictions)
+        positions, units = choose_words(
+            is_candidate, is_piece, count, keys, masking.strategy, num_predictions
+        )
     is_real = positions < num_tokens  # T marks an unused slot
     positions = tf.where(is_real, positions, 0)  # (B, P)
 
@@ -339,7 +348,7 @@ def _mask_rows(
     flat = positions + tf.range(tf.shape(tokens)[0])[:, None] * num_tokens
     originals = tf.gather(tf.reshape(tokens, [-1]), flat)  # (B, P)
     replaced = replace_tokens(
-        originals, positions, keys, masking.replace, vocab.mask_id, ordinary_ids
+        originals, positions, units, keys, masking.replace, vocab.mask_id, ordinary_ids
     )
 
     # 3. Write back. Add the differences instead of scattering the new ids: unused slots all point

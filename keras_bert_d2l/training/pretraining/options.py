@@ -24,7 +24,7 @@ from keras_bert_d2l.training.options import (
 
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored"]
-MaskingName = Literal["token", "whole_word"]  # masking.STRATEGIES
+MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEGIES
 Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
 RecipeName = Literal["modern"]
@@ -155,7 +155,8 @@ class PretrainingOptions(StepOptions, LoraOptions):
             the first (nsp), predict their order (sop), or none. A model trained with none has no
             next-sentence head and no pooler, and one trained with nsp or sop gets them if it lacks
             them. Defaults to nsp, or none for a checkpoint without this head.
-        masking: Unit to mask: a token or a whole word.
+        masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
+            10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
         final_mask_rate: Share of the tokens to predict in the last of four stages of equal length;
             the first predicts `mask_rate`. Many predictions per row help at the start, few at the

@@ -82,7 +82,7 @@ def test_a_batch_has_the_names_shapes_and_dtypes_of_the_model(dataset):
         {"mlm": mlm, "nsp": spec(8)},
         {"mlm": weights, "nsp": spec(8, dtype=tf.float32)},
     )
-    only_mlm = dataset(objective="none", masking="whole_word")
+    only_mlm = dataset(objective="none", masking="span")
     assert only_mlm.element_spec == (features, {"mlm": mlm}, {"mlm": weights})
 
 

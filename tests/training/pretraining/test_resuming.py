@@ -46,13 +46,13 @@ RUNS = {
         "precision": "mixed_bfloat16",
         "causal_steps": 2,
         "objective": "none",
-        "masking": "whole_word",
+        "masking": "ngram",
         "remat": "blocks",
     },
     "bucketed": {
         "rows": "bucketed",
         "schedule": "cosine",
-        "masking": "whole_word",
+        "masking": "span",
         "mask_replace_prob": 1.0,
     },
 }
