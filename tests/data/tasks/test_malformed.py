@@ -22,7 +22,7 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
         # Options of other tasks.
         ("cluster", "a.tsv", "a", {}, "`task` must be one of"),
         ("classify", "a.tsv", "a", {"separator": "|"}, r"`multi_label`.*separator='\|'"),
-        ("tag", "a.tsv", "a", {"text_b": 2}, "`text_b`.*'classify', .*text_b=2, task='tag'"),
+        ("tag", "a.tsv", "a", {"text_b": 2}, "`text_b` must be omitted for the task 'tag'"),
         # Columns that do not exist, or that could be several.
         (
             "classify",
