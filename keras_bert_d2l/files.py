@@ -204,8 +204,7 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
     Args:
         path: The folder that is to be written.
         kind: What is written, for the message.
-        replaceable: The names in the folder that may be replaced. Beside a configuration, this
-            includes the model card.
+        replaceable: The names in the folder that may be replaced.
 
     Raises:
         FileExistsError: It contains another file, or is a file.
@@ -218,8 +217,7 @@ def check_replaceable(path: PathLike, kind: str, replaceable: Collection[str]) -
     if not folder.is_dir():
         raise FileExistsError(f"{name!r} is a file. Give the path of a folder to save to.")
     names = {entry.name for entry in folder.iterdir()}
-    card = {CARD_FILE} if names & {"config.json", "adapter_config.json"} else set()
-    foreign = sorted(names.difference(replaceable, card))
+    foreign = sorted(names.difference(replaceable))
     if foreign:
         raise FileExistsError(
             f"{name!r} contains {foreign[0]!r}, which is not part of a {kind}, and saving a {kind} "

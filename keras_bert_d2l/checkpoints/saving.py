@@ -33,8 +33,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 _FOR_TASKS = ("native", "huggingface", "kerashub")
 _CONFIG_FILE = "config.json"
-# The files that `save_pretrained` writes and may therefore replace in a folder. It also replaces
-# the model card of a checkpoint, but not any other README.md.
+# The files that `save_pretrained` writes and may therefore replace in a folder.
 _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("vocab.json", "pretrained.safetensors"),

@@ -301,11 +301,16 @@ def register_task(task: AnyTask) -> None:
     Example:
 
     ```python
+    import keras
     import keras_bert_d2l as kb
+
+    @keras.saving.register_keras_serializable("my_tasks")
+    class TopicClassifier(kb.LabeledTask):
+        task, pools, fields = "topic", True, ("labels", "dropout", "pooling")
 
     class Topic(kb.TextTask):
         name, columns = "topic", {"text": "text", "label": "topic"}
-        model = kb.SequenceClassifier
+        model = TopicClassifier
 
     kb.register_task(Topic())
     ```

@@ -281,7 +281,7 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 split, or the optimizer would accumulate gradients with other weights.
         """
         weights = None if class_weights is None else self.weights_of_classes(class_weights)
-        own = self.default_training(weights)
+        own = Training(*self.default_training(weights))
         if loss is None:
             loss = own.loss
             if options.get("metrics") is None and options.get("weighted_metrics") is None:

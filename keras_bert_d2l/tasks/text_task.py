@@ -64,7 +64,7 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     def fields_of(self, model: Model, found: Any) -> dict[str, object]:
         """Return the fields of a prediction that `keras-bert-d2l predict` writes."""
-        return dict(found)
+        return {name: value for name, value in found.items() if name != "id"}  # of the label
 
     def model_fields(
         self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]

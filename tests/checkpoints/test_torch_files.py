@@ -61,7 +61,7 @@ def test_a_shard_that_is_missing_or_of_another_model_is_named(tmp_path):
     path = shutil.copytree(FILES / "bert-shards", tmp_path / "bert")
     shard = path / "pytorch_model-00002-of-00002.bin"
     shutil.copy(FILES / "zip-2.pt", shard)
-    with pytest.raises(ValueError, match="lists weights that its files do not contain"):
+    with pytest.raises(ValueError, match="lacks weights of the model"):
         kb.load_pretrained(path)
     shard.unlink()
     with pytest.raises(FileNotFoundError, match=shard.name):
@@ -161,6 +161,10 @@ def memory():
         tracemalloc.stop()
 
 
+def imported():
+    return {name for name in sys.modules if not name.startswith("encodings.")}
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_file_is_refused_and_nothing_of_it_runs(kind, tmp_path, monkeypatch):
     write, match = HOSTILE[kind]
@@ -168,10 +172,10 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_runs(kind, tmp_path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     Path("evil.py").write_text("import pathlib; pathlib.Path('hacked').touch()")
     write(Path("a.pt"))
-    before = sorted(tmp_path.iterdir()), set(sys.modules)
+    before = sorted(tmp_path.iterdir()), imported()
     with memory() as used, pytest.raises(ValueError, match=match) as error:
         floats(open_torch([tmp_path / "a.pt"]))
-    assert (sorted(tmp_path.iterdir()), set(sys.modules)) == before
+    assert (sorted(tmp_path.iterdir()), imported()) == before
     assert used[0] < 2 * min(os.path.getsize("a.pt"), 2**20) + 2**23  # of Python's objects
     assert "a.pt' is not a PyTorch file of weights" in str(error.value)
     assert "save_model(model" in str(error.value)

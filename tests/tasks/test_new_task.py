@@ -70,5 +70,6 @@ def test_a_task_of_another_module_is_trained_evaluated_reported_exported_and_ask
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main(["predict", "train.tsv", "--model", "run"])
-    found = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
-    assert found == [*ORDERS] * 16
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["label"] for record in found] == [*ORDERS] * 16
+    assert [record["id"] for record in found] == list(map(str, range(2, 34)))  # lines

@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_bert_d2l.checks import check_path, check_type
 from keras_bert_d2l.files import CHECKSUMS, changed_files, read_checksums, url
-from keras_bert_d2l.reading import read_json_object, sha256_of
+from keras_bert_d2l.reading import errors_naming, read_json_object, sha256_of
 from keras_bert_d2l.remote import files, mirrored
 from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -239,7 +239,8 @@ class TokenStore:
         vocab = Vocab.from_file(path)
         if (len(vocab), vocab.fingerprint) != (self.vocab_size, self.vocab_fingerprint):
             raise damaged(path, "it is not the vocabulary that the store was built with")
-        return Tokenizer(vocab, **self.tokenizer_options)
+        with errors_naming(self.directory / MANIFEST, " is damaged"):
+            return Tokenizer(vocab, **self.tokenizer_options)
 
     def verify(self) -> None:
         """Read the complete store and compare it with its `SHA256SUMS`.

@@ -19,7 +19,7 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.models.bert import BERTModel
-from keras_bert_d2l.models.compiling import ONE_HOT_LOSSES, Training
+from keras_bert_d2l.models.compiling import ONE_HOT_LOSSES, Labels, Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.types import Option, Tensor
@@ -54,6 +54,7 @@ class LabeledTask(TaskModel):
 
     fields: tuple[str, ...] = ("labels", "dropout")
     min_labels = 2
+    labels_are: Labels = "classes"
     dataset_labels = (
         "ids, as from keras.layers.StringLookup(vocabulary=model.labels, num_oov_indices=0)"
     )

@@ -88,6 +88,7 @@ class TaskModel(TextModel):
 
     bert = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
     model = Regressor(bert, head=1)
+    model.compile("adam")
     ```
     """
 

@@ -82,8 +82,8 @@ class SequenceClassifier(LabeledTask):
     ) -> None:
         self.multi_label = check_bool("multi_label", multi_label)
         self.min_labels = 1 if self.multi_label else 2
-        self.labels_are = "rows" if self.multi_label else "classes"
         if self.multi_label:
+            self.labels_are = "rows"
             self.dataset_labels = (
                 "rows of 0 and 1, as from keras.layers.StringLookup(vocabulary=model.labels, "
                 "num_oov_indices=0, output_mode='multi_hot')"

@@ -55,6 +55,7 @@ class TokenClassifier(LabeledTask):
     task = "tag"
     preprocessing = lazy("keras_bert_d2l.tasks.tag.rows:WordPreprocessor")
     gives_tokens = has_token_labels = True
+    labels_are = "ids"
 
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)

@@ -63,8 +63,8 @@ def test_a_run_on_a_store_equals_one_on_its_text_with_the_recorded_options(
     [
         ({"vocab_size": 40}, "vocab_size=40"),
         ({"layout": "lines"}, "layout='lines'"),
-        ({"lowercase": False}, "lowercase=True.*the tokenizer has lowercase=False"),
-        ({"vocab": Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}, "different vocab"),
+        ({"lowercase": False}, "`tokenizer` must be the one.*'lowercase': False"),
+        ({"vocab": Vocab([*"abcdefg", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])}, "12 tokens"),
     ],
 )
 def test_options_that_contradict_the_store_are_rejected(store, of_store, option, message, tmp_path):
