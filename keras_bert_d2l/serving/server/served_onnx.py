@@ -118,6 +118,10 @@ class ServedONNX:
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
         self.interfaces: dict[str, Interface] = {}
+        self._describe(texts, shapes)
+
+    def _describe(self, texts: Specs, shapes: Mapping[str, Sequence]) -> None:
+        """Set the inputs and outputs of all signatures, for the outputs `shapes` of the file."""
         signatures = {"serving_default": texts, "tokens": _TOKENS}
         if "sentence_embedding" in self._outputs:
             signatures["embed"] = _TEXT
