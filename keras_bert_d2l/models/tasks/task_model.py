@@ -81,7 +81,7 @@ class TaskModel(TextModel):
 
     @keras.saving.register_keras_serializable("my_tasks")
     class Regressor(kb.TaskModel):
-        task, pools = "age", True
+        task, pools, labels_are = "age", True, "scores"
 
         def default_training(self, class_weights):
             return keras.losses.MeanSquaredError(), None, None
