@@ -10,6 +10,7 @@ github.com/huggingface/text-embeddings-inference, `router/src/lib.rs` and `backe
 import importlib
 import importlib.metadata
 import inspect
+import math
 import os
 import pathlib
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
-from keras_bert_d2l.checks import check_path
+from keras_bert_d2l.checks import check_path, check_that, is_number
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
@@ -64,6 +65,7 @@ def export_onnx(
     *,
     pairs: bool = False,
     int8: bool = False,
+    null_threshold: float | None = None,
 ) -> pathlib.Path:
     """Export a model as ONNX, for any ONNX runtime.
 
@@ -113,6 +115,8 @@ def export_onnx(
         pairs: Whether `keras-bert-d2l serve` asks a `SequenceClassifier` or a `SequenceRegressor`
             for pairs of texts, as in `export_saved_model`. The graph takes either.
         int8: Whether to quantize the blocks of the encoder to 8-bit integers.
+        null_threshold: For `keras-bert-d2l serve`, as in `export_saved_model`, where a run is a
+            default.
 
     Returns: the path of `model.onnx`.
 
@@ -120,7 +124,7 @@ def export_onnx(
         ImportError: onnx is not installed, or `int8` is set and onnxruntime is not installed.
         FileExistsError: The folder is not empty.
         ValueError: The vocabulary does not have the model's size, the model is quantized, it splits
-            long texts into windows, or `pairs` does not fit it.
+            long texts into windows, or `pairs` or `null_threshold` does not fit it.
         OSError: The folder cannot be written.
 
     Example:
@@ -145,6 +149,11 @@ def export_onnx(
     if pairs and not takes(model, "pairs"):
         kind = f"a SequenceClassifier or a SequenceRegressor. Received: a {type(model).__name__}"
         raise ValueError(f"`pairs` requires {kind}. Omit `pairs`.")
+    if null_threshold is not None:
+        is_right = takes(model, "null_threshold") and is_number(null_threshold)
+        is_right = is_right and math.isfinite(null_threshold)
+        expected = "a finite number for a QuestionAnswerer, and omitted for other models"
+        check_that(is_right, "null_threshold", expected, null_threshold)
     check_path("path", path)
     check_local("path", path)
     try:
@@ -170,13 +179,14 @@ def export_onnx(
         {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in found.items()}
         for found in (graph.inputs, graph.outputs)
     )
-    window_sizes = getattr(model, "window_sizes", None)  # of questions about long texts
+    options = {"pairs": pairs, "null_threshold": null_threshold}
+    options["window_sizes"] = getattr(model, "window_sizes", None)  # of questions about long texts
     card = {
         "opset": OPSET,
         "int8": int8,
         "inputs": inputs,
         "outputs": outputs,
-        **card_fields(model, tokenizer, pairs=pairs, window_sizes=window_sizes),
+        **card_fields(model, tokenizer, **options),
     }
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)

@@ -290,6 +290,7 @@ def test_what_a_graph_cannot_do_is_rejected(make_model, tokenizer, tmp_path):
         (windows, {}, "Received: a model with long_texts='mean'"),
         (quantized, {}, "'encoder/blk_1/ffn/dense1/kernel' in int8"),
         (larger, {"pairs": True}, "`pairs` requires.*a BERTModel. Omit `pairs`"),
+        (larger, {"null_threshold": 0.5}, "null_threshold=0.5"),
         (larger, {"tokenizer": tokenizer}, "must have the 10 tokens"),
     ):
         with pytest.raises(ValueError, match=message):

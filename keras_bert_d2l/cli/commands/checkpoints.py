@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -155,18 +155,23 @@ def export(
             next number]
         int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
-    own = {"version": version, "top_k": top_k, "null_threshold": null_threshold}
+    own = {"version": version, "top_k": top_k}
     if format == "onnx":
         refuse("--format saved_model", **own)
     else:
         refuse("--format onnx", int8=int8)
     exported = load(model, as_embedder=None).model
+    run = model if is_run(model) else None
+    if run is not None and null_threshold is None:
+        from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
+
+        null_threshold = tuned_null_threshold(run)
+    options: dict[str, Any] = given(pairs=pairs, null_threshold=null_threshold)
     with stage("Exporting the model"):
         if format == "onnx":
-            path = kb.export_onnx(exported, out, pairs=pairs, int8=int8)
+            path = kb.export_onnx(exported, out, int8=int8, **options)
         else:
-            run = model if is_run(model) else None
-            path = kb.export_saved_model(exported, out, pairs=pairs, run_dir=run, **given(**own))
+            path = kb.export_saved_model(exported, out, run_dir=run, **options, **given(**own))
     print(f"Exported {model} to {path}")
 
 

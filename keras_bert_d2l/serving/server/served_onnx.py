@@ -261,18 +261,23 @@ class ServedONNX:
         ]
         null = min(start[0] + end[0] for start, end in zip(starts, ends, strict=True))
         spans = self._rows.best_spans(context, string, windows, NUM_BEST)
+        best, first = (spans[0][1] if spans else null), 0
+        threshold = self._task.get("null_threshold")
+        if threshold is not None:  # "no answer" is the first answer or none, and has a probability
+            first = int(not spans or null - best <= threshold)
+            spans = [((0, 0), null), *spans]
         logits = np.array([logit for _, logit in spans] or [null], "float32")
-        powers = np.exp(logits - logits[0]) if spans else np.zeros(1, "float32")
-        scores = powers / max(powers.sum(), 1)
+        powers = np.exp(logits - logits.max()) if spans else np.zeros(1, "float32")
+        scores = (powers / max(powers.sum(), 1))[first:]
         places = np.zeros((_TOP_K, 2), "int32")
-        for row, (place, _) in enumerate(spans[:_TOP_K]):
+        for row, (place, _) in enumerate(spans[first : first + _TOP_K]):
             places[row] = place
         return {
             "answers": [string[start:end].encode() for start, end in places],
             "scores": np.append(scores, np.zeros(_TOP_K, "float32"))[:_TOP_K],
             "starts": places[:, 0],
             "ends": places[:, 1],
-            "null_score": np.float32(null - logits[0]),
+            "null_score": np.float32(null - best),
             "truncated": len(question) > most,
         }
 

@@ -128,15 +128,18 @@ def test_relatives_read_long_texts_like_in_python(kind, tmp_path):
         scores = [x.score for x in tags]
         np.testing.assert_allclose(found["scores"][row, : len(tags)], scores, atol=1e-5)
     answerer = QuestionAnswerer(bert)
-    export_onnx(answerer, tmp_path / "answerer")
     texts[1] = "a"
     asked = {"question": ["who sat", "cat " * 9, "a"], "context": texts}
-    found = ask(local_server.load(tmp_path / "answerer"), "serving_default", asked, Limits())
-    for row, best in enumerate(answer(answerer, asked["question"], texts, top_k=5)):
-        of_row = {name: found[name][row][: len(best)] for name in ("answers", "starts", "scores")}
-        assert [x.decode() for x in of_row["answers"]] == [x.text for x in best]
-        assert of_row["starts"].tolist() == [x.start for x in best]
-        np.testing.assert_allclose(of_row["scores"], [x.score for x in best], atol=1e-5)
+    for threshold in (None, -100.0, 100.0):  # always an answer, none and an answer
+        folder = tmp_path / f"answerer {threshold}"
+        export_onnx(answerer, folder, null_threshold=threshold)
+        found = ask(local_server.load(folder), "serving_default", asked, Limits())
+        expected = answer(answerer, asked["question"], texts, top_k=5, null_threshold=threshold)
+        for row, best in enumerate(expected):
+            of_row = {k: found[k][row][: len(best)] for k in ("answers", "starts", "scores")}
+            assert [x.decode() for x in of_row["answers"]] == [x.text for x in best]
+            assert of_row["starts"].tolist() == [x.start for x in best]
+            np.testing.assert_allclose(of_row["scores"], [x.score for x in best], atol=1e-5)
 
 
 @pytest.mark.parametrize(
