@@ -34,8 +34,8 @@ class Word(NamedTuple):
     end: int
 
 
-class TextRows:
-    """Converts strings to the rows that a model reads.
+class NumPyPreprocessor:
+    """Converts strings to the rows that a model reads, as `Preprocessor` does with TensorFlow.
 
     Args:
         tokenizer: Splits texts into tokens.

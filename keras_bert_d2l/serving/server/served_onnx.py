@@ -15,7 +15,7 @@ import tokenizers
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec, Specs
-from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, TextRows, halves
+from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, NumPyPreprocessor, halves
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
@@ -112,7 +112,9 @@ class ServedONNX:
                 f"tokens. {_REMEDY}"
             )
         self._vocab, special_ids = Vocab.from_file(vocab_file_in(folder)), (cls, sep, pad)
-        self._rows = TextRows(self._tokenizer, self._vocab, special_ids, self._max_len, side)
+        self._rows = NumPyPreprocessor(
+            self._tokenizer, self._vocab, special_ids, self._max_len, side
+        )
         self._run_options = onnxruntime.RunOptions()
         # Otherwise, the memory of the largest request would be kept.
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
