@@ -33,3 +33,9 @@ def test_a_word_may_begin_with_the_sign_of_comments(write, line):
     examples = read_examples("tag", write("a.conll", content))
     word, label = line.split()
     assert (examples.words, examples.labels[0][0]) == (((word, "Mira", "ran"),), label)
+
+
+def test_the_first_line_of_conllu_plus_names_the_columns(write):
+    content = "# global.columns = FORM UPOS\n# text = # ran\n#\tSYM\nran\tVERB\n"
+    examples = read_examples("tag", write("a.conllup", content))
+    assert (examples.words, examples.labels) == ((("#", "ran"),), (("SYM", "VERB"),))

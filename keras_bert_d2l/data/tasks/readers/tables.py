@@ -35,6 +35,7 @@ _CONSTANTS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
 _JSON = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 DOCUMENTS = ("-DOCSTART-", "#begin document", "#end document")  # in CoNLL-2003 and -2012
 _CONLLU_COLUMNS = tuple("ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split())
+_GLOBAL_COLUMNS = "# global.columns ="  # the first line of CoNLL-U Plus
 _CONLLU_LINE = re.compile(r"\d+(?:[-.]\d+)?\t(?:[^\t]*\t){8}[^\t]*$")
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+$")  # a multiword-token range "1-2" or an empty node "1.1"
 _SENTENCE_ID = re.compile(r"#\s*(?:sent_id|id)\b\s*=?\s*(\S+)")
@@ -305,30 +306,39 @@ def _fitness(widths: Sequence[int]) -> tuple[int, int, int]:
 
 
 def is_conllu(file: TextFile) -> bool:
-    """Return whether a file has the ten columns of CoNLL-U."""
+    """Return whether a file has the ten columns of CoNLL-U, or is CoNLL-U Plus."""
     first = next((line for line in file.lines() if line and not line.startswith("#")), "")
-    return file.suffix == ".conllu" or bool(_CONLLU_LINE.match(first))
+    return file.suffix in (".conllu", ".conllup") or bool(_CONLLU_LINE.match(first))
 
 
 def read_conllu(file: TextFile) -> Table:
     """Read the syntactic words of a CoNLL-U file; a row without cells ends each sentence.
 
-    Multiword-token ranges such as 1-2 and empty nodes are skipped.
+    Multiword-token ranges such as 1-2 and empty nodes are skipped. The first line of CoNLL-U Plus
+    names the columns.
 
     Raises:
         ValueError: A line has too few or too many columns.
     """
+    first, names = next(iter(file.lines()), ""), _CONLLU_COLUMNS
+    if first.startswith(_GLOBAL_COLUMNS):
+        names = tuple(first.removeprefix(_GLOBAL_COLUMNS).split())
+    id_column = names.index("ID") if "ID" in names else None
+
+    def is_comment(line: str) -> bool:  # without a column of numbers, "#" may be a word
+        return line.startswith("#") and (id_column == 0 or line.count("\t") != len(names) - 1)
+
     rows: list[Row] = []
-    for row in _sentences(file, lambda line: line.startswith("#"), lambda line: line.split("\t")):
-        if len(row.cells) not in (0, len(_CONLLU_COLUMNS)):
+    for row in _sentences(file, is_comment, lambda line: line.split("\t")):
+        if len(row.cells) not in (0, len(names)):
             raise file.error(
                 row.line,
-                f"a word must have {len(_CONLLU_COLUMNS)} columns, separated by tabs. Received: "
+                f"a word must have {len(names)} columns, separated by tabs. Received: "
                 f"{len(row.cells)}, {shown(row.cells)}.",
             )
-        if not _NOT_A_WORD.match(row.text(0)):
+        if not _NOT_A_WORD.match(row.text(id_column)):
             rows.append(row)
-    return Table(_CONLLU_COLUMNS, rows, _CONLLU_COLUMNS, has_words=True)
+    return Table(names, rows, names, has_words=True)
 
 
 def read_conll(file: TextFile, has_header: Callable[[Sequence[str]], bool]) -> Table:
