@@ -27,6 +27,7 @@ LINES = ["a good film", "a bad film", "what is paris"]
 CONLLU = [f"{n}\t{{}}\t_\t{tag}" + 6 * "\t_" for n, tag in enumerate(("DET", "NOUN"), 1)]
 ANSWERS = [{"text": "paris", "answer_start": 0}]
 MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
+NUMBERED = [*enumerate(WORDS[5:15])]
 FILES = {
     **dict.fromkeys(("lines.txt", "texts.txt", "reviews.txt", "faq.txt", "sentences.txt"), LINES),
     **dict.fromkeys(
@@ -36,10 +37,10 @@ FILES = {
     "train.csv": ["body,mood", *(line.replace("\t", ",") for line in REVIEWS[1:])],
     "vocab.txt": WORDS,
     "SST-2/train.tsv": ["sentence\tlabel", "a good film\t1", "a bad film\t0"],
-    "yelp/train.csv": ['"1","a good film"', '"2","a bad film of paris"'] * 3,
-    "ag_news/train.csv": ['"1","a good film","the film is good"', '"2","a bad","it is bad"'] * 3,
-    "CoLA/train.tsv": ["gj04\t1\t\ta good film", "gj04\t0\t*\tfilm a bad"] * 3,
-    "stsbenchmark/sts-train.csv": ["main\tx\t2012\t1\t5.0\ta good film\ta film is good"] * 3,
+    "yelp/train.csv": [f'"{n % 2 + 1}","a film of {w}"' for n, w in NUMBERED],
+    "ag_news/train.csv": [f'"{n % 2 + 1}","a {w}","it is {w}"' for n, w in NUMBERED],
+    "CoLA/train.tsv": [f"gj04\t{n % 2}\t\ta {w} film" for n, w in NUMBERED],
+    "stsbenchmark/sts-train.csv": [f"main\tx\t2012\t1\t5.0\ta {w}\tit is {w}" for _, w in NUMBERED],
     "jigsaw/train.csv": [
         "id,comment_text,toxic,obscene,threat",
         *["1,a bad film,1,0,0", "2,bad bad,1,1,1"] * 2,
