@@ -85,7 +85,7 @@ def run(
     announce(4, "Querying the exported model")
     import tensorflow as tf  # imported here because `--help` does not need it
 
-    exported = tf.saved_model.load(os.fspath(version))  # serving needs nothing of this package
+    exported = tf.saved_model.load(os.fspath(version))  # does not need this package
     found = exported.signatures["fill_mask"](tf.constant(QUESTIONS))
     for text, tokens, scores in zip(QUESTIONS, found["tokens"], found["scores"], strict=True):
         print(f"  {text}")

@@ -207,7 +207,7 @@ def _examples_of_source(
         source: The path, or `STDIN`.
         columns: The columns that the command names.
         context: The text that all questions are about, if each line is one of them.
-        labels: Labels of the model, by which tables of words are recognized.
+        labels: Labels of the model, which help to recognize a table of words.
     """
     with regular_file(None if source == STDIN else Path(source)) as path:
         is_lines = context is not None or bare_suffix(path) in _LINES

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
     from keras_bert_d2l.tasks.answer.predictions import FoundAnswer
 
-_BEFORE_ANSWER = 40  # tokens of the context that are shown before an answer
-
 
 class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     """The part of a text that answers a question."""

@@ -35,7 +35,7 @@ _MAX_EVALUATED_ROWS = 4096  # keeps evaluations short on a large corpus
 _MOST_TOKENS = 0.95  # packed rows must have at most this share of the tokens of padded rows
 _SAMPLED_TOKENS = 1 << 20  # enough text to measure how well its examples fill rows
 _NUM_SENTENCES, _NUM_ANSWERS = 8, 3
-_MAX_TOKENS = 30  # of a sentence, the rest of which the report does not need
+_MAX_TOKENS = 30  # of a sentence in the report
 
 
 class RunBatches:

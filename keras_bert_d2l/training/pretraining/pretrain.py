@@ -159,7 +159,7 @@ def _make_trainer(
     is_resumed: bool,
     objects: Mapping[str, Any],
 ) -> Trainer:
-    """Prepare the text and the model of a run. Nothing is written to its folder."""
+    """Prepare the text and the model of a run, without writing to its folder."""
     strategy = make_strategy(settings.strategy)
     check_batch_size(settings.batch_size, num_replicas(strategy))
     text = corpus if isinstance(corpus, Corpus | TokenStore) else _open(corpus, settings)

@@ -21,7 +21,7 @@ def write_lines(path, lines):
 
 @pytest.fixture
 def pretraining_run(tmp_path):
-    """Return a function that writes a run with three evaluations, of which the second is best."""
+    """Return a function that writes a run with three evaluations; the second is best."""
 
     def write(name, **options):
         run = tmp_path / name
@@ -63,7 +63,7 @@ def pretraining_run(tmp_path):
 
 @pytest.fixture
 def finetuning_run(tmp_path):
-    """Return the folder of a run with two epochs, of which the second is best."""
+    """Return the folder of a run with two epochs; the second is best."""
     run = tmp_path / "films"
     (run / "last").mkdir(parents=True)
     history = [
