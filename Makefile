@@ -44,7 +44,7 @@ test: $(VENV)/installed ## run the tests that must pass before a merge
 
 test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, JAX and Apache Beam
 	$(PYTEST_PEERS) -m 'not long' --durations=10 -k 'peers or jax_backend or beam or onnx or one_answer'
-	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) $(RUNS) -k copy_of_a_run_resumes_exactly
+	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) $(RUNS) -m 'not long' -k resumes_exactly
 
 test-all: $(PEERS)/installed ## run every test, with all libraries; for each night, takes about an hour
 	$(PYTEST_PEERS) --durations=50
