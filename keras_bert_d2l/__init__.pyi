@@ -70,7 +70,7 @@ from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import MaskLM as MaskLM, NextSentencePred as NextSentencePred
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
-from .tasks.embed.model import (
+from .models.embedding_losses import (
     ContrastiveLoss as ContrastiveLoss,
     CosineLoss as CosineLoss,
     RankingLoss as RankingLoss,

@@ -61,7 +61,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         return mine_negatives(model, train, batch_size=batch_size)
 
     def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
-        from keras_bert_d2l.tasks.embed.model import CosineLoss, RankingLoss
+        from keras_bert_d2l.models.embedding_losses import CosineLoss, RankingLoss
 
         if train.are_scored and temperature is not None:
             raise ValueError(

@@ -8,12 +8,12 @@ import tensorflow as tf
 from scipy.special import expit, log_softmax, softmax
 
 import keras_bert_d2l as kb
+from keras_bert_d2l.models.embedding_losses import ContrastiveLoss
 from keras_bert_d2l.models.losses import (
     WeightedBinaryCrossEntropy,
     WeightedCrossEntropy,
     WeightedSquaredError,
 )
-from keras_bert_d2l.tasks.embed.model import ContrastiveLoss
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
 from keras_bert_d2l.training.distillation.distill import (
     SoftLabelLoss,

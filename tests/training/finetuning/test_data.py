@@ -14,11 +14,12 @@ from keras_bert_d2l.inference.evaluation import (
     Mistake,
     evaluate,
 )
+from keras_bert_d2l.models.embedding_losses import CosineLoss, RankingLoss
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.examples import PairExamples
-from keras_bert_d2l.tasks.embed.model import CosineLoss, RankingLoss, TextEmbedder
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.training.finetuning.data import TaskData, divided, record_of
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 

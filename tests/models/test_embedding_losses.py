@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
 from keras_bert_d2l.checks import negative_of, value_errors
-from keras_bert_d2l.tasks.embed.model import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, CosineLoss, RankingLoss
 
 
 def make_vectors(size=8, width=5):
