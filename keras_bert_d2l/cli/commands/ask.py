@@ -203,7 +203,7 @@ def similar(
     if not query.strip():
         raise ValueError("QUERY must not be empty. Received: an empty text.")
     if model == OWN_MODEL:
-        note = f"{OWN_MODEL} was not trained to compare texts. For better results: --model bge-small"
+        note = f"{OWN_MODEL} was not trained to compare texts. Better results: --model bge-small"
         print(note, file=sys.stderr)
     embedder = load(model, as_embedder=True).model
     width = len(str(len(found)))
