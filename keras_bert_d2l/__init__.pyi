@@ -59,6 +59,7 @@ from .tasks.embed.predictions import mine_negatives as mine_negatives
 from .tasks.choose.predictions import Choice as Choice, choose as choose
 from .tasks.classify.predictions import Classification as Classification, classify as classify
 from .tasks.regress.predictions import Regression as Regression, regress as regress
+from .tasks.rerank.predictions import Ranked as Ranked, rerank as rerank
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
 from .tasks.classify.predictions import zero_shot as zero_shot
 from .inspection.doctor import Diagnosis as Diagnosis, Finding as Finding, doctor as doctor
@@ -84,6 +85,7 @@ from .tasks.choose.model import MultipleChoice as MultipleChoice
 from .tasks.answer.model import QuestionAnswerer as QuestionAnswerer
 from .tasks.classify.model import SequenceClassifier as SequenceClassifier
 from .tasks.regress.model import SequenceRegressor as SequenceRegressor
+from .tasks.rerank.model import Reranker as Reranker
 from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
 from .contract.task import register_task as register_task

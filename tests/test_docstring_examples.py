@@ -20,7 +20,9 @@ NIGHTLY = {
     **dict.fromkeys(["pretrain", "distill", "finetune_files"], "tests/training"),
     **dict.fromkeys(["ServingClient", "audit_saved_model"], "tests/serving"),
     **dict.fromkeys(["SequenceClassifier", "SequenceRegressor", "TokenClassifier"], "tests/tasks"),
-    **dict.fromkeys(["QuestionAnswerer", "MultipleChoice", "TextEmbedder"], "tests/tasks"),
+    **dict.fromkeys(
+        ["QuestionAnswerer", "MultipleChoice", "TextEmbedder", "Reranker"], "tests/tasks"
+    ),
 }
 NAMES = {name: getattr(kb, name) for name in kb.__all__}
 NAMES |= {

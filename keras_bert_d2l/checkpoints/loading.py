@@ -275,6 +275,12 @@ def load_as_defined(path: PathLike, *, heads: Collection[str] | None) -> Pretrai
     return load_pretrained(path, heads=heads, verbose=False)
 
 
+def load_kind(kind: type[BERTModel | TaskModel], path: PathLike) -> Pretrained:
+    """Load a checkpoint whose head is that of a class, if it can be that of several."""
+    checkpoint = open_checkpoint(path, asked=kind.__name__)
+    return _load(checkpoint, (), tokenizer=True, verbose=False)
+
+
 def _load(
     checkpoint: Checkpoint, heads: Collection[str] | None, *, tokenizer: bool, verbose: bool
 ) -> Pretrained:

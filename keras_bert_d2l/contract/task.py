@@ -33,7 +33,7 @@ AnyTask: TypeAlias = "Task[Any, Any, Any]"
 Options: TypeAlias = Mapping[str, Any]
 """Keyword arguments of the function that predicts, or of `evaluate`."""
 
-BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed")
+BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed", "rerank")
 _ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
 _TASKS: dict[str, AnyTask] = {}
 _OF_ALL = ("devices", "micro_batches", "dropout")  # options of training that most tasks have
@@ -65,12 +65,14 @@ class HuggingFace(NamedTuple):
         pipeline: The task on the Hub.
         problems: The values of `problem_type` for models with a single label or score, and with
             any number of labels.
+        is_cross_encoder: Whether it is a `CrossEncoder` of sentence-transformers with one score.
     """
 
     architecture: str
     head: str
     pipeline: str
     problems: tuple[str, ...] = ()
+    is_cross_encoder: bool = False
 
 
 class Sample(NamedTuple):

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
-from keras_bert_d2l.checkpoints.loading import load_as_defined, load_pretrained, load_task
+from keras_bert_d2l.checkpoints.loading import load_as_defined, load_kind, load_task
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.models.bert import BERTModel
@@ -88,7 +88,7 @@ def asked_model(
         if embedder() in kinds:
             found = load_task(embedder(), model, verbose=False).model
         else:
-            found = load_pretrained(model, heads=(), verbose=False).model
+            found = load_kind(kinds[0], model).model
     check_kind(found, *kinds)
     return found, tokenizer_of(found, tokenizer)
 
@@ -357,10 +357,10 @@ def text_outputs(
 ) -> Iterator[np.ndarray]:
     """Yield the outputs `(C,)` of each text, or of each pair."""
     if texts_b is None:
-        sides, at_least, most = [text_list("texts", texts)], 3, model.max_row_len
+        sides, at_least = [text_list("texts", texts)], 3
     else:
-        sides = [*text_pairs(("texts", "texts_b"), texts, texts_b)]
-        at_least, most = 5, model.bert_config.max_len
+        sides, at_least = [*text_pairs(("texts", "texts_b"), texts, texts_b)], 5
+    most = model.preprocessing(model, tokenizer).max_len(len(sides))
     limit = checked_max_len(max_len, at_least, most)
     rows = TextRows(Preprocessor(model, tokenizer, limit), sides, truncate)
     return predict_texts(model, rows, len(sides[0]), batch_size)

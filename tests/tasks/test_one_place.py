@@ -7,7 +7,7 @@ import tokenize
 import keras_bert_d2l
 
 ROOT = pathlib.Path(keras_bert_d2l.__file__).parent
-NAMES = "classify|regress|tag|answer|choose|embed"
+NAMES = "classify|regress|tag|answer|choose|embed|rerank"
 QUESTION = re.compile(
     r"isinstance\([^)]*(Classifier|Regressor|Answerer|MultipleChoice|Embedder)\b"
     r"|isinstance\([^)]*(Word|Question|Choice|Pair)Examples\b"

@@ -160,7 +160,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     arrays = stored.select(names)
     check_extent(config, arrays)
     with errors_naming(file):
-        fields = read_json_object(file) | read_cross_encoder(path)
+        fields = read_json_object(file) | read_cross_encoder(path, config.max_len)
         stored_class = stored.metadata.get(CLASS)
         task, unnamed = task_of(fields, kind, arrays.shapes, arrays.source, stored_class, asked)
     config, heads = _with_stored_heads(config, kind, names, task)
@@ -271,7 +271,9 @@ def write(
     if kind.decoder in weights:  # transformers expects the bias of an untied head twice
         weights[kind.decoder_bias] = weights[kind.mlm_bias]
     if vocab is not None:
-        write_tokenizer(folder, vocab, tokenizer_options, config)
+        longest = (task or {}).get("max_len") or config.max_len
+        of_rows = dataclasses.replace(config, max_len=longest)
+        write_tokenizer(folder, vocab, tokenizer_options, of_rows)
     if embedding is not None:
         write_pooling(folder, config.num_hiddens, config.max_len, embedding)
         if embedding.get("long_texts", "cut") != "cut":

@@ -16,6 +16,7 @@ from keras_bert_d2l.types import ConfigDict
 
 _POOLING = "classifier_pooling"
 # The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
+_CROSS_ENCODER = "sentence_transformers"  # an object of `config.json`, since version 4
 SCORE_FIELD = "sbert_ce_default_activation_function"
 LINEAR = "torch.nn.modules.linear.Identity"
 _SIGMOID = "torch.nn.modules.activation.Sigmoid"
@@ -95,13 +96,18 @@ def task_of(
             problem = "regression" if is_score else "single_label_classification"
         check_choice("problem_type", problem, problems)
         fitting = [task for task in fitting if problem in _names(task).problems]
+    is_encoder = len(labels[0]) == 1 and bool(fields.get(_CROSS_ENCODER))
+    best = [task for task in fitting if task.model.__name__ == asked]
+    best += [task for task in fitting if _names(task).is_cross_encoder == is_encoder]
+    fitting = best or fitting
     model = fitting[0].model
     values = {
         "multi_label": problem in _names(fitting[0]).problems[1:],
         "long_texts": fields.get("long_texts", "cut"),
         "dropout": _dropout(fields, kind, own),
         "pooling": fields.get(_POOLING, "cls") if kind.has_pooling else "cls",
-        "activation": _activation(fields, is_applied="activation" in model.fields),
+        "activation": _activation(fields, fitting[0]),
+        "max_len": fields.get("max_len"),
     }
     check_choice(_POOLING, values["pooling"], ("cls", "mean"))
     values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
@@ -158,7 +164,9 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
     if "activation" in task:
-        fields[SCORE_FIELD] = LINEAR if task["activation"] == "linear" else _SIGMOID
+        activation = LINEAR if task["activation"] == "linear" else _SIGMOID
+        found = {_CROSS_ENCODER: {"activation_fn": activation}}
+        fields |= found if names.is_cross_encoder else {SCORE_FIELD: activation}
     if names.problems:
         fields["problem_type"] = names.problems[task.get("multi_label", False)]
     return fields
@@ -205,16 +213,18 @@ def _dropout(fields: ConfigDict, kind: ModelType, layers: Layers) -> object:
     return rate
 
 
-def _activation(fields: ConfigDict, *, is_applied: bool) -> str:
+def _activation(fields: ConfigDict, task: AnyTask) -> str:
     """Return the activation of a regressor's scores, as a `CrossEncoder` applies it.
 
     Raises:
         ValueError: The task does not support it.
     """
-    encoder = fields.get("sentence_transformers")
+    encoder, is_applied = fields.get(_CROSS_ENCODER), "activation" in task.model.fields
     found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
     found = found or fields.get(SCORE_FIELD)
-    if not found and encoder and is_applied:  # as in a `CrossEncoder` with one label
+    if not found and (
+        _names(task).is_cross_encoder or (encoder and is_applied)
+    ):  # as in a `CrossEncoder` with one label
         found = _SIGMOID
     names = {None: "linear", LINEAR: "linear", _SIGMOID: "sigmoid"}
     if not is_applied:  # the scores are probabilities, whatever it is

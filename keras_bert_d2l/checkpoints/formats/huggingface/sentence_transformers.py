@@ -12,7 +12,7 @@ import os
 import pathlib
 import warnings
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
+from keras_bert_d2l.checks import check_bool, check_integer, check_that, is_integer, shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
 from keras_bert_d2l.types import ConfigDict
@@ -130,14 +130,25 @@ def read_pooling(path: pathlib.Path, most: int, options: ConfigDict) -> ConfigDi
     }
 
 
-def read_cross_encoder(path: pathlib.Path) -> ConfigDict:
-    """Return what the file of sentence-transformers 6 says about a `CrossEncoder`, if it is one."""
+def read_cross_encoder(path: pathlib.Path, most: int) -> ConfigDict:
+    """Return how a `CrossEncoder` reads a folder.
+
+    Args:
+        path: The folder of the checkpoint.
+        most: Maximum number of tokens of the model.
+
+    Returns: `max_len`, or `None` if it is that of the model; and `sentence_transformers`, what the
+        file of version 6 says about a `CrossEncoder`, if it is one.
+    """
+    found = transformer_fields(path) or fields_of(path / OPTIONS_FILE)
+    max_len = found.get("max_seq_length", found.get("model_max_length"))
+    limit = {"max_len": max_len if is_integer(max_len) and max_len < most else None}
     fields = fields_of(path / _MODEL_FILE)
     if fields.get("model_type") != "CrossEncoder":
-        return {}
+        return limit
     prompt = _prompts(path)[1]
     check_that(not prompt, "default_prompt_name", "null for a CrossEncoder", prompt)
-    return {"sentence_transformers": fields}
+    return {**limit, "sentence_transformers": fields}
 
 
 def _prompts(path: pathlib.Path) -> tuple[ConfigDict, str]:

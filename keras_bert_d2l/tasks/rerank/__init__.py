@@ -1,0 +1,1 @@
+"""The task `rerank`: how well texts answer a query."""

@@ -1,0 +1,100 @@
+"""`rerank`: sort texts by how well they answer a query.
+
+N: number of texts.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bert_d2l.checks import check_integer, check_that, check_type
+from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, text_answers
+from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.rerank.model import Reranker
+from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
+from keras_bert_d2l.text_arguments import text_list
+from keras_bert_d2l.types import PathLike
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Ranked(Result):
+    """A text with its score for a query.
+
+    Attributes:
+        index: Index of the text in the list, from 0.
+        score: How well the text answers the query: higher is better.
+        text: The text.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    kb.Ranked(index=2, score=0.93, text="click on forgot password")
+    ```
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+def rerank(
+    model: SequenceRegressor | PathLike,
+    query: str,
+    texts: Texts,
+    *,
+    top_k: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    batch_size: int = 32,
+    max_len: int | None = None,
+    truncate: bool = True,
+) -> list[Ranked]:
+    """Sort texts by how well they answer a query, for example the results of a search.
+
+    The scores are those of `CrossEncoder.predict` of sentence-transformers. They can be compared
+    within one query; whether they are probabilities depends on the model.
+
+    Args:
+        model: A `Reranker`, a `SequenceRegressor` with one score, or the path or the name of a
+            checkpoint, which is loaded at each call. A checkpoint of a model with one score counts
+            as a reranker.
+        query: The query.
+        texts: The texts, N.
+        top_k: Maximum number of results. `None`: all texts.
+        tokenizer: As for `classify`.
+        batch_size: Pairs of the query and a text per batch.
+        max_len: Maximum number of tokens in a pair. `None`: that of the model.
+        truncate: As for `classify`, for pairs. The longer part of a pair is truncated first.
+
+    Returns: one `Ranked` per text, best first; ties keep the order of `texts`.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: As for `classify`, the model has several scores, `query` is not a string,
+            `texts` is one, or `top_k` is below 1.
+
+    Example:
+
+    ```python
+    import keras_bert_d2l as kb
+
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] who did it ada".split()))
+    bert = kb.BERTModel(9, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
+    reranker = kb.Reranker(bert, tokenizer=tokenizer)
+    for found in kb.rerank(reranker, "who did it", ["ada did", "it"], top_k=1):
+        print(found.score, found.text)
+    ```
+    """
+    check_type("query", query, str)
+    check_that(not isinstance(texts, str), "texts", "a list of texts", texts)
+    if top_k is not None:
+        check_integer("top_k", top_k, 1)
+    rows = text_list("texts", texts)
+    model, tokenizer = asked_model(model, Reranker, SequenceRegressor, tokenizer=tokenizer)
+    expected = "a model with one score"
+    check_that(len(model.labels) == 1, "model", expected, f"the scores {model.labels}")
+    answers = text_answers(model, tokenizer, query, rows, batch_size, max_len, truncate)
+    scores = np.array([one["scores"][0] for one in answers])
+    best = np.argsort(-scores, kind="stable")[:top_k]
+    return [Ranked(int(index), float(scores[index]), rows[index]) for index in best]
