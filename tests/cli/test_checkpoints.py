@@ -139,9 +139,9 @@ def test_serve_does_not_wait_for_threads_after_a_signal(
 
 @pytest.mark.filterwarnings("default")
 def test_warnings_are_one_line_without_their_place_in_the_code(run, tmp_path, monkeypatch):
-    warn = functools.partial(warnings.warn, "`path`:\n odd", stacklevel=2)
+    warn = functools.partial(warnings.warn, "`paths`:\n odd", stacklevel=2)
     monkeypatch.setattr(local_server, "serve", lambda *_, **__: [warn(), warn()])
-    assert run("serve", tmp_path).stderr == "Warning: PATH: odd\n"
+    assert run("serve", tmp_path).stderr == "Warning: PATHS: odd\n"
 
 
 @pytest.fixture

@@ -260,7 +260,8 @@ def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch
     if "onnx" in page:
         shutil.copytree(request.getfixturevalue("onnx_models"), tmp_path / "onnx")
     if "serving" in page:
-        kb.export_saved_model(make_bert(), "saved_models/mine")
+        for name in ("mine", "embedder", "reranker"):
+            kb.export_saved_model(make_bert(), f"saved_models/{name}")
     preset = kb.BERTConfig.preset
     monkeypatch.setattr(kb.BERTConfig, "preset", lambda name, **o: preset(name, **{**SIZES, **o}))
     return tmp_path

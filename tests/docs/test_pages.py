@@ -165,12 +165,12 @@ class Shell:
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="any")
         monkeypatch.setattr(openai, "OpenAI", lambda **_: client)
 
-    def serve(self, path, *, name, limits=None, host=None, port=None, **options):
-        server = local_server.LocalServer(
-            local_server.load(path, **options), name, **({"limits": limits} if limits else {})
-        )
-        self.urls[server.name] = self.stack.enter_context(local_server.running(server))
-        return self.urls[server.name]
+    def serve(self, *paths, name, limits=None, host=None, port=None, **options):
+        models = [local_server.load(path, **options) for path in paths]
+        server = local_server.LocalServer(models, name, **({"limits": limits} if limits else {}))
+        url = self.stack.enter_context(local_server.running(server))
+        self.urls |= dict.fromkeys(server.models, url)
+        return url
 
     def run(self, line):
         """Run a line and return its output."""

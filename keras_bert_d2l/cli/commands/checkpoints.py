@@ -176,7 +176,7 @@ def export(
 
 
 def serve(
-    path: Path,
+    paths: list[Path],
     /,
     *,
     port: Annotated[Integer, Parameter(validator=Number(gte=0, lte=65535))] = 8501,
@@ -187,25 +187,29 @@ def serve(
     verify: bool = True,
     allow_files: Flag = False,
 ) -> None:
-    """Serve a SavedModel or an ONNX folder over REST, for tests.
+    """Serve SavedModels and ONNX folders over REST, for tests.
 
     This is a server for development. The routes are those of TensorFlow Serving, and OpenAI's for
     embeddings. A folder of `export --format onnx` is served without TensorFlow, in a fraction of
     the memory.
 
-    Do not use it in production. It serves the newest version. Press Ctrl-C to stop.
+    Do not use it in production. It serves the newest version of each model. Several models share
+    one address, such as an embedder and a reranker. Press Ctrl-C to stop.
 
     A SavedModel is a program: serve only models whose author you trust. Models that can access
     files or the network are refused, unless you pass --allow-files.
 
-    For example: `keras-bert-d2l serve saved_models/mine`
+    For example:
+
+    - `keras-bert-d2l serve saved_models/mine`
+    - `keras-bert-d2l serve saved_models/embedder saved_models/reranker`
 
     Args:
-        path: Folder with the numbered versions of a SavedModel, exported by any program, or a
-            folder of `export --format onnx`.
+        paths: For each model, the folder with the numbered versions of a SavedModel, exported by
+            any program, or a folder of `export --format onnx`.
         port: Port to listen on; 0 selects a free port.
         host: Network address to listen on.
-        name: Model name in the URL. [default: the name of its folder]
+        name: Name of a single model in the URL. [default: the name of its folder]
         max_rows: Maximum number of rows in a request.
         max_tokens: Maximum number of tokens in a request, including padding.
         verify: Compare the files of the version with its SHA256SUMS, if it has one.
@@ -215,7 +219,7 @@ def serve(
         from keras_bert_d2l.serving.server import local_server
 
         local_server.serve(
-            path,
+            *paths,
             name=name,
             host=host,
             port=port,

@@ -4,6 +4,7 @@ Source: platform.openai.com/docs/api-reference/embeddings and /models.
 """
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from keras_bert_d2l.checks import is_integer, shown
@@ -29,12 +30,11 @@ class RequestError(ValueError):
         self.param, self.code = param, code
 
 
-def embeddings(model: Served, name: str, body: bytes, limits: Limits) -> JSONObject:
+def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSONObject:
     """Return the response to the body of a request to `/v1/embeddings`.
 
     Args:
-        model: The model.
-        name: Its name on the server.
+        models: The models of the server by name.
         body: The body.
         limits: Limits of one request.
 
@@ -45,9 +45,8 @@ def embeddings(model: Served, name: str, body: bytes, limits: Limits) -> JSONObj
     request = read_object(body)
     for field in request:
         _check(field in _FIELDS, f"{field:.100}", f"must be one of {', '.join(_FIELDS)}", field)
-    asked, form = request.get("model"), request.get("encoding_format")
-    code = "model_not_found" if isinstance(asked, str) else None
-    _check(asked == name, "model", f"must be {name!r}, which this server has", asked, code)
+    name, model = model_of(models, request.get("model"))
+    form = request.get("encoding_format")
     is_known = form in (None, "float", "base64")
     _check(is_known, "encoding_format", "must be 'float' or 'base64'", form)
     count_tokens = model.count_tokens if _EMBED in model.interfaces else None
@@ -81,6 +80,20 @@ def embeddings(model: Served, name: str, body: bytes, limits: Limits) -> JSONObj
     return {"object": "list", "data": data, "model": name, "usage": usage}
 
 
+def model_of(models: Mapping[str, Served], asked: object) -> tuple[str, Served]:
+    """Return the name of the model that a request asks for, and the model.
+
+    Raises:
+        RequestError: The server does not have it.
+    """
+    for name, model in models.items():
+        if asked == name:
+            return name, model
+    expected = f"must be {' or '.join(map(repr, models))}, which this server has"
+    code = "model_not_found" if isinstance(asked, str) else None
+    raise RequestError(f"`model` {expected}. Received: {shown(asked)}.", "model", code)
+
+
 def model_object(name: str, created: int) -> JSONObject:
     """Return OpenAI's description of a model.
 
@@ -98,8 +111,6 @@ def error_object(message: str, status: int, error: Exception) -> JSONObject:
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
-def _check(
-    is_right: bool, param: str, expected: str, given: object, code: str | None = None
-) -> None:
+def _check(is_right: bool, param: str, expected: str, given: object) -> None:
     if not is_right:
-        raise RequestError(f"`{param}` {expected}. Received: {shown(given)}.", param, code)
+        raise RequestError(f"`{param}` {expected}. Received: {shown(given)}.", param)

@@ -12,7 +12,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import anyio
@@ -46,29 +46,41 @@ _NAME = re.compile(r"[^/:]+")
 
 
 class LocalServer:
-    """Web application that serves one model.
+    """Web application that serves one or more models at one address.
 
     Args:
-        model: The model.
-        name: Name of the model in the routes. Defaults to the name of its folder.
+        models: The model, or a list of models.
+        name: Name in the routes, for a single model. Defaults to the name of its folder, which is
+            also the name of each of several models.
         limits: Limits of one request.
 
+    Attributes:
+        models: The models by name.
+
     Raises:
-        ValueError: The name contains a character that is not allowed in a route.
+        ValueError: A name contains a character that is not allowed in a route, two models have
+            the same name, or several models get one `name`.
     """
 
     def __init__(
         self,
-        model: Served,
+        models: Served | Sequence[Served],
         name: str | None = None,
         *,
         limits: Limits = Limits(),  # noqa: B008, it is immutable
     ) -> None:
-        self.model = model
-        self.name = model.name if name is None else name
+        several = [*models] if isinstance(models, Sequence) else [models]
+        names = [model.name for model in several] if name is None else [name]
+        self.models = dict(zip(names, several, strict=False))
         self.limits = limits
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"`name` must be a text without '/' or ':'. Received: {self.name!r}.")
+        for each in names:
+            if not _NAME.fullmatch(each):
+                raise ValueError(f"`name` must be a text without '/' or ':'. Received: {each!r}.")
+        if len(self.models) != len(several):
+            raise ValueError(
+                "Each model needs a name of its own, that of its folder. `name` is for a single "
+                f"model. Received: {len(several)} models named {', '.join(map(repr, names))}."
+            )
         self._created = int(time.time())
         self._slots = anyio.CapacityLimiter(_CONCURRENT)
 
@@ -95,13 +107,11 @@ class LocalServer:
         return app
 
     async def _predict(self, request: Request) -> Response:
-        self._check(request)
-        return await self._answer(request, lambda body: predict(self.model, body, self.limits))
+        model = self._asked(request)
+        return await self._answer(request, lambda body: predict(model, body, self.limits))
 
     async def _embeddings(self, request: Request) -> Response:
-        return await self._answer(
-            request, lambda body: embeddings(self.model, self.name, body, self.limits)
-        )
+        return await self._answer(request, lambda body: embeddings(self.models, body, self.limits))
 
     async def _answer(self, request: Request, answer: Callable[[bytes], JSONObject]) -> Response:
         """Read a body, and answer it in a thread of its own."""
@@ -120,35 +130,39 @@ class LocalServer:
             raise TooLargeError(f"The body must not exceed {most} bytes. Received: {size}.")
 
     async def _metadata(self, request: Request) -> Response:
-        self._check(request)
-        version = str(self.model.version)
-        spec = {"name": self.name, "signature_name": "", "version": version}
-        signatures = {"signature_def": {"signature_def": definitions(self.model.interfaces)}}
+        model = self._asked(request)
+        name, version = request.path_params["name"], str(model.version)
+        spec = {"name": name, "signature_name": "", "version": version}
+        signatures = {"signature_def": {"signature_def": definitions(model.interfaces)}}
         return _json({"model_spec": spec, "metadata": signatures})
 
     async def _status(self, request: Request) -> Response:
-        self._check(request)
+        model = self._asked(request)
         status = {"error_code": "OK", "error_message": ""}
-        told = {"version": str(self.model.version), "state": "AVAILABLE", "status": status}
+        told = {"version": str(model.version), "state": "AVAILABLE", "status": status}
         document: JSONObject = {"model_version_status": [told]}
         if "version" not in request.path_params:  # OpenAI's clients ask for a model here
-            document |= model_object(self.name, self._created)
+            document |= model_object(request.path_params["name"], self._created)
         return _json(document)
 
     async def _models(self, request: Request) -> Response:
-        return _json({"object": "list", "data": [model_object(self.name, self._created)]})
+        data = [model_object(name, self._created) for name in self.models]
+        return _json({"object": "list", "data": data})
 
-    def _check(self, request: Request) -> None:
-        """Raise an exception unless the request names the served model and version."""
+    def _asked(self, request: Request) -> Served:
+        """Return the model that a request names, if the server has it in this version."""
         name, version = request.path_params["name"], request.path_params.get("version")
         if ":" in name:  # an unknown method, or a GET request for a method
             _refuse(request)
-        if name != self.name or version not in (None, self.model.version):
-            raise HTTPException(
-                404,
-                f"{request.url.path} does not exist. This server has only version "
-                f"{self.model.version} of the model {self.name}.",
+        model = self.models.get(name)
+        if model is None or version not in (None, model.version):
+            known = (
+                f"version {one.version} of the model {key}" for key, one in self.models.items()
             )
+            raise HTTPException(
+                404, f"{request.url.path} does not exist. This server has only {', '.join(known)}."
+            )
+        return model
 
 
 def predict(model: Served, body: bytes, limits: Limits) -> JSONObject:
@@ -181,8 +195,7 @@ def load(path: PathLike, *, verify: bool = True, allow_files: bool = False) -> S
 
 
 def serve(
-    path: PathLike,
-    *,
+    *paths: PathLike,
     name: str | None = None,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
@@ -190,12 +203,12 @@ def serve(
     verify: bool = True,
     allow_files: bool = False,
 ) -> None:
-    """Serve the newest version of a model until Ctrl-C.
+    """Serve the newest version of each model at one address until Ctrl-C.
 
     Args:
-        path: Folder with the numbered versions, the folder of one version, or a folder of
-            `export_onnx`.
-        name: Name of the model in the routes. Defaults to the folder name.
+        *paths: For each model, the folder with the numbered versions, the folder of one version, or
+            a folder of `export_onnx`.
+        name: Name in the routes, for a single model. Defaults to the folder name.
         host: Address of this machine to listen on.
         port: Port to listen on. 0: any free port.
         limits: Limits of one request.
@@ -204,14 +217,15 @@ def serve(
 
     Raises:
         FileNotFoundError: The folder contains no version.
-        ValueError: As for `ServedModel`, or the name is not allowed in a route.
+        ValueError: As for `ServedModel` and `LocalServer`.
         OSError: The port is already in use.
     """
     with listen(host, port) as found:
-        model = load(path, verify=verify, allow_files=allow_files)
-        server = LocalServer(model, name, limits=limits)
-        url = f"{url_of(found)}/v1/models/{server.name}"
-        print(f"Serving {os.fspath(path)}, version {model.version}, at {url}")
+        models = [load(path, verify=verify, allow_files=allow_files) for path in paths]
+        server = LocalServer(models, name, limits=limits)
+        for path, (key, model) in zip(paths, server.models.items(), strict=True):
+            url = f"{url_of(found)}/v1/models/{key}"
+            print(f"Serving {os.fspath(path)}, version {model.version}, at {url}")
         print("This is a development server. Press Ctrl-C to stop it.", flush=True)
         _uvicorn(server).run(sockets=[found])
 

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import threading
+import types
 import urllib.parse
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -209,6 +211,30 @@ def limited(request, tmp_path_factory):
 
 def ask(http, url, signature, inputs, key="inputs"):
     return http(f"{url}:predict", {"signature_name": signature, key: inputs})
+
+
+@pytest.mark.slow
+def test_several_models_share_an_address(load, http):
+    models = [load("classifier"), load("embedder")]
+    with running(LocalServer(models)) as url:
+        listed = http(f"{url}/v1/models")[1]["data"]
+        assert [one["id"] for one in listed] == ["classifier", "embedder"]
+        for model in models:
+            place, inputs = f"{url}/v1/models/{model.name}", {"inputs": ["red"]}
+            assert http(f"{place}/metadata")[1]["model_spec"]["name"] == model.name
+            columns = model.ask("serving_default", {"text": np.array([b"red"], object)})
+            assert http(f"{place}:predict", inputs)[1]["outputs"].keys() == columns.keys()
+        for name, status in (("embedder", 200), ("classifier", 400), ("other", 404)):
+            asked = {"model": name, "input": "red"}
+            assert http(f"{url}/v1/embeddings", asked)[0] == status
+        error = http(f"{url}/v1/models/embedder/versions/7")[1]["error"]
+        assert "version 1 of the model classifier, version 1 of the model embedder" in error
+
+
+@pytest.mark.parametrize(("names", "name"), [("aa", None), ("ab", "c")])
+def test_models_need_names_of_their_own(names, name):
+    with pytest.raises(ValueError, match="Each model needs a name of its own.* Received: 2 models"):
+        LocalServer([types.SimpleNamespace(name=one) for one in names], name)
 
 
 def test_a_request_with_too_many_rows_is_rejected(limited, http):
