@@ -77,6 +77,7 @@ from .models.embedding_losses import (
     RankingLoss as RankingLoss,
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
+from .models.ranking_losses import LambdaLoss as LambdaLoss, MarginMSELoss as MarginMSELoss
 from .models.tasks.labeled_task import LabeledTask as LabeledTask
 from .models.text_inputs import Preprocessor as Preprocessor
 from .models.tasks.task_model import TaskModel as TaskModel

@@ -130,6 +130,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
             `mine_negatives` and `temperature` of training, `aggregate`, `context`,
             `null_threshold` and `truncate` of predictions, and `pairs` of exports.
+        losses: The values of the option `loss`, if the task has several losses.
         refused: Options of training that every other task has.
         monitors: Metrics that select the best epoch, the first that is reported.
         library: The library that the metrics need, if any.
@@ -156,6 +157,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     batch_size: ClassVar[int] = 32
     most_tokens: ClassVar[int | None] = None
     options: ClassVar[frozenset[str]] = frozenset()
+    losses: ClassVar[tuple[str, ...]] = ()
     refused: ClassVar[frozenset[str]] = frozenset()
     monitors: ClassVar[tuple[str, ...]] = ()
     library: ClassVar[str | None] = None
@@ -241,8 +243,14 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """Return the training data with mined negatives, for the option `mine_negatives`."""
         raise ValueError(f"The task {self.name!r} has no negatives to mine.")
 
-    def loss(self, train: Examples, temperature: float | None) -> "Loss | None":
-        """Return the loss that suits the data; `None`: the default of the model."""
+    def loss(self, train: Examples, options: Options) -> "Loss | None":
+        """Return the loss that suits the data; `None`: the default of the model.
+
+        Args:
+            train: The training data.
+            options: The options of the run about the loss: `loss`, its name or `None`, and
+                `temperature`.
+        """
         return None
 
     def for_loss(self, train: Examples, dev: Examples) -> Examples:

@@ -62,11 +62,11 @@ class TaskRows:
         num_truncated: Number of truncated examples; for words and questions, the number with
             several rows.
         dropped: Number of examples without a row or without a label to learn, by reason.
-        rows_together: Number of successive rows that stay together: the 2 or 3 texts of each
+        rows_together: Whether the rows of an example stay together, as the 2 or 3 texts of each
             example of `"embed"`.
         has_token_labels: Whether `labels` has the label of each token.
-        is_grouped: Whether the rows that stay together are one example with one label, and have an
-            axis of their own in a batch.
+        is_grouped: Whether the rows that stay together have one label and an axis of their own in a
+            batch. All examples have the same number of rows.
         label_parts: Names of the columns of `labels`, which then are separate in a batch.
         pad_id: Token id of the padding.
 
@@ -92,7 +92,7 @@ class TaskRows:
     word_ids: np.ndarray | None = None
     num_truncated: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    rows_together: int = 1
+    rows_together: bool = False
     has_token_labels: bool = False
     is_grouped: bool = False
     label_parts: tuple[str, ...] = ()
@@ -164,8 +164,8 @@ class TaskRows:
         multiple of 32, but not above that of the longest row of all batches.
 
         Args:
-            batch_size: B; for `"embed"`, the number of pairs or triplets. For `"choose"`, the
-                number of texts, with N rows each. The last batch may be smaller.
+            batch_size: B; if the rows of an example stay together, the number of examples. The last
+                batch may be smaller.
             epoch: None keeps the order of the rows. A number shuffles them, in an order that
                 depends only on `seed` and `epoch`, so that each batch has rows of similar length.
             seed: Random seed of the order, at least 0.
@@ -183,23 +183,34 @@ class TaskRows:
         check_integer("seed", seed, 0)
         if epoch is not None:
             check_integer("epoch", epoch, 0)
-        order = np.arange(len(self)) if epoch is None else self._order(batch_size, seed, epoch)
+        number = len(self._groups()) - 1
+        order = np.arange(number) if epoch is None else self._order(batch_size, seed, epoch)
         with tf.device("CPU:0"):  # where the pipeline runs
             batch = self._batch_function()
-            dataset = tf.data.Dataset.from_tensor_slices(order)
-            dataset = dataset.batch(batch_size * self.rows_together)
+            dataset = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
         return dataset.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    def for_loss(self, loss: object) -> "TaskRows":
+        """Return the rows for a loss; one may compare the rows of an example with each other."""
+        if not getattr(loss, "compares_rows", False) or self.labels is None:
+            return self
+        labels = np.stack([self.examples, self.labels], axis=1).astype(np.float32)
+        return dataclasses.replace(self, labels=labels, rows_together=True)
+
+    def _groups(self) -> np.ndarray:
+        """Return the first row of each group of rows that stay together, and the number of rows."""
+        starts = np.unique(self.examples, return_index=True)[1]
+        return np.append(starts if self.rows_together else np.arange(len(self)), len(self))
 
     def _order(self, batch_size: int, seed: int, epoch: int) -> np.ndarray:
         random = np.random.default_rng((seed, epoch))
-        lengths = self.lengths.reshape(-1, self.rows_together).max(axis=1)
+        lengths = np.maximum.reduceat(self.lengths, self._groups()[:-1])
         order = random.permutation(len(lengths))
         full = len(order) // batch_size * batch_size
         if full:
             by_length = bucket(lengths[order[:full]], batch_size=batch_size, random=random)
             order[:full] = order[by_length]
-        first = order[:, np.newaxis] * self.rows_together
-        return (first + np.arange(self.rows_together)).ravel()
+        return order
 
     def _padded(self, rows: tf.RaggedTensor, value: int) -> tf.Tensor:
         """Return rows of this object as a dense tensor."""
@@ -209,7 +220,10 @@ class TaskRows:
         return rows.to_tensor(value, shape=tf.stack([-1, tf.minimum(length, longest)]))
 
     def _batch_function(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """Return a function that builds the batch of given row indices with TensorFlow ops only."""
+        """Return a function that builds the batch of given groups with TensorFlow ops only."""
+        groups = self._groups()
+        of_groups = tf.RaggedTensor.from_row_splits(np.arange(len(self)), groups, validate=False)
+        together = len(self) // (len(groups) - 1)  # if it is the same for all groups
         splits = tf.constant(self.splits, tf.int64)
         tokens = tf.RaggedTensor.from_row_splits(self.tokens, splits, validate=False)
         seconds = tf.constant(self.seconds)
@@ -219,6 +233,8 @@ class TaskRows:
 
         @tf.autograph.experimental.do_not_convert  # nothing to convert
         def batch(rows: tf.Tensor) -> tf.Tensor:
+            if self.rows_together:
+                rows = tf.gather(of_groups, rows).flat_values
             chosen = tf.gather(tokens, rows)
             dense = self._padded(chosen, self.pad_id)
             valid_lens = tf.cast(chosen.row_lengths(), tf.int32)
@@ -229,7 +245,7 @@ class TaskRows:
             features = {"tokens": dense, "segments": segments, "valid_lens": valid_lens}
             if self.is_grouped:
                 features = {
-                    name: tf.reshape(x, tf.concat([[-1, self.rows_together], tf.shape(x)[1:]], 0))
+                    name: tf.reshape(x, tf.concat([[-1, together], tf.shape(x)[1:]], 0))
                     for name, x in features.items()
                 }
             if labels is None:
@@ -238,7 +254,7 @@ class TaskRows:
             if self.has_token_labels:
                 of_rows = self._padded(of_rows, IGNORED)
             elif self.is_grouped:
-                of_rows = of_rows[:: self.rows_together]
+                of_rows = of_rows[::together]
             elif self.label_parts:
                 of_rows = {name: of_rows[:, n] for n, name in enumerate(self.label_parts)}
             return features, of_rows

@@ -221,7 +221,7 @@ def encoded_choices(
         "examples": np.repeat(kept.astype(np.int32), number),
         "full_lengths": full_lengths,
         "num_truncated": int((lengths > options.max_len).sum()),
-        "rows_together": number,
+        "rows_together": True,
         "is_grouped": True,
         "dropped": {reason: num_dropped} if num_dropped else {},
     }

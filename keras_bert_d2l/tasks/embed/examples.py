@@ -85,7 +85,7 @@ def encoded_pairs(
         "examples": np.arange(len(texts), dtype=np.int32) // number,
         "full_lengths": full_lengths.max(axis=1),
         "num_truncated": int((full_lengths > options.max_len).any(axis=1).sum()),
-        "rows_together": number,
+        "rows_together": True,
     }
 
 

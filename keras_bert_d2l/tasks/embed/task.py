@@ -60,7 +60,8 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         say("Mining negatives: the most similar text of the other pairs, for each pair.")
         return mine_negatives(model, train, batch_size=batch_size)
 
-    def loss(self, train: PairExamples, temperature: float | None) -> "Loss":
+    def loss(self, train: PairExamples, options: Options) -> "Loss":
+        temperature = options["temperature"]
         from keras_bert_d2l.models.embedding_losses import CosineLoss, RankingLoss
 
         if train.are_scored and temperature is not None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_row_len
+from keras_bert_d2l.checks import check_choice, check_row_len
 from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
@@ -71,21 +71,24 @@ class TaskData:
         for examples in (train, dev):
             check_examples(model, examples)
         check_alike(train, dev)
+        task = task_named(train.task)
         if options.temperature is not None:
             check_option(train.task, "temperature", options.temperature)
-        task = task_named(train.task)
-        self.loss = task.loss(train, options.temperature)
+        check_choice("loss", options.loss, (None, *task.losses))
+        of_loss = {"loss": options.loss, "temperature": options.temperature}
+        self.loss = task.loss(train, of_loss)
         longest = model.bert_config.max_len if train.have_pairs_in_rows else model.max_row_len
         self._max_len = max_len = row_len(longest, train.task, options.max_len)
 
         def encoded(examples: TaskExamples) -> TaskRows:
             with stage("Tokenizing the data"):
-                return TaskRows.encode(
+                rows = TaskRows.encode(
                     examples,
                     model.tokenizer,
                     labels=getattr(model, "labels", None),
                     max_len=max_len,
                 )
+                return rows.for_loss(self.loss)
 
         for_loss = task.for_loss(train, dev)
         has_all = len(for_loss) == len(dev)  # then only the labels may differ, which the facts omit
@@ -197,7 +200,7 @@ def _describe(title: str, examples: TaskExamples, rows: TaskRows, max_len: int) 
     lines = [f"{title}: {how_many(len(examples), 'example')}{of_rows} from {source}"]
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
-        is_split = rows.rows_together == 1 and len(rows.examples) > len({*rows.examples})
+        is_split = not rows.rows_together and len(rows.examples) > len({*rows.examples})
         how = f"longer than {max_len} tokens, split into rows"
         if not is_split:
             how = f"truncated to {max_len} tokens"

@@ -62,6 +62,8 @@ class FinetuningOptions(StepOptions):
         seed: Random seed of the order of the examples and, for a run on files, of new weights and
             dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
+        loss: Loss to train with, for tasks that have several. Defaults to the one that suits the
+            data.
         temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
             emphasize the most similar texts of a batch. Defaults to 0.05.
         monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
@@ -84,6 +86,7 @@ class FinetuningOptions(StepOptions):
     batch_size: Annotated[int, at_least(1)] = 32
     max_len: Annotated[int, at_least(5)] | None = None
     class_weights: Annotated[dict[str, float], _weights] | None = None
+    loss: Text | None = None
     temperature: Positive | None = None
     monitor: Text | None = None
     patience: Annotated[int, at_least(1)] | None = None

@@ -43,9 +43,9 @@ def ids(tokenizer, text):
 
 
 def one_batch(rows, number=None):
-    """Return the first rows, or all, as a batch, without building a pipeline."""
-    places = range(len(rows) if number is None else number * rows.rows_together)
-    return rows._batch_function()(tf.constant(places))
+    """Return the first groups of rows, or all, as a batch, without building a pipeline."""
+    number = len(rows._groups()) - 1 if number is None else number
+    return rows._batch_function()(tf.range(number))
 
 
 def test_choices_form_rows_with_their_text(tokenizer):

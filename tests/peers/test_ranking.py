@@ -1,0 +1,90 @@
+"""The losses and the metrics of rerankers equal those of sentence-transformers."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_bert_d2l as kb
+
+NEEDED = "needs sentence-transformers: make test-peers"
+torch = pytest.importorskip("torch", reason=NEEDED)
+losses = pytest.importorskip("sentence_transformers.cross_encoder.losses", reason=NEEDED)
+pair_losses = pytest.importorskip("sentence_transformers.losses", reason=NEEDED)
+
+
+class Stub(torch.nn.Module):
+    """A cross-encoder whose scores are given: the text of a pair is the number of its score."""
+
+    num_labels, device = 1, "cpu"
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = torch.tensor(scores, requires_grad=True)
+
+    def preprocess(self, pairs, **kwargs):
+        return {"ids": torch.tensor([int(text) for _, text in pairs])}
+
+    def forward(self, inputs):
+        return {"scores": self.scores[inputs["ids"]]}
+
+
+def gradient(loss, labels, outputs):
+    """Return our loss and its gradient."""
+    import tensorflow as tf
+
+    outputs = tf.constant(outputs)
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        value = loss(labels, outputs)
+    return float(value), tape.gradient(value, outputs).numpy()
+
+
+@pytest.mark.parametrize("counts", [[4, 4], [2, 5, 3], [1, 3], [6]])
+@pytest.mark.parametrize("graded", [False, True])
+def test_lambda_loss_and_its_gradient_are_equal(counts, graded):
+    random = np.random.default_rng(sum(counts))
+    number = sum(counts)
+    scores = random.normal(size=number).astype("float32") * 3
+    labels = random.integers(0, 4 if graded else 2, number).astype("float32")
+    parts = np.split(np.arange(number), np.cumsum(counts)[:-1])
+    stub = Stub(scores)
+    texts = [[str(n) for n in part] for part in parts]
+    loss = losses.LambdaLoss(stub)
+    inputs = [["query"] * len(counts), texts]
+    expected = loss(inputs, [torch.tensor(labels[part]) for part in parts])
+    queries = np.repeat(np.arange(len(counts)), counts)
+    found, slope = gradient(kb.LambdaLoss(), np.stack([queries, labels], 1), scores[:, None])
+    assert found == pytest.approx(expected.item(), abs=1e-6, rel=1e-6)
+    if expected.requires_grad:
+        expected.backward()
+        np.testing.assert_allclose(slope[:, 0], stub.scores.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_the_margin_loss_of_a_reranker_is_equal(number, monkeypatch):
+    monkeypatch.setattr(losses.margin_mse, "CrossEncoder", Stub)  # it checks the class
+    scores, teacher = np.random.default_rng(0).normal(size=(2, 3 * number)).astype("float32")
+    columns = [[str(n) for n in range(first, 3 * number, number)] for first in range(number)]
+    loss = losses.MarginMSELoss(Stub(scores))
+    expected = loss([["query"] * 3, *columns], torch.tensor(teacher.reshape(3, number)))
+    labels = np.stack([np.repeat(np.arange(3), number), teacher], 1)
+    assert float(kb.MarginMSELoss()(labels, scores[:, None])) == pytest.approx(
+        expected.item(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("number", [2, 4])
+def test_the_margin_loss_of_vectors_is_equal(similarity, number):
+    util = pytest.importorskip("sentence_transformers.util", reason=NEEDED)
+    random = np.random.default_rng(1)
+    vectors = random.normal(size=(3, number + 1, 5)).astype("float32")
+    teacher = random.normal(size=(3, number)).astype("float32")
+    function = {"dot": util.pairwise_dot_score, "cosine": util.pairwise_cos_sim}[similarity]
+    sides = [torch.tensor(vectors[:, n]) for n in range(number + 1)]
+    loss = pair_losses.MarginMSELoss(None, similarity_fct=function)
+    expected = loss.compute_loss_from_embeddings(sides, torch.tensor(teacher))
+    scores = np.concatenate([np.full((3, 1), 99, "float32"), teacher], 1)  # 99 is ignored
+    labels = np.stack([np.repeat(np.arange(3), number + 1), scores.ravel()], 1)
+    found = kb.MarginMSELoss(similarity)(labels, keras.ops.reshape(vectors, (-1, 5)))
+    assert float(found) == pytest.approx(expected.item(), rel=1e-5)
