@@ -30,7 +30,7 @@ from keras_bert_d2l.checks import check_labels, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.layers.base import without_initialization
-from keras_bert_d2l.layers.heads import POOLINGS
+from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar

@@ -16,8 +16,8 @@ from keras import ops
 from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.prediction import TextRows, asked_model, predict_texts, with_graph
-from keras_bert_d2l.layers.heads import Pooling, PoolingKind
 from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.text_inputs import Preprocessor

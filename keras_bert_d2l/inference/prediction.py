@@ -193,7 +193,8 @@ class TextRows:
         preprocess: Converts the texts.
         sides: The texts; for pairs, also the second texts.
         truncate: Whether to truncate texts that are too long, instead of raising an error.
-        truncation: Which text of a pair to truncate, as for `Tokenizer`.
+        options: Other arguments of `preprocess.rows`: `truncation`, which text of a pair to
+            truncate, as for `Tokenizer`, or a `prompt`.
 
     Call arguments:
         start: Number of the first text.
@@ -208,7 +209,7 @@ class TextRows:
     preprocess: Preprocessor
     sides: Sequence[Sequence[str]]
     truncate: bool
-    truncation: str = "longest_first"
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     num_truncated: int = 0
 
     def __post_init__(self) -> None:
@@ -222,7 +223,7 @@ class TextRows:
 
     def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of some texts, the first of which has the index `first`."""
-        rows = dict(self.preprocess.rows(*sides, truncation=self.truncation))
+        rows = dict(self.preprocess.rows(*sides, **self.options))
         lengths = rows.pop("num_tokens").numpy()
         self._max_len = max_len = self.preprocess.max_len(len(sides))
         num_truncated = int((lengths > max_len).sum())

@@ -1,16 +1,16 @@
-"""Pretraining heads, pooling of token vectors, and output layers of tasks.
+"""Pretraining heads, and output layers of tasks.
 
 B batch, T tokens, P predicted positions, D hidden width, V vocabulary.
 """
 
-from typing import Literal, TypeAlias, Unpack, get_args
+from typing import Literal, TypeAlias, Unpack
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm
-from keras_bert_d2l.checks import check_bool, check_choice, check_that, check_type
+from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig, MLMHead, check_field
 from keras_bert_d2l.layers.base import (
     NestedLayer,
@@ -24,10 +24,7 @@ from keras_bert_d2l.layers.kernels.fusion import Dense, add_bias
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 _NEVER = -3e4  # added to a logit; finite in float16, and its probability is 0
-PoolingKind: TypeAlias = Literal["cls", "mean", "max"]
 TextPooling: TypeAlias = Literal["cls", "mean"]
-POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
-_LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -262,71 +259,6 @@ def is_pooler(layer: object, config: BERTConfig) -> bool:
     if name != "gelu_tanh":  # Keras has no function of this name
         known.add(keras.activations.get(name))
     return layer.use_bias is not config.bias_free and layer.activation in known
-
-
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class Pooling(NestedLayer):
-    """Pooling of the token vectors of each text into one vector, ignoring padding.
-
-    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3.
-
-    Args:
-        pooling: `"cls"`, the first token that is not padding; `"mean"` or `"max"`, over all tokens
-            including special ones.
-        normalize: Whether to scale the vectors to length 1.
-        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
-
-    Call arguments:
-        X: Encoded tokens, `(B, T, D)`.
-        is_token: Non-padding tokens, bool `(B, T)`. `None`: all tokens.
-
-    Output shape: `(B, D)`.
-
-    Raises:
-        ValueError: `pooling` is unknown.
-    """
-
-    def __init__(
-        self,
-        pooling: PoolingKind = "mean",
-        *,
-        normalize: bool = True,
-        **kwargs: Unpack[LayerOptions],
-    ) -> None:
-        super().__init__(**kwargs)
-        self.pooling = check_choice("pooling", pooling, POOLINGS)
-        self.normalize = normalize
-
-    def build(self, X_shape: Shape, is_token_shape: Shape | None = None) -> None:
-        """Create no weights. Keras records the shapes, and `summary` reads them."""
-
-    # Not named `mask`, which Keras would fill in by itself if it is `None`.
-    def call(self, X: Tensor, is_token: Tensor | None = None) -> Tensor:
-        X = ops.cast(X, self.compute_dtype)
-        is_token = ops.ones(ops.shape(X)[:2], "bool") if is_token is None else is_token
-        if self.pooling == "cls":  # at position 0, unless rows are padded on the left
-            first = ops.argmax(ops.cast(is_token, "int32"), axis=1)
-            vectors = gather_positions(X, first[:, None], "is_token")[:, 0]
-        else:
-            vectors = pooled(X, is_token, self.pooling)
-        return unit(vectors) if self.normalize else vectors
-
-
-def pooled(X: Tensor, is_counted: Tensor, kind: str) -> Tensor:
-    """Return the "mean" or "max" `(B, D)` of the vectors `(B, T, D)` that count: bool `(B, T)`."""
-    counted = is_counted[:, :, None]
-    if kind == "max":
-        X = ops.where(counted, X, ops.full_like(X, _LOWEST))
-        return ops.max(X, axis=1, initial=_LOWEST)  # `initial` allows an empty batch
-    weights = ops.cast(counted, X.dtype)
-    # A text without tokens gets the zero vector.
-    return ops.divide_no_nan(ops.sum(X * weights, axis=1), ops.sum(weights, axis=1))
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Scale vectors, on the last axis, to length 1."""
-    length = ops.sqrt(ops.sum(ops.square(vectors), axis=-1, keepdims=True))
-    return vectors / ops.maximum(length, 1e-12)
 
 
 def dense_head(bert: keras.Model, num_outputs: int) -> keras.layers.Dense:

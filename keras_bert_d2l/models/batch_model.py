@@ -136,7 +136,8 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 "omits them, or train them first."
             )
         if options.get("input_signature") is None:
-            shapes = dict.fromkeys(self.features, (None, None)) | {"valid_lens": (None,)}
+            one_per_row = dict.fromkeys(("valid_lens", "prompt_lens"), (None,))
+            shapes = {name: one_per_row.get(name, (None, None)) for name in self.features}
             options["input_signature"] = [
                 {name: keras.InputSpec("int32", x, name=name) for name, x in shapes.items()}
             ]

@@ -239,6 +239,7 @@ class Preprocessor:
     """
 
     keys: tuple[str, ...] = ("texts", "texts_b")  # of strings in a dictionary
+    features: tuple[str, ...] = FEATURES
     form = 'a list, or for pairs {"texts": [...], "texts_b": [...]}'
 
     def __init__(
@@ -265,13 +266,15 @@ class Preprocessor:
             check_sizes([texts, *(part for part in (y, sample_weight) if part is not None)])
             batch = self._traced_rows(texts)
         rest = [part for part in (y, sample_weight) if part is not None]
-        features = {name: batch[name] for name in FEATURES}
+        features = {name: batch[name] for name in self.features}
         return (features, *self.targets(texts, batch, *rest)) if rest else features
 
     def of_equal_length(self, x: Any) -> Batch:
         """Return the batch of a call in a graph, padded to the maximum length."""
         batch = self._rows_of(x)
-        return self.padded({name: batch[name] for name in FEATURES}, self.max_len(len(self.keys)))
+        return self.padded(
+            {name: batch[name] for name in self.features}, self.max_len(len(self.keys))
+        )
 
     def padded(self, batch: Batch, length: Any) -> Batch:
         """Pad the features of a batch whose rows have at most `length` tokens."""

@@ -16,7 +16,8 @@ import numpy as np
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.base import UnbiasedLayerNormalization, activation_function
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense, Pooling
+from keras_bert_d2l.layers.heads import MaskLM, NormalizedDense
+from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.layers.positions import (
     MAX_DISTANCE,
     RelativeBias,

@@ -14,7 +14,7 @@ from keras_bert_d2l.contract.task import embedder, task_named
 from keras_bert_d2l.layers.kernels.attention import exported
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.text_inputs import FEATURES, Preprocessor
+from keras_bert_d2l.models.text_inputs import Preprocessor
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
@@ -112,6 +112,7 @@ class ExportedModel:
         valid_lens: Number of non-padding tokens per row, int32 `(B,)`.
         pred_positions: For a `BERTModel` with an MLM head, the positions to predict, int32
             `(B, P)`. P may be 0. `None`: no `mlm_logits`.
+        **of_task: Other `features` of a task model, such as `prompt_lens`.
 
     Returns: float32 outputs, depending on the model class:
 
@@ -138,15 +139,19 @@ class ExportedModel:
         segments: tf.Tensor,
         valid_lens: tf.Tensor,
         pred_positions: tf.Tensor | None = None,
+        **of_task: tf.Tensor,
     ) -> Answer:
         encoded = None
         if self._task.long_texts == "cut":
             encoded = self._encode(tokens, segments, valid_lens)
-            outputs = self._task.head_outputs(encoded, self._task.is_token(tokens, valid_lens))
+            is_token = self._task.is_token(tokens, valid_lens)
+            outputs = self._task.head_outputs(encoded, is_token, **of_task)
         else:
             outputs = self._task.over_windows(self._encode, tokens, segments, valid_lens)
         if not isinstance(outputs, dict):
             outputs = {self._task.outputs[0]: outputs}
+        if self.embeds:
+            outputs = self._task.answer(outputs["embedding"])
         if isinstance(self.model, BERTModel):
             outputs |= _pretraining_outputs(self.model, encoded, pred_positions)
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
@@ -256,7 +261,11 @@ class TextSignatures:
         """Return the features of rows, padded to the shortest sufficient of the lengths."""
         lengths = tf.constant(self.lengths)
         place = tf.searchsorted(lengths, tf.shape(rows["tokens"])[1:])
-        features = {name: rows[name] for name in (*FEATURES, "starts", "ends") if name in rows}
+        features = {
+            name: rows[name]
+            for name in (*self.preprocess.features, "starts", "ends")
+            if name in rows
+        }
         return self.preprocess.padded(features, tf.gather(lengths, place)[0])
 
     def in_steps(self, windows: Batch, *outputs: str) -> Answer:

@@ -10,6 +10,7 @@ from keras_bert_d2l.checkpoints.weights import BERT_PARTS, HEAD_NAMES, Row
 from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder, task_kinds
+from keras_bert_d2l.layers.pooling import checked_steps
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import one_line
@@ -58,7 +59,8 @@ class Checkpoint(NamedTuple):
 
 
 # Folders of this package that were written before these fields lack them.
-_OPTIONAL = {"activation", "long_texts", "max_len"}
+_OPTIONAL = {"activation", "long_texts", "max_len", "steps", "prompts", "default_prompt_name"}
+_OPTIONAL |= {"include_prompt", "include_special", "similarity", "truncate_dim"}
 
 
 def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
@@ -124,6 +126,18 @@ def parts_of(task: ConfigDict | None, config: BERTConfig | None = None) -> tuple
         reads_pooler = kind.has_head
     has = {"encoder": True, "hidden": reads_pooler, "head": kind.has_head}
     return tuple(part for part, is_there in has.items() if is_there)
+
+
+def step_weights(fields: ConfigDict | None) -> list[list[str]]:
+    """Return the names of the weights of each step after the pooling of a `TextEmbedder`."""
+    names = []
+    for number, step in enumerate(checked_steps((fields or {}).get("steps", ()))):
+        if isinstance(step, str):
+            weights = ["gamma", "beta"] if step == "layer_norm" else []
+        else:
+            weights = ["kernel", "bias"] if step["use_bias"] else ["kernel"]
+        names.append([f"head/step_{number}/{weight}" for weight in weights])
+    return names
 
 
 def describe_task(task: ConfigDict) -> str:

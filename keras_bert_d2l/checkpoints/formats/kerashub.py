@@ -39,7 +39,6 @@ from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5, write_hdf5
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.layers.heads import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.normalization import TokenizerOptions, normalization_of
@@ -57,7 +56,13 @@ FILES = (TASK_FILE, METADATA_FILE, PREPROCESSOR_FILE, WEIGHTS_FILE, TASK_WEIGHTS
 _BACKBONE, _MLM, _EMBEDDER = "BertBackbone", "BertMaskedLM", "BertTextEmbedder"
 _CLASSIFIERS = ("BertTextClassifier", "BertClassifier")  # the second is that of KerasNLP
 _CLASSES = (_BACKBONE, _MLM, *_CLASSIFIERS, _EMBEDDER)
-_OWN_FIELDS = {_EMBEDDER: ("long_texts", "max_len")}
+_POOLINGS = ("cls", "mean", "max")
+_OWN_FIELDS: dict[str, tuple[str, ...]] = {
+    _EMBEDDER: (
+        *("long_texts", "max_len", "prompts", "default_prompt_name", "include_prompt"),
+        *("similarity", "truncate_dim"),
+    )
+}
 _OWN_FIELDS |= dict.fromkeys(_CLASSIFIERS, ("labels", "long_texts"))
 _OWN = "keras_bert_d2l"  # the key in `METADATA_FILE`
 
@@ -177,7 +182,7 @@ def _embedding_of(fields: ConfigDict, own: ConfigDict, most: int) -> ConfigDict:
         _, rows = _object(preprocessor, "preprocessor", f"{_EMBEDDER}Preprocessor")
         length = checks.check_integer("sequence_length", rows.get("sequence_length"), least=3)
         max_len = length if length < most else None
-    pooling = checks.check_choice("pooling_mode", fields.get("pooling_mode", "mean"), POOLINGS)
+    pooling = checks.check_choice("pooling_mode", fields.get("pooling_mode", "mean"), _POOLINGS)
     normalize = checks.check_bool("normalize", fields.get("normalize", True))
     return {"pooling": pooling, "normalize": normalize, "max_len": max_len, **own}
 
@@ -318,7 +323,10 @@ def _task_object(model: BERTModel | TaskModel, fields: ConfigDict) -> tuple[str,
         same &= config.mlm_head == "mlp" and config.tie_embeddings
         return (_MLM if same and "mlm" in model.usable_heads else _BACKBONE), {}
     if fields["kind"] == "TextEmbedder":
-        return _EMBEDDER, {"pooling_mode": fields["pooling"], "normalize": fields["normalize"]}
+        pooling = checks.check_choice("pooling", fields["pooling"], _POOLINGS)
+        for name, only in (("steps", []), ("include_special", True)):
+            checks.check_that(fields[name] == only, name, f"{only} in KerasHub", fields[name])
+        return _EMBEDDER, {"pooling_mode": pooling, "normalize": fields["normalize"]}
     number = len(fields.get("labels", ()))
     kind = "SequenceRegressor" if number == 1 else "SequenceClassifier"
     is_known = (fields["kind"], fields.get("pooling")) == (kind, "cls")

@@ -16,6 +16,7 @@ from the files. The format is the same for every Keras backend and dtype policy.
 """
 
 import dataclasses
+import itertools
 import os
 import pathlib
 from typing import Any
@@ -26,6 +27,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     check_task_fields,
     parts_of,
+    step_weights,
     task_fields,
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
@@ -125,7 +127,8 @@ def write(
 
 def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
     """Return a row for every weight of an architecture. Files use the same names as models."""
-    return [Row(name, name) for name in weight_names(config, parts_of(task, config))]
+    names = [weight_names(config, parts_of(task, config)), *step_weights(task)]
+    return [Row(name, name) for name in itertools.chain.from_iterable(names)]
 
 
 def read_config(

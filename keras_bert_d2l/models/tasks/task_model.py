@@ -6,20 +6,15 @@ B batch, T tokens, D hidden width, C labels.
 import functools
 import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Self, get_args
+from typing import Any, Self, get_args
 
 import keras
 
 from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.config import BERTConfig, check_field
-from keras_bert_d2l.layers.heads import (
-    Pooling,
-    PoolingKind,
-    TextPooling,
-    dense_head,
-    precise_policy,
-)
+from keras_bert_d2l.layers.heads import TextPooling, dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.fusion import Dropout
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
 from keras_bert_d2l.models import partial_training
 from keras_bert_d2l.models.batch_model import TextTokenizer, check_keys
 from keras_bert_d2l.models.bert import BERTModel, checked_bert
@@ -99,7 +94,7 @@ class TaskModel(TextModel):
     fields: tuple[str, ...] = ()  # arguments, besides `bert`, that define the architecture
     has_token_labels = False  # whether every token has a label
     pools = False  # whether a head with weights reads one vector per text
-    pooling: PoolingKind | None = None
+    pooling: PoolingKind | tuple[PoolingKind, ...] | None = None
     has_head = True  # whether the head has weights
     is_task = True
 
@@ -156,9 +151,11 @@ class TaskModel(TextModel):
         return_hidden_states: bool = False,
         return_attention: bool = False,
     ) -> Tensor | dict[str, Tensor]:
+        of_task: Mapping[str, Tensor] = {}
         if isinstance(tokens, Mapping):
-            check_keys(tokens, (*FEATURES, "attention_mask"))
+            check_keys(tokens, (*self.features, "attention_mask"))
             segments, valid_lens = tokens.get("segments"), tokens.get("valid_lens")
+            of_task = {name: x for name, x in tokens.items() if name in self.features[3:]}
             attention_mask, tokens = tokens.get("attention_mask"), tokens["tokens"]
         segments = keras.ops.zeros_like(tokens) if segments is None else segments
         of_windows = self.long_texts != "cut" and attention_mask is None
@@ -174,7 +171,7 @@ class TaskModel(TextModel):
         )  # (B, T, D), or a dictionary that contains it
         states = encoded if isinstance(encoded, Mapping) else {"encoded": encoded}
         is_token = self.is_token(tokens, valid_lens, attention_mask)
-        output = self.head_outputs(states["encoded"], is_token)
+        output = self.head_outputs(states["encoded"], is_token, **of_task)
         return {**states, "output": output} if isinstance(encoded, Mapping) else output
 
     def is_token(
@@ -297,7 +294,7 @@ class TaskModel(TextModel):
             name: self.dropout_rate if name == "dropout" else getattr(self, name)
             for name in self.fields
         }
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return {name: _plain(value) for name, value in values.items()}
 
     def get_config(self) -> ConfigDict:
         return {
@@ -315,6 +312,13 @@ class TaskModel(TextModel):
         dtype = keras.saving.deserialize_keras_object(config.pop("dtype"))
         bert = BERTModel.from_bert_config(architecture, dtype=dtype)
         return cls.from_saved(config, functools.partial(cls, bert))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of JSON: lists for tuples, and dictionaries that Keras does not track."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _pooling(pooling: TextPooling | None, bert: BERTModel) -> TextPooling:

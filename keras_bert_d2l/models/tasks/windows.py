@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from keras import ops
 
-from keras_bert_d2l.layers.heads import pooled
+from keras_bert_d2l.layers.pooling import PoolingKind, pooled
 from keras_bert_d2l.types import Tensor
 
 LongTexts: TypeAlias = Literal["cut", "mean", "max"]
@@ -76,7 +76,8 @@ def over_windows(
 
     outputs = run(of_windows(tokens), of_windows(segments), ops.reshape(in_window + 2, (-1,)))
     outputs = ops.reshape(outputs, (num_rows, num_windows, outputs.shape[-1]))
-    return pooled(outputs, is_window, long_texts)
+    kind: PoolingKind = "max" if long_texts == "max" else "mean"
+    return pooled(outputs, ops.cast(is_window, "int32"), kind)
 
 
 def _room_and_step(max_len: int) -> tuple[int, int]:

@@ -211,7 +211,8 @@ def zero_shot(
     check_filled("text", found)
     sides = [text for text in found for _ in labels], hypotheses * len(found)
     max_len = checked_max_len(max_len, 5, model.bert_config.max_len)
-    rows = TextRows(model.preprocessing(model, tokenizer, max_len), sides, truncate, "only_first")
+    preprocess = model.preprocessing(model, tokenizer, max_len)
+    rows = TextRows(preprocess, sides, truncate, {"truncation": "only_first"})
     outputs = list(predict_texts(model, rows, len(sides[0]), batch_size))
     logits = np.reshape(outputs, (len(found), len(labels), len(model.labels)))  # (B, N, C)
     if is_alone:

@@ -3,27 +3,64 @@
 B batch, T tokens, D hidden width.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_integer, shown, wrong
-from keras_bert_d2l.layers.heads import Pooling, PoolingKind, precise_policy, unit
+from keras_bert_d2l.checks import (
+    check_bool,
+    check_choice,
+    check_integer,
+    check_that,
+    shown,
+    shown_names,
+    wrong,
+)
+from keras_bert_d2l.layers.heads import precise_policy
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, Step, unit
+from keras_bert_d2l.models.batch_model import TextTokenizer
 from keras_bert_d2l.models.bert import BERTModel, checked_bert
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, CosineLoss, RankingLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.text_inputs import Preprocessor, without_pandas
+from keras_bert_d2l.models.text_inputs import FEATURES, Batch, Preprocessor, without_pandas
 from keras_bert_d2l.types import Option, Tensor
+
+Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 class SingleTexts(Preprocessor):
-    """Converts texts, each of which has its own vector."""
+    """Converts texts, each of which has its own vector, with a prompt before each."""
 
+    model: "TextEmbedder"
     keys = ("texts",)
     form = "a list: put both texts of a pair next to each other, with the same label"
+
+    @property
+    def features(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.model.features
+
+    def rows(self, texts: Any, prompt: str | None = None, **options: Any) -> Batch:
+        """Return the rows of texts, as `Preprocessor` does.
+
+        Args:
+            texts: Strings, `(B,)`.
+            prompt: The text to put before each of them. `None`: the default prompt of the model.
+            **options: As for `Preprocessor.rows`.
+
+        Returns: with `include_prompt=False` also `prompt_lens`, the number of first tokens that
+            the pooling skips, int32 `(B,)`.
+        """
+        import tensorflow as tf
+
+        prompt = self.model.prompt() if prompt is None else prompt
+        batch = super().rows(tf.strings.join([prompt, texts]) if prompt else texts, **options)
+        if self.model.include_prompt:
+            return batch
+        length = self.model.prompt_len(self.tokenizer, prompt, self.max_len())
+        return {**batch, "prompt_lens": tf.zeros_like(batch["valid_lens"]) + length}
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -44,18 +81,34 @@ class TextEmbedder(TaskModel):
 
     Args:
         bert: The pretrained model.
-        pooling: `"cls"` (the encoded `[CLS]`), or `"mean"` or `"max"` over all tokens.
+        pooling: `"cls"` (the encoded `[CLS]`), `"last"` (the encoded `[SEP]`), or over all tokens
+            `"mean"`, `"max"`, `"mean_sqrt_len"` (the sum divided by the square root of their
+            number) or `"weighted_mean"` (by position). Or several, which are concatenated.
         normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
         max_len: Maximum number of tokens in a row for `long_texts="cut"`. `None`: that of `bert`.
+        steps: What follows the pooling, in order, before `normalize`: `"normalize"`,
+            `"layer_norm"`, or dense layers such as `{"units": 768, "activation": "tanh",
+            "use_bias": True}`, whose activation is `"linear"`, `"tanh"`, `"gelu"`, `"relu"`,
+            `"silu"` or `"sigmoid"`.
+        prompts: Texts to put before each text, by name, such as `{"query": "query: "}`.
+        default_prompt_name: The name of the prompt that is used by default. `None`: no prompt.
+        include_prompt: Whether the tokens of a prompt count in the pooling.
+        include_special: Whether `[CLS]` and `[SEP]` count in the pooling.
+        similarity: How `similar` compares vectors: `"cosine"`, `"dot"`, or the negative distances
+            `"euclidean"` and `"manhattan"`.
+        truncate_dim: Number of first elements of each vector that `embed` and exports return, for
+            models trained with the Matryoshka loss. `None`: all.
         **options: `long_texts`, as in `SequenceClassifier`, for the vectors of windows;
             `tokenizer`, which converts strings to batches; and `name`.
 
     Call arguments: As for `SequenceClassifier`.
 
-    Returns: Vectors `(B, D)`. Labels are int `(B,)`; a text with a negative label has no group.
+    Returns: Vectors `(B, E)`, where E is D without dense steps. Labels are int `(B,)`; a text with
+        a negative label has no group.
 
     Raises:
-        ValueError: `pooling` is unknown, or `max_len` is out of range.
+        ValueError: `pooling`, a step or `similarity` is unknown, `max_len` or `truncate_dim` is out
+            of range, or there is no prompt of the default name.
 
     Example:
 
@@ -75,24 +128,51 @@ class TextEmbedder(TaskModel):
     preprocessing = SingleTexts
     command = "embed --file FILE"
     outputs = ("embedding",)
-    fields = ("pooling", "normalize", "long_texts", "max_len")
+    fields = (
+        *("pooling", "normalize", "steps", "prompts", "default_prompt_name", "include_prompt"),
+        *("include_special", "similarity", "truncate_dim", "long_texts", "max_len"),
+    )
     has_head = False
     labels_are = "groups"
 
     def __init__(
         self,
         bert: BERTModel,
-        pooling: PoolingKind = "mean",
+        pooling: PoolingKind | Sequence[PoolingKind] = "mean",
         *,
         normalize: bool = True,
         max_len: int | None = None,
+        steps: Sequence[Step] = (),
+        prompts: Mapping[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        include_prompt: bool = True,
+        include_special: bool = True,
+        similarity: Similarity = "cosine",
+        truncate_dim: int | None = None,
         **options: Option,
     ) -> None:
         bert = checked_bert(bert)
-        head = Pooling(pooling, normalize=normalize, dtype=precise_policy(bert), name="head")
+        head = Pooling(
+            pooling,
+            normalize=check_bool("normalize", normalize),
+            steps=steps,
+            include_special=check_bool("include_special", include_special),
+            dtype=precise_policy(bert),
+            name="head",
+        )
         super().__init__(bert, head=head, **options)
-        self.pooling = pooling
-        self.normalize = check_bool("normalize", normalize)
+        self.pooling, self.normalize, self.steps = head.pooling, normalize, head.steps
+        self.include_special = include_special
+        self.include_prompt = check_bool("include_prompt", include_prompt)
+        is_right = include_prompt or self.long_texts == "cut"
+        check_that(is_right, "include_prompt", "True with windows of `long_texts`", include_prompt)
+        self.prompts = _checked_prompts(prompts)
+        self.default_prompt_name = default_prompt_name
+        self.prompt()
+        self.similarity = check_choice("similarity", similarity, get_args(Similarity))
+        if truncate_dim is not None:
+            check_integer("truncate_dim", truncate_dim, 1)
+        self.truncate_dim = truncate_dim
         longest = self.bert_config.max_len
         if max_len is not None and check_integer("max_len", max_len, least=3) > longest:
             raise wrong("max_len", f"at most {longest}, the maximum of `bert`", max_len)
@@ -103,8 +183,59 @@ class TextEmbedder(TaskModel):
         longest = super().max_row_len
         return self.max_len or longest if self.long_texts == "cut" else longest
 
-    def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
-        return self.head(encoded_X, is_token)
+    @property
+    def features(self) -> tuple[str, ...]:  # type: ignore[override]
+        return FEATURES if self.include_prompt else (*FEATURES, "prompt_lens")
+
+    @property
+    def embedding_width(self) -> int:
+        """Number of elements of the vectors that `embed` and exports return."""
+        width: int = self.head.width(self.bert_config.num_hiddens)
+        return min(width, self.truncate_dim or width)
+
+    def prompt(self, name: str | None = None) -> str:
+        """Return the text to put before texts.
+
+        Source: `encode`, `encode_query` and `encode_document` of sentence-transformers 6.2.
+
+        Args:
+            name: The name of a prompt. `None`: the default prompt. For `"query"` and
+                `"document"`, an empty text if the model has no prompt of this name.
+
+        Raises:
+            ValueError: There is no prompt of this name.
+        """
+        prompts = {"query": "", "document": "", **self.prompts}
+        name = self.default_prompt_name if name is None else name
+        if name is None:
+            return ""
+        if name not in prompts:
+            raise ValueError(
+                f"A prompt's name must be one of {shown_names(prompts)}. Received: {shown(name)}. "
+                "Add it to the `prompts` of the model, or pass the text of the prompt."
+            )
+        return prompts[name]
+
+    def prompt_len(self, tokenizer: TextTokenizer, prompt: str, max_len: int) -> int:
+        """Return the number of first tokens in a row that belong to `[CLS]` and a prompt."""
+        if not prompt:
+            return 0
+        import tensorflow as tf
+
+        with tf.init_scope():  # a number also where the texts are in a graph
+            number = int(tokenizer.tokenize([prompt]).row_lengths()[0])
+        return 1 + min(number, max_len - 2)
+
+    def head_outputs(
+        self,
+        encoded_X: Tensor,
+        is_token: Tensor | None = None,
+        prompt_lens: Tensor | None = None,
+    ) -> Tensor:
+        return self.head(encoded_X, is_token, prompt_lens)
+
+    def answer(self, logits: Tensor) -> dict[str, Tensor]:
+        return {"embedding": logits[:, : self.embedding_width]}
 
     def over_windows(self, *arguments: Any) -> Tensor:
         vectors = super().over_windows(*arguments)
@@ -171,6 +302,16 @@ class TextEmbedder(TaskModel):
             advice = "For scores, compile with CosineLoss()."
             _check_labels(y, is_right, "whole numbers, which identify groups", advice)
         return y
+
+
+def _checked_prompts(prompts: object) -> dict[str, str]:
+    prompts = {} if prompts is None else prompts
+    are_texts = isinstance(prompts, Mapping) and all(
+        isinstance(part, str) for item in prompts.items() for part in item
+    )
+    if not isinstance(prompts, Mapping) or not are_texts:
+        raise wrong("prompts", "texts by names, such as {'query': 'query: '}", prompts)
+    return dict(prompts)
 
 
 def _check_labels(y: np.ndarray, is_right: np.ndarray, kind: str, advice: str = "") -> None:

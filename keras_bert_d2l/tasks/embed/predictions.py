@@ -1,12 +1,12 @@
 """Encode texts as vectors, and compare these: search, evaluation and mining of hard negatives.
 
-B: number of texts, D: hidden width, k: maximum number of matches per query, N: pairs of texts,
+B: number of texts, E: width of a vector, k: maximum number of matches per query, N: pairs of texts,
 C: candidates, all different second texts and negatives of the pairs.
 """
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ from keras_bert_d2l.inference.prediction import (
 )
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
-from keras_bert_d2l.tasks.embed.model import TextEmbedder
+from keras_bert_d2l.tasks.embed.model import Similarity, TextEmbedder
 from keras_bert_d2l.tasks.regress.predictions import regression_scores, score_mistakes
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
@@ -43,7 +43,7 @@ class Match(Result):
 
     Attributes:
         text: The text.
-        score: Cosine similarity to the query, from -1 to 1.
+        score: Similarity to the query: by default the cosine, from -1 to 1.
         index: Index of the text in the list, from 0.
 
     Example:
@@ -64,6 +64,9 @@ def embed(
     model: keras.Model | PathLike,
     texts: str | Texts,
     *,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: int | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = True,
@@ -78,17 +81,24 @@ def embed(
             with the pooling that its folder defines. The vectors are meaningful if the model was
             trained to embed texts, like the checkpoints of Sentence-BERT.
         texts: A text, or several, as for `classify`. Empty texts also have a vector.
+        prompt_name: The name of the prompt to put before each text, from `model.prompts`, such as
+            `"query"` or `"document"`. `None`: the model's default prompt, if it has one.
+        prompt: The text to put before each text, instead of a prompt of the model.
+        truncate_dim: Number of first elements of each vector to return, as for models trained with
+            the Matryoshka loss; those of vectors of length 1 are not normalized again. `None`: the
+            model's own.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Texts per batch.
         truncate: Whether to truncate texts that are too long; a warning reports how many. With
             `False`, they raise an error.
 
-    Returns: float32 `(B, D)`; for a single text, `(D,)`.
+    Returns: float32 `(B, E)`, where E is `model.embedding_width`; for a single text, `(E,)`.
 
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task, the tokenizer is missing or does not
-            match the model, a text is too long with `truncate=False`, or `batch_size` is below 1.
+            match the model, a text is too long with `truncate=False`, there is no such prompt, or
+            `batch_size` or `truncate_dim` is out of range.
 
     Example:
 
@@ -102,7 +112,15 @@ def embed(
     ```
     """
     embedder, tokenizer = _embedder(model, tokenizer)
-    vectors = _vectors(embedder, tokenizer, text_list("texts", texts), batch_size, truncate)
+    if prompt is None:
+        prompt = embedder.prompt(prompt_name)
+    elif prompt_name is not None:
+        raise ValueError(
+            "Pass either `prompt` or `prompt_name`. Received: prompt="
+            f"{shown(prompt)} and prompt_name={shown(prompt_name)}."
+        )
+    how = _How(prompt, batch_size, truncate, truncate_dim)
+    vectors = _vectors(embedder, tokenizer, text_list("texts", texts), how)
     return vectors[0] if isinstance(texts, str) else vectors
 
 
@@ -114,19 +132,24 @@ def similar(
     *,
     top_k: int = 5,
     vectors: np.ndarray | None = None,
+    truncate_dim: int | None = None,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     truncate: bool = True,
 ) -> list[Match] | list[list[Match]]:
-    """Find the texts most similar to a query, by the cosine similarity of their vectors.
+    """Find the texts most similar to a query.
+
+    The vectors are compared as the model's `similarity` says, by default by their cosine. The
+    query gets the model's prompt for queries, and the texts that for documents.
 
     Args:
         model: The model, as for `embed`.
         query: The text to search for, or a list of such texts.
         texts: The texts to compare with it.
         top_k: Maximum number of matches, k.
-        vectors: The vectors of `texts`, float `(N, D)`, as `embed` returned them before; `None`:
-            the texts are encoded.
+        vectors: The vectors of `texts`, float `(N, E)`, as `embed` with `prompt_name="document"`
+            returned them before; `None`: the texts are encoded.
+        truncate_dim: As for `embed`.
         tokenizer: As for `embed`.
         batch_size: As for `embed`.
         truncate: As for `embed`.
@@ -153,51 +176,82 @@ def similar(
     check_that(not isinstance(texts, str), "texts", "a list of texts", texts)
     embedder, tokenizer = _embedder(model, tokenizer)
     rows = text_list("texts", texts)
-    how = (batch_size, truncate)
+    how = _How(embedder.prompt("document"), batch_size, truncate, truncate_dim)
     if vectors is None:
-        encoded = _unit_vectors(embedder, tokenizer, rows, *how)
+        encoded = _different_vectors(embedder, tokenizer, rows, how)
     else:
-        shape, array = (len(rows), embedder.bert_config.num_hiddens), np.asarray(vectors)
+        shape, array = (len(rows), how.width(embedder)), np.asarray(vectors)
         is_right = array.shape == shape and array.dtype.kind == "f"
         expected = f"an array of the shape {shape}, one vector per text"
         check_that(is_right, "vectors", expected, array.shape)
-        encoded = _unit(array.astype("float32"))
-    asked = _unit_vectors(embedder, tokenizer, text_list("query", query), *how)
+        encoded = array.astype("float32")
+    how = how._replace(prompt=embedder.prompt("query"))
+    asked = _different_vectors(embedder, tokenizer, text_list("query", query), how)
+    if embedder.similarity == "cosine":
+        asked, encoded = _unit(asked), _unit(encoded)
     found = [
         [Match(rows[index], float(score), int(index)) for index, score in best]
-        for best in nearest(asked, encoded, top_k)
+        for best in nearest(asked, encoded, top_k, embedder.similarity)
     ]
     return found[0] if isinstance(query, str) else found
 
 
 def nearest(
-    queries: np.ndarray, vectors: np.ndarray, top_k: int
+    queries: np.ndarray, vectors: np.ndarray, top_k: int, similarity: Similarity = "cosine"
 ) -> Iterator[list[tuple[int, float]]]:
     """Yield the rows nearest to each query, by an exact search in blocks.
 
     Args:
-        queries: Unit vectors `(Q, D)`.
-        vectors: Unit vectors `(N, D)`.
+        queries: Vectors `(Q, E)`, of length 1 for cosines.
+        vectors: Vectors `(N, E)`, of length 1 for cosines.
         top_k: Number of rows per query.
+        similarity: As for `TextEmbedder`.
 
-    Yields: indices and cosines, best first; ties keep the order of the rows.
+    Yields: indices and scores, best first; ties keep the order of the rows.
     """
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         some = queries[start : start + _QUERIES_AT_ONCE]
-        cosines = np.empty((len(some), len(vectors)), np.float32)
+        found = np.empty((len(some), len(vectors)), np.float32)
         for row in range(0, len(vectors), _ROWS_AT_ONCE):
             block = vectors[row : row + _ROWS_AT_ONCE]
-            cosines[:, row : row + _ROWS_AT_ONCE] = (block @ some.T).T
-        if not np.isfinite(cosines).all():
+            found[:, row : row + _ROWS_AT_ONCE] = _scores(some, block, similarity)
+        if not np.isfinite(found).all():
             raise ValueError(
-                "The cosines of the texts must be finite numbers. The model's weights or `vectors` "
+                "The scores of the texts must be finite numbers. The model's weights or `vectors` "
                 "contain NaN or infinity: load another checkpoint, or encode the texts again."
             )
-        for scores in cosines:
+        for scores in found:
             least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
             likely = np.flatnonzero(scores >= least)
             best = likely[np.argsort(-scores[likely], kind="stable")[:top_k]]
             yield list(zip(best, scores[best], strict=True))
+
+
+def _scores(queries: np.ndarray, vectors: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """Return the scores `(Q, N)` of vectors, as sentence-transformers defines them."""
+    if similarity in ("cosine", "dot"):
+        return (vectors @ queries.T).T
+    order = 1 if similarity == "manhattan" else 2
+    return -np.stack([np.linalg.norm(vectors - query, order, axis=1) for query in queries])
+
+
+class _How(NamedTuple):
+    """How texts become vectors."""
+
+    prompt: str
+    batch_size: int = 32
+    truncate: bool = True
+    truncate_dim: int | None = None
+
+    def width(self, model: TextEmbedder) -> int:
+        """Return the width of the vectors; raise `ValueError` if there are not as many elements."""
+        if self.truncate_dim is None:
+            return model.embedding_width
+        most = model.head.width(model.bert_config.num_hiddens)
+        is_right = check_integer("truncate_dim", self.truncate_dim, 1) <= most
+        expected = f"at most {most}, the width of the model's vectors"
+        check_that(is_right, "truncate_dim", expected, self.truncate_dim)
+        return self.truncate_dim
 
 
 def _embedder(
@@ -210,26 +264,35 @@ def _embedder(
 
 
 def _vectors(
-    model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int, truncate: bool
+    model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], how: _How
 ) -> np.ndarray:
-    rows = TextRows(model.preprocessing(model, tokenizer), [texts], truncate)
-    vectors = np.zeros((len(texts), model.bert_config.num_hiddens), "float32")
-    for number, vector in enumerate(predict_texts(model, rows, len(texts), batch_size)):
-        vectors[number] = vector
+    """Return the vectors of texts, float32 `(B, E)`."""
+    preprocess = model.preprocessing(model, tokenizer)
+    rows = TextRows(preprocess, [texts], how.truncate, {"prompt": how.prompt})
+    vectors = np.zeros((len(texts), how.width(model)), "float32")
+    for number, vector in enumerate(predict_texts(model, rows, len(texts), how.batch_size)):
+        vectors[number] = vector[: vectors.shape[1]]
     return vectors
 
 
-def _unit_vectors(
-    model: TextEmbedder,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    batch_size: int,
-    truncate: bool = True,
+def _different_vectors(
+    model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], how: _How
 ) -> np.ndarray:
-    """Return the vectors of texts, of length 1. Equal texts are encoded once."""
+    """Return the vectors of texts. Equal texts are encoded once."""
     different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    vectors = _unit(_vectors(model, tokenizer, [*different], batch_size, truncate))
+    vectors = _vectors(model, tokenizer, [*different], how)
     return vectors[[different[text] for text in texts]]
+
+
+def _unit_sides(
+    model: TextEmbedder, queries: Sequence[str], documents: Sequence[str], batch_size: int
+) -> list[np.ndarray]:
+    """Return the vectors of queries and of documents, each with its prompt, of length 1."""
+    tokenizer = tokenizer_of(model)
+    return [
+        _unit(_different_vectors(model, tokenizer, texts, _How(model.prompt(name), batch_size)))
+        for name, texts in (("query", queries), ("document", documents))
+    ]
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -257,9 +320,7 @@ def _compare(
     for anchor, second in zip(examples.texts, examples.texts_b or (), strict=True):
         known = own.setdefault(anchor, [place[anchor]] if anchor in place else [])
         known.append(place[second])
-    tokenizer = tokenizer_of(model)
-    anchors = _unit_vectors(model, tokenizer, examples.texts, batch_size)
-    vectors = _unit_vectors(model, tokenizer, candidates, batch_size)
+    anchors, vectors = _unit_sides(model, examples.texts, candidates, batch_size)
 
     def comparisons() -> Iterator[tuple[float, np.ndarray]]:
         pairs = zip(examples.texts, examples.texts_b or (), strict=True)
@@ -359,9 +420,8 @@ def evaluate_pairs(model: TextEmbedder, examples: PairExamples, options: Options
 
 
 def _evaluate_cosines(model: TextEmbedder, examples: PairExamples, batch_size: int) -> Evaluation:
-    tokenizer, gold = tokenizer_of(model), examples.labels or ()
-    first = _unit_vectors(model, tokenizer, examples.texts, batch_size)
-    second = _unit_vectors(model, tokenizer, examples.texts_b or (), batch_size)
+    gold = examples.labels or ()
+    first, second = _unit_sides(model, examples.texts, examples.texts_b or (), batch_size)
     cosines = np.sum(first * second, axis=1)
     correlations = regression_scores(cast("tuple[float, ...]", gold), cosines.tolist())
     mistakes = score_mistakes(examples, cosines.tolist(), np.abs(cosines - as_cosines(gold)))

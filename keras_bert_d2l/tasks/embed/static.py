@@ -82,7 +82,7 @@ def distill_static(
     """
     check_kind(model, TextEmbedder)
     check_vocabulary(model, model.tokenizer)
-    width = model.bert_config.num_hiddens
+    width = model.embedding_width
     num_hiddens = min(_WIDTH, width) if num_hiddens is None else num_hiddens
     check_integer("num_hiddens", num_hiddens, 1)
     expected = f"at most {width}, the width of the teacher"
@@ -97,7 +97,7 @@ def distill_static(
                 "`texts` must contain at least one text. Received: an empty list. Pass None to "
                 "use only the vocabulary."
             )
-        targets = embed(model, found, batch_size=batch_size)
+        targets = embed(model, found, prompt_name="document", batch_size=batch_size)
         axes = _principal_axes(targets, num_hiddens)
         # The teacher truncates long texts, and adds `[CLS]` and `[SEP]`.
         room, side = model.max_row_len - ADDED_TO_ONE, model.tokenizer.truncation_side
@@ -109,7 +109,7 @@ def distill_static(
 def _token_vectors(model: TextEmbedder) -> np.ndarray:
     """Return the weighted vectors of all tokens, float32 `(V, W)`; 0 for special tokens."""
     vocab = model.tokenizer.vocab
-    vectors = np.zeros((len(vocab), model.bert_config.num_hiddens), np.float32)
+    vectors = np.zeros((len(vocab), model.embedding_width), np.float32)
     is_special = np.isin(np.arange(len(vocab)), vocab.special_ids)
     if vocab.kind == "wordpiece":
         is_special |= [bool(_SPECIAL.fullmatch(token)) for token in vocab.tokens]
@@ -120,7 +120,7 @@ def _token_vectors(model: TextEmbedder) -> np.ndarray:
         tokens = np.stack([ends[0], some, ends[1]], axis=1)
         lens = np.full(len(some), 3, np.int32)
         batch = {"tokens": tokens, "segments": np.zeros_like(tokens), "valid_lens": lens}
-        vectors[some] = predict_batch(model, batch)
+        vectors[some] = predict_batch(model, batch)[:, : model.embedding_width]
     frequencies = 1 / np.arange(2, len(ids) + 2)
     frequencies /= frequencies.sum()
     weights = _SMOOTHING / (_SMOOTHING + frequencies)
