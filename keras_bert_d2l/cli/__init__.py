@@ -35,8 +35,8 @@ _NAME = "keras-bert-d2l"
 GROUPS: dict[str, str] = {
     "Train": "train:quickstart train:vocab train:prepare train:pretrain finetune:finetune "
     "finetune:distill evaluate:report evaluate:doctor",
-    "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:playground predict:predict "
-    "evaluate:evaluate",
+    "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:rerank "
+    "ask:playground predict:predict evaluate:evaluate",
     "Checkpoints": "checkpoints:inspect checkpoints:convert checkpoints:export checkpoints:serve",
 }
 

@@ -65,14 +65,12 @@ class HuggingFace(NamedTuple):
         pipeline: The task on the Hub.
         problems: The values of `problem_type` for models with a single label or score, and with
             any number of labels.
-        is_cross_encoder: Whether it is a `CrossEncoder` of sentence-transformers with one score.
     """
 
     architecture: str
     head: str
     pipeline: str
     problems: tuple[str, ...] = ()
-    is_cross_encoder: bool = False
 
 
 class Sample(NamedTuple):

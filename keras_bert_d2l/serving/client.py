@@ -30,6 +30,7 @@ from keras_bert_d2l.serving.protocol import (
 from keras_bert_d2l.tasks.choose.predictions import Choice
 from keras_bert_d2l.tasks.classify.predictions import Classification
 from keras_bert_d2l.tasks.regress.predictions import Regression
+from keras_bert_d2l.tasks.rerank.predictions import Ranked, ranked
 from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities
 
 _Read = TypeVar("_Read")
@@ -155,7 +156,8 @@ class ServingClient:
 
         Args:
             inputs: One (nested) list or array per input of the signature. The first dimension is
-                the number of rows B. Strings are `str`, or `bytes` with any content.
+                the number of rows B. An input without dimensions is sent with all of them. Strings
+                are `str`, or `bytes` with any content.
             signature_name: Name of the signature.
 
         Returns: arrays by name. Strings are `str`, or `bytes` if they are not UTF-8. If several
@@ -163,7 +165,7 @@ class ServingClient:
         """
         specs, outputs = self._interface(signature_name)
         arrays = to_arrays(inputs, specs)
-        sizes = {array.shape[:1] for array in arrays.values()}
+        sizes = {x.shape[:1] for name, x in arrays.items() if specs[name].shape != ()}
         if len(sizes) != 1 or not sizes.isdisjoint({(), (0,)}):
             received = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise ValueError(
@@ -180,7 +182,7 @@ class ServingClient:
         [(num_rows,)] = sizes
         for start in range(0, num_rows, self._batch_size):
             end = start + self._batch_size
-            columns = {name: to_json(x[start:end]) for name, x in arrays.items()}
+            columns = {k: to_json(x[start:end] if x.ndim else x) for k, x in arrays.items()}
             body = {"signature_name": signature_name, "inputs": columns}
             try:
                 answers.append(self._request(":predict", read, body))
@@ -208,6 +210,19 @@ class ServingClient:
         Returns: float32 `(D,)` for one text, `(B, D)` for a list.
         """
         return np.array(self._ask(list, {"text": texts}, ("embedding",), "embed"), np.float32)
+
+    def rerank(self, query: str, texts: list[str], *, top_k: int | None = None) -> list[Ranked]:
+        """Sort texts by how well they answer a query, like `keras_bert_d2l.rerank`.
+
+        Args:
+            query: The query.
+            texts: The texts, at least one.
+            top_k: Maximum number of results. `None`: all texts.
+
+        Returns: one `Ranked` per text, best first.
+        """
+        found = self.predict({"query": query, "texts": texts}, "rerank")
+        return ranked(texts, found["scores"], top_k)
 
     def next_sentence_score(self, texts: _Texts, texts_b: _Texts) -> float | list[float]:
         """Predict the probability that the second text follows the first.

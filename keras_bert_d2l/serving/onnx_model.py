@@ -23,7 +23,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, r
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
 from keras_bert_d2l.checks import check_path, check_that, is_number
-from keras_bert_d2l.contract.task import embedder
+from keras_bert_d2l.contract.task import embedder, task_named
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
 from keras_bert_d2l.inference.heads import DEFAULT_TOP_K
 from keras_bert_d2l.models.bert import BERTModel
@@ -179,7 +179,9 @@ def export_onnx(
         {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in found.items()}
         for found in (graph.inputs, graph.outputs)
     )
-    options = {"pairs": pairs, "null_threshold": null_threshold}
+    is_task = isinstance(model, TaskModel)
+    pairs = pairs or (is_task and task_named(model.task).needs_text_b)
+    options = {"pairs": pairs, "ranks": is_task and model.ranks, "null_threshold": null_threshold}
     options["window_sizes"] = getattr(model, "window_sizes", None)  # of questions about long texts
     card = {
         "opset": OPSET,

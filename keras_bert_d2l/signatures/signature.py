@@ -75,7 +75,7 @@ class TextOptions(NamedTuple):
 
 def filled(spec: tf.TensorSpec, text: bytes = b"", number: int = 0) -> np.ndarray:
     """Return a small array for an input, of equal texts or numbers."""
-    shape = [1, *(size or 2 for size in spec.shape[1:])]
+    shape = [1, *(size or 2 for size in spec.shape[1:])][: spec.shape.rank]
     is_text = spec.dtype == tf.string
     return np.full(shape, text if is_text else number, spec.dtype.as_numpy_dtype)
 
@@ -259,21 +259,26 @@ class TextSignatures:
 
     def padded(self, rows: Batch) -> Batch:
         """Return the features of rows, padded to the shortest sufficient of the lengths."""
-        lengths = tf.constant(self.lengths)
-        place = tf.searchsorted(lengths, tf.shape(rows["tokens"])[1:])
+        length = self._padded_length(tf.shape(rows["tokens"])[1])
         features = {
             name: rows[name]
             for name in (*self.preprocess.features, "starts", "ends")
             if name in rows
         }
-        return self.preprocess.padded(features, tf.gather(lengths, place)[0])
+        return self.preprocess.padded(features, length)
 
-    def in_steps(self, windows: Batch, *outputs: str) -> Answer:
-        """Run the model on the windows of long texts, a few at a time.
+    def _padded_length(self, length: tf.Tensor) -> tf.Tensor:
+        lengths = tf.constant(self.lengths)
+        return tf.gather(lengths, tf.searchsorted(lengths, length[tf.newaxis]))[0]
+
+    def in_steps(self, windows: Batch, *outputs: str, of_tokens: bool = True) -> Answer:
+        """Run the model on the windows of long texts, or on many texts, a few at a time.
 
         Args:
             windows: The batch, `(W, T)`.
-            *outputs: The names of the outputs to return, with one place per token.
+            *outputs: The names of the outputs to return.
+            of_tokens: Whether they have one place per token. Otherwise, each step is only as long
+                as its longest row.
         """
         num_windows = tf.shape(windows["valid_lens"])[0]
         num_steps = tf.maximum(-(-num_windows // _WINDOWS_PER_STEP), 1)
@@ -281,8 +286,11 @@ class TextSignatures:
         places = tf.minimum(tf.range(num_steps * size), num_windows - 1)
 
         def run(places: tf.Tensor) -> Answer:
-            names = ("tokens", "segments", "valid_lens")
-            found = self.run(**{name: tf.gather(windows[name], places) for name in names})
+            batch = {name: tf.gather(windows[name], places) for name in self.preprocess.features}
+            if not of_tokens:
+                longest = self._padded_length(tf.reduce_max(batch["valid_lens"]))
+                batch |= {name: batch[name][:, :longest] for name in ("tokens", "segments")}
+            found = self.run(**batch)
             return {name: found[name] for name in outputs}
 
         found = tf.map_fn(

@@ -21,7 +21,7 @@ NO_QUESTIONS = (  # names of commands, functions, signatures and outputs
     r"cli/commands/predict.py: said = \[record\[name\] for name in",
     r"signatures/signature.py: found\[",
     r"serving/client.py: ",
-    r"serving/server/(embeddings|served_onnx).py: .*\"embed\"",
+    r"serving/server/(embeddings|reranking|served|served_onnx).py: .*\"(embed|rerank)\"",
 )
 
 

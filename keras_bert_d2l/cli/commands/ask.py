@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from keras_bert_d2l.cli.arguments import (
     Model,
     OptionalOut,
     Out,
+    PositiveInt,
     Texts,
     TopK,
     Truncate,
@@ -206,17 +208,49 @@ def similar(
         note = f"{OWN_MODEL} was not trained to compare texts. Better results: --model bge-small"
         print(note, file=sys.stderr)
     embedder = load(model, as_embedder=True).model
-    width = len(str(len(found)))
     options: dict[str, Any] = {"top_k": top_k, "truncate": truncate}
     if vectors is not None:
         import numpy as np
 
         options["vectors"] = np.load(vectors)
-    for match in kb.similar(embedder, query, found, **options):
+    _print_ranked(kb.similar(embedder, query, found, **options), len(found), json=json)
+
+
+def rerank(
+    query: str,
+    /,
+    *texts: Texts,
+    file: File = None,
+    model: Model,
+    top: PositiveInt | None = None,
+    batch_size: BatchSize = 32,
+    truncate: Truncate = True,
+    json: Json = False,
+) -> None:
+    """Sort texts by how well they answer a query.
+
+    Prints the score, the line number (from 1) and the text. The `index` in JSON counts from 0.
+
+    For example: `keras-bert-d2l rerank "how do i log in?" --file faq.txt --model ms-marco-minilm`
+
+    Args:
+        query: Text to answer.
+        top: Number of texts to print. [default: all]
+    """
+    found = read_texts(texts, file)
+    if not query.strip():
+        raise ValueError("QUERY must not be empty. Received: an empty text.")
+    options: dict[str, Any] = {"top_k": top, "batch_size": batch_size, "truncate": truncate}
+    _print_ranked(kb.rerank(model, query, found, **options), len(found), json=json)
+
+
+def _print_ranked(ranked: Iterable["kb.Match | kb.Ranked"], number: int, *, json: bool) -> None:
+    width = len(str(number))
+    for one in ranked:
         if json:
-            print(as_json_line(match))
+            print(as_json_line(one))
         else:
-            print(f"{match.score:6.3f}  {match.index + 1:>{width}}  {match.text}")
+            print(f"{one.score:6.3f}  {one.index + 1:>{width}}  {one.text}")
 
 
 def playground(*texts: Texts, file: File = None, model: Model = OWN_MODEL, out: Out) -> None:

@@ -96,6 +96,7 @@ class TaskModel(TextModel):
     pools = False  # whether a head with weights reads one vector per text
     pooling: PoolingKind | tuple[PoolingKind, ...] | None = None
     has_head = True  # whether the head has weights
+    ranks = False  # whether it scores texts for a query, as a `CrossEncoder` does
     is_task = True
 
     def __init__(

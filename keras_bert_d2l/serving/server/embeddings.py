@@ -44,11 +44,13 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
     """
     request = read_object(body)
     for field in request:
-        _check(field in _FIELDS, f"{field:.100}", f"must be one of {', '.join(_FIELDS)}", field)
+        check_field(
+            field in _FIELDS, f"{field:.100}", f"must be one of {', '.join(_FIELDS)}", field
+        )
     name, model = model_of(models, request.get("model"))
     form = request.get("encoding_format")
     is_known = form in (None, "float", "base64")
-    _check(is_known, "encoding_format", "must be 'float' or 'base64'", form)
+    check_field(is_known, "encoding_format", "must be 'float' or 'base64'", form)
     count_tokens = model.count_tokens if _EMBED in model.interfaces else None
     if count_tokens is None:
         message = f"{name!r} has no embeddings. Serve a TextEmbedder or a BERTModel instead."
@@ -56,7 +58,7 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
     given: Any = request.get("input")
     texts = [given] if isinstance(given, str) else given
     are_texts = isinstance(texts, list) and texts and all(isinstance(one, str) for one in texts)
-    _check(bool(are_texts), "input", "must be a text or a list of texts, not empty", given)
+    check_field(bool(are_texts), "input", "must be a text or a list of texts, not empty", given)
     try:
         vectors = ask(model, _EMBED, {"text": texts}, limits)["embedding"]
     except TooLargeError:
@@ -65,7 +67,7 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
         raise RequestError(str(error).replace("`text`", "`input`"), "input") from error
     width, size = vectors.shape[1], request.get("dimensions")
     expected = f"must be {width} or omitted, because the vectors cannot be shortened"
-    _check(size is None or (is_integer(size) and size == width), "dimensions", expected, size)
+    check_field(size is None or (is_integer(size) and size == width), "dimensions", expected, size)
     num_tokens = count_tokens(texts)
     found = vectors.astype("<f4")
     data = [
@@ -111,6 +113,7 @@ def error_object(message: str, status: int, error: Exception) -> JSONObject:
     return {"message": message, "type": kind, "param": param, "code": code}
 
 
-def _check(is_right: bool, param: str, expected: str, given: object) -> None:
+def check_field(is_right: bool, param: str, expected: str, given: object) -> None:
+    """Raise a `RequestError` that says what a field must be, unless it is right."""
     if not is_right:
         raise RequestError(f"`{param}` {expected}. Received: {shown(given)}.", param)

@@ -1,4 +1,6 @@
-"""A development server for exported models, with the REST routes of TensorFlow Serving and OpenAI.
+"""A development server for exported models, with the routes of TensorFlow Serving and OpenAI.
+
+It also has the routes of Cohere, Jina, Voyage and TEI for reranking.
 
 Use it to try out a model or to test clients, not in production: it does not batch requests and has
 no metrics. Source of the routes: tensorflow.org/tfx/serving/api_rest.
@@ -36,6 +38,12 @@ from keras_bert_d2l.serving.protocol import (
     response,
 )
 from keras_bert_d2l.serving.server.embeddings import ROUTE, embeddings, error_object, model_object
+from keras_bert_d2l.serving.server.reranking import (
+    RERANK_ROUTES,
+    TEI_ROUTE,
+    rerank,
+    rerank_texts,
+)
 from keras_bert_d2l.serving.server.served import Limits, Served, TooLargeError, ask
 from keras_bert_d2l.types import PathLike
 
@@ -43,6 +51,7 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 _GRACE_SECONDS = 1  # time to finish requests in progress when the server stops
 _CONCURRENT = 4  # requests that run at the same time; the others wait
 _NAME = re.compile(r"[^/:]+")
+_OF_MODELS = {ROUTE: embeddings, **dict.fromkeys(RERANK_ROUTES, rerank), TEI_ROUTE: rerank_texts}
 
 
 class LocalServer:
@@ -96,7 +105,10 @@ class LocalServer:
                 Route(place, self._status),
             )
         ]
-        routes.append(Route(ROUTE, self._embeddings, methods=["POST"]))
+        routes += [
+            Route(place, self._for_models(answer), methods=["POST"])
+            for place, answer in _OF_MODELS.items()
+        ]
         routes.append(Route("/v1/models", self._models))
         routes.append(
             Route("/{rest:path}", _refuse, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
@@ -110,10 +122,15 @@ class LocalServer:
         model = self._asked(request)
         return await self._answer(request, lambda body: predict(model, body, self.limits))
 
-    async def _embeddings(self, request: Request) -> Response:
-        return await self._answer(request, lambda body: embeddings(self.models, body, self.limits))
+    def _for_models(self, answer: Callable[..., object]) -> Callable[[Request], Any]:
+        """Return the function of a route whose body may name the model."""
 
-    async def _answer(self, request: Request, answer: Callable[[bytes], JSONObject]) -> Response:
+        async def respond(request: Request) -> Response:
+            return await self._answer(request, lambda body: answer(self.models, body, self.limits))
+
+        return respond
+
+    async def _answer(self, request: Request, answer: Callable[[bytes], object]) -> Response:
         """Read a body, and answer it in a thread of its own."""
         size, body = int(request.headers.get("content-length", 0)), bytearray()
         self._check_size(size)  # if it is refused, uvicorn discards the body
@@ -309,8 +326,9 @@ def _refuse(request: Request) -> NoReturn:
     path = request.url.path
     raise HTTPException(
         400 if path.startswith("/v1/") else 404,
-        f"Malformed request: {request.method} {path}. The routes are GET /v1/models, POST {ROUTE}, "
-        "GET /v1/models/NAME, GET /v1/models/NAME/metadata and POST /v1/models/NAME:predict.",
+        f"Malformed request: {request.method} {path}. The routes are GET /v1/models, POST "
+        f"{', '.join(_OF_MODELS)}, GET /v1/models/NAME, GET /v1/models/NAME/metadata and "
+        "POST /v1/models/NAME:predict.",
     )
 
 
@@ -325,6 +343,10 @@ async def _error_response(request: Request, error: Exception) -> Response:
             status = 404 if getattr(error, "code", None) else 400  # of a model that is not here
             message = str(error)
     path = request.url.path
-    of_openai = path.startswith("/v1/") and "/v1/models/" not in path
-    told = error_object(message, status, error) if of_openai else message
-    return _json({"error": told}, status, headers)
+    of_openai = path.startswith(("/v1/", "/v2/")) and "/v1/models/" not in path
+    document = {"error": error_object(message, status, error) if of_openai else message}
+    if path in RERANK_ROUTES:
+        document |= {"message": message, "detail": message}  # for clients of Cohere and Voyage
+    elif path == TEI_ROUTE:
+        document["error_type"] = "Validation" if status < 500 else "Backend"
+    return _json(document, status, headers)

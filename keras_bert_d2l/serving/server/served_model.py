@@ -118,8 +118,9 @@ def _max_len(folder: pathlib.Path) -> int | None:
         card = read_json_object(folder / CARD_FILE)
         kind = card["task"] and task_kinds()[card["task"]["kind"]]
         if not getattr(kind, "gives_tokens", False):
-            long_texts = (card["task"] or {}).get("long_texts", "cut")
-            return longest_row(int(card["config"]["max_len"]), long_texts)
+            task = card["task"] or {}
+            longest = int(task.get("max_len") or card["config"]["max_len"])
+            return longest_row(longest, task.get("long_texts", "cut"))
     return None
 
 

@@ -45,6 +45,7 @@ _ANSWERS = {
     "fill_mask": ("mlm_ids", "mlm_scores"),
     "words": ("id", "score"),
     "spans": _SIDES,
+    "rerank": ("scores", "logits"),
 }
 _PAIR = {name: Spec((None,), np.dtype(object), name) for name in ("text", "text_b")}
 _TEXT = {"text": _PAIR["text"]}
@@ -53,6 +54,8 @@ _TOKENS = {
     for name, rank in (("tokens", 2), ("segments", 2), ("valid_lens", 1))
 }
 _QUESTION = {name: Spec((None,), np.dtype(object), name) for name in ("question", "context")}
+_RERANK = {"query": Spec((), np.dtype(object), "query")}
+_RERANK["texts"] = Spec((None,), np.dtype(object), "texts")
 _CHOICES = {**_TEXT, "choices": Spec((None, None), np.dtype(object), "choices")}
 _EMPTY = np.array([b""], object)
 _OF_ANSWERS = ("answers", "scores", "starts", "ends")  # the first of each is the best
@@ -94,7 +97,7 @@ class ServedONNX:
                 f"{', '.join(shapes)}. Serve the SavedModel of `keras-bert-d2l export` instead."
             )
         self.version, self.name = 1, folder.name
-        self._max_len = self._config["max_len"]
+        self._max_len = self._task.get("max_len") or self._config["max_len"]
         self.max_len = None if self._long else self._max_len
         session_options = onnxruntime.SessionOptions()
         session_options.log_severity_level = 3  # it warns about the default of `pred_positions`
@@ -131,7 +134,10 @@ class ServedONNX:
             signatures["nsp"] = _PAIR
         if "mlm_ids" in self._outputs:
             signatures["fill_mask"] = _TEXT
-        example = dict.fromkeys((*_PAIR, *_QUESTION), _EMPTY)
+        if self._task.get("ranks"):
+            signatures["rerank"] = _RERANK
+        example = dict.fromkeys((*_PAIR, *_QUESTION, "texts"), _EMPTY)
+        example["query"] = _EMPTY[0]
         example |= {"choices": np.zeros((1, 0), object), "valid_lens": np.ones(1, "int32")}
         for name, specs in signatures.items():  # the outputs for a short text tell their shapes
             self.interfaces[name] = Interface({**specs}, {})
@@ -160,6 +166,8 @@ class ServedONNX:
         """Call a signature and return its outputs; see `Served`."""
         if "tokens" in inputs:
             return self._run(signature, **inputs)
+        if "query" in inputs:
+            return self._rerank(**inputs)
         texts = [*inputs.values()]
         if len({*map(len, texts)}) > 1:
             raise ValueError(
@@ -187,6 +195,23 @@ class ServedONNX:
             found["labels"] = np.tile(self._labels, (len(truncated), 1))
             found |= {"label": self._labels[found["id"]]} if "id" in found else {}
         return {**found, "truncated": truncated}
+
+    def _rerank(self, query: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the scores of texts for a query, from a few rows at a time, the longest first."""
+        given = texts if len(texts) else _EMPTY
+        repeated = np.full(len(given), query, object)
+        batch, truncated = self._rows.of_texts(repeated, given)
+        lengths = batch["valid_lens"].astype("int32")
+        order = np.argsort(-lengths, kind="stable")
+        found = {name: np.zeros(len(given), "float32") for name in _ANSWERS["rerank"]}
+        for begin in range(0, len(given), _ROWS_PER_STEP):
+            rows = order[begin : begin + _ROWS_PER_STEP]
+            some = {name: batch[name][rows, : lengths[rows[0]]] for name in ("tokens", "segments")}
+            answer = self._run("rerank", **some, valid_lens=lengths[rows])
+            for name, x in answer.items():
+                found[name][rows] = x[:, 0]
+        found |= {"num_tokens": lengths, "truncated": truncated}
+        return {name: x[: len(texts)] for name, x in found.items()}
 
     def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best choice of each text. Empty choices are padding, with scores of 0."""
@@ -322,7 +347,7 @@ class ServedONNX:
         _check("tokens", tokens, 0, num_tokens - 1)
         _check("segments", segments, 0, num_segments - 1)
         _check("valid_lens", valid_lens, 1, width)
-        _check("tokens", np.array([width]), 1, self._max_len, " per row")
+        _check("tokens", np.array([width]), 1, self._config["max_len"], " per row")
         given = {
             "input_ids": tokens,
             "token_type_ids": segments,

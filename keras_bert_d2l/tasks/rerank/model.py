@@ -70,6 +70,7 @@ class Reranker(SequenceRegressor):
 
     task = "rerank"
     preprocessing = QueryPairs
+    ranks = True
     fields = ("labels", "activation", "dropout", "pooling", "max_len")
     command = "rerank QUERY --file FILE"
 

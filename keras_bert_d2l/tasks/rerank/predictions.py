@@ -1,19 +1,26 @@
-"""`rerank`: sort texts by how well they answer a query.
+"""`rerank`: sort texts by how well they answer a query, and its signature.
 
 N: number of texts.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer, check_that, check_type
 from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, text_answers
+from keras_bert_d2l.signatures.signature import Answer, AnswerSignatures, Signature
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
 from keras_bert_d2l.tasks.rerank.model import Reranker
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
+
+_QUERY = tf.TensorSpec((), tf.string, name="query")
+_TEXTS = tf.TensorSpec((None,), tf.string, name="texts")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -96,5 +103,44 @@ def rerank(
     check_that(len(model.labels) == 1, "model", expected, f"the scores {model.labels}")
     answers = text_answers(model, tokenizer, query, rows, batch_size, max_len, truncate)
     scores = np.array([one["scores"][0] for one in answers])
+    return ranked(rows, scores, top_k)
+
+
+def ranked(texts: Sequence[str], scores: np.ndarray, top_k: int | None) -> list[Ranked]:
+    """Return the best texts with their scores `(N,)`, best first."""
     best = np.argsort(-scores, kind="stable")[:top_k]
-    return [Ranked(int(index), float(scores[index]), rows[index]) for index in best]
+    return [Ranked(int(index), float(scores[index]), texts[index]) for index in best]
+
+
+class RerankSignatures(AnswerSignatures):
+    """Signatures of a `Reranker`: those of pairs, and `rerank` for the texts of one query."""
+
+    def signatures(self) -> dict[str, Signature]:
+        found = super().signatures()
+        return {**found, "rerank": self.of_strings(self.rerank, _QUERY, _TEXTS)}
+
+    def rerank(self, query: tf.Tensor, texts: tf.Tensor) -> Answer:
+        """Score texts for a query, a few at a time, the longest first.
+
+        Args:
+            query: A string, `()`.
+            texts: Strings `(N,)`.
+
+        Returns: `scores`, float32 `(N,)`, as from `keras_bert_d2l.rerank`; `logits`, float32
+            `(N,)`, before the activation; `num_tokens`, int32 `(N,)`, which the model has read; and
+            `truncated`, bool `(N,)`.
+        """
+        batch, truncated = self.batch(tf.fill(tf.shape(texts), query), texts)
+        num_tokens = batch["valid_lens"]
+        order = tf.argsort(num_tokens, direction="DESCENDING", stable=True)
+        by_length = {name: tf.gather(x, order) for name, x in batch.items()}
+        found = self.in_steps(by_length, "logits", of_tokens=False)["logits"]
+        logits = tf.gather(found, tf.argsort(order))
+        model: Any = self.run.model
+        scores = model.answer(logits)["scores"]
+        return {
+            "scores": scores[:, 0],
+            "logits": logits[:, 0],
+            "num_tokens": num_tokens,
+            "truncated": truncated,
+        }

@@ -18,10 +18,10 @@ class RerankTask(RegressTask):
     needs_text_b = True
     options = frozenset({"pooling", "truncate"})
     huggingface = HuggingFace(
-        *("BertForSequenceClassification", "classifier", "text-ranking", ("regression",)),
-        is_cross_encoder=True,
+        *("BertForSequenceClassification", "classifier", "text-ranking"), ("regression",)
     )
     model = lazy("keras_bert_d2l.tasks.rerank.model:Reranker")
+    signatures = lazy("keras_bert_d2l.tasks.rerank.predictions:RerankSignatures")
 
 
 TASK = RerankTask()

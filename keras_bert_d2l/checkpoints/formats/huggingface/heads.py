@@ -98,7 +98,7 @@ def task_of(
         fitting = [task for task in fitting if problem in _names(task).problems]
     is_encoder = len(labels[0]) == 1 and bool(fields.get(_CROSS_ENCODER))
     best = [task for task in fitting if task.model.__name__ == asked]
-    best += [task for task in fitting if _names(task).is_cross_encoder == is_encoder]
+    best += [task for task in fitting if task.model.ranks == is_encoder]
     fitting = best or fitting
     model = fitting[0].model
     values = {
@@ -166,7 +166,7 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     if "activation" in task:
         activation = LINEAR if task["activation"] == "linear" else _SIGMOID
         found = {_CROSS_ENCODER: {"activation_fn": activation}}
-        fields |= found if names.is_cross_encoder else {SCORE_FIELD: activation}
+        fields |= found if task_of_kind(task["kind"]).model.ranks else {SCORE_FIELD: activation}
     if names.problems:
         fields["problem_type"] = names.problems[task.get("multi_label", False)]
     return fields
@@ -222,9 +222,8 @@ def _activation(fields: ConfigDict, task: AnyTask) -> str:
     encoder, is_applied = fields.get(_CROSS_ENCODER), "activation" in task.model.fields
     found = encoder.get("activation_fn") if isinstance(encoder, dict) else None
     found = found or fields.get(SCORE_FIELD)
-    if not found and (
-        _names(task).is_cross_encoder or (encoder and is_applied)
-    ):  # as in a `CrossEncoder` with one label
+    is_encoder = task.model.ranks or (encoder and is_applied)
+    if not found and is_encoder:  # as in a `CrossEncoder` with one label
         found = _SIGMOID
     names = {None: "linear", LINEAR: "linear", _SIGMOID: "sigmoid"}
     if not is_applied:  # the scores are probabilities, whatever it is
