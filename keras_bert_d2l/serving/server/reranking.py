@@ -96,7 +96,7 @@ def _texts(request: Mapping[str, Any], name: str) -> list[str]:
     """Return the texts of a field, each of which is a string or `{"text": ...}`."""
     given = request.get(name)
     items: list[Any] = given if isinstance(given, list) else []
-    texts = [one.get("text") if isinstance(one, dict) else one for one in items]
+    texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in items]
     are_texts = bool(texts) and all(isinstance(one, str) for one in texts)
     check_field(are_texts, name, 'must be a list of texts or {"text": ...}, not empty', given)
     return texts
