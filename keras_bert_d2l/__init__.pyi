@@ -73,10 +73,15 @@ from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlo
 from .models.bert import BERTModel as BERTModel
 from .models.embedding_losses import (
     ContrastiveLoss as ContrastiveLoss,
-    CosineLoss as CosineLoss,
+    MatryoshkaLoss as MatryoshkaLoss,
     RankingLoss as RankingLoss,
 )
 from .models.losses import WeightedCrossEntropy as WeightedCrossEntropy
+from .models.pair_losses import (
+    CosineLoss as CosineLoss,
+    CoSENTLoss as CoSENTLoss,
+    TripletLoss as TripletLoss,
+)
 from .models.ranking_losses import LambdaLoss as LambdaLoss, MarginMSELoss as MarginMSELoss
 from .models.tasks.labeled_task import LabeledTask as LabeledTask
 from .models.text_inputs import Preprocessor as Preprocessor

@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound="TaskModel")
 Found = TypeVar("Found")  # a prediction
 AnyTask: TypeAlias = "Task[Any, Any, Any]"
 Options: TypeAlias = Mapping[str, Any]
-"""Keyword arguments of the function that predicts, or of `evaluate`."""
+"""Keyword arguments of the function that predicts, or of `evaluate`, or options of the loss."""
 
 BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed", "rerank")
 _ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
@@ -126,7 +126,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         batch_size: Rows per batch of training, by default.
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
-            `mine_negatives` and `temperature` of training, `aggregate`, `context`,
+            `mine_negatives`, `temperature` and `matryoshka` of training, `aggregate`, `context`,
             `null_threshold` and `truncate` of predictions, and `pairs` of exports.
         losses: The values of the option `loss`, if the task has several losses.
         refused: Options of training that every other task has.
@@ -246,13 +246,16 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
 
         Args:
             train: The training data.
-            options: The options of the run about the loss: `loss`, its name or `None`, and
-                `temperature`.
+            options: The options of the run about the loss, or `None`: `loss`, `temperature` and
+                `matryoshka`; and `width`, that of the vectors of the model, if it has any.
+
+        Raises:
+            ValueError: An option does not fit the data or another option.
         """
         return None
 
-    def for_loss(self, train: Examples, dev: Examples) -> Examples:
-        """Return the development data for the loss."""
+    def for_loss(self, train: Examples, dev: Examples, options: Options) -> Examples:
+        """Return the development data for the loss; the arguments are as for `loss`."""
         return dev
 
     # Predictions.

@@ -17,7 +17,7 @@ from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.layers.sublayers import AddNorm, GatedFFN, MultiHeadAttention, PositionWiseFFN
 from keras_bert_d2l.types import Option, Shape, Tensor
 
-_SEED = "seed_generator_state"  # name that Keras gives to the state of a random generator
+SEED_STATE = "seed_generator_state"  # name that Keras gives to the state of a random generator
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -201,6 +201,6 @@ def rematerialized(
     output = keras.remat(pure)(x, *map(ops.copy, weights), *biases)
     output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
     for variable, value in zip(others, after, strict=True):
-        if variable.name == _SEED:
+        if variable.name == SEED_STATE:
             variable.assign(value)
     return output

@@ -30,6 +30,7 @@ from keras_bert_d2l.models.compiling import (
     fitting_loss,
     fitting_metrics,
     split_step,
+    split_test_step,
 )
 from keras_bert_d2l.models.data_checks import CheckedModel, check_has_labels
 from keras_bert_d2l.models.losses import Loss, Optimizer
@@ -268,7 +269,8 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 not listed.
             micro_batches: Split each training batch into this many parts and process one after
                 another, which takes less memory. The step is the same as with the whole batch,
-                except for the dropout. Only with the TensorFlow backend.
+                except for the dropout. A loss of text embeddings compares all texts of the batch,
+                so each part is embedded twice (GradCache). Only with the TensorFlow backend.
             remat: `"blocks"` keeps only the input of each block for the backward pass, which
                 computes the block again: much less memory for up to a third more computation. The
                 step is the same, with the same dropout.
@@ -298,7 +300,8 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
         is_mean, metrics = self.split_loss is not None, options.get("metrics")
-        check_parts(is_mean, micro_batches, optimizer, loss, metrics)
+        has_vectors = self.labels_are == "groups" and not is_mean
+        check_parts(is_mean, has_vectors, micro_batches, optimizer, loss, metrics)
         self.micro_batches = micro_batches
         self.encoder.remat = remat
         self._lacks_loss_trackers = (
@@ -311,7 +314,8 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
                 given = dict.fromkeys(own.loss, given)
             options[name] = fitting_metrics(given, self.labels_are)
         # Without a loss, Keras adds no loss trackers, which would see only parts of batches.
-        super().compile(optimizer, loss if micro_batches == 1 else None, **options)
+        is_in_parts = is_mean and micro_batches > 1
+        super().compile(optimizer, None if is_in_parts else loss, **options)
         self.loss = loss
 
     # If variables are created while TensorFlow traces the first step, it traces the step twice.
@@ -357,6 +361,11 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         if self.micro_batches == 1:
             return super().train_step(*arguments)
         return split_step(self, *arguments)
+
+    def test_step(self, *arguments: Any) -> Any:
+        if self.micro_batches == 1 or self.split_loss is not None:
+            return super().test_step(*arguments)
+        return split_test_step(self, *arguments)
 
     def get_compile_config(self) -> ConfigDict | None:
         if self.has_lora:  # a saved model has no LoRA, so its trainable variables differ

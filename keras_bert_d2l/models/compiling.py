@@ -2,19 +2,21 @@
 
 The gradients of micro-batches add up to exactly the gradient of the whole batch. Keras's
 `gradient_accumulation_steps` averages them equally instead, which is different if one micro-batch
-has more predictions than another.
+has more predictions than another. A loss that compares the vectors of the whole batch needs all of
+them first, so each micro-batch is embedded twice (GradCache).
 
-B batch, M micro-batch, C classes.
+B batch, M micro-batch, C classes, D width of vectors.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import keras
 from keras import ops, tree
 
 from keras_bert_d2l.checks import IGNORED, check_that, wrong
+from keras_bert_d2l.layers.transformer import SEED_STATE
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
     Loss,
@@ -200,11 +202,14 @@ class SplitLoss:
             self._totals = {}
 
 
-def check_parts(is_mean: bool, micro_batches: int, optimizer: Any, loss: Any, metrics: Any) -> None:
+def check_parts(
+    is_mean: bool, has_vectors: bool, micro_batches: int, optimizer: Any, loss: Any, metrics: Any
+) -> None:
     """Raise `ValueError` unless a step can be split, and the optimizer does not split it otherwise.
 
     Args:
         is_mean: Whether the loss is a mean over the batch: whether there is a `SplitLoss`.
+        has_vectors: Whether the loss compares vectors, which `split_step` then computes first.
         micro_batches: As for `compile`, as are the others.
         optimizer: It may accumulate gradients, all with the same weight.
         loss: For the message.
@@ -214,10 +219,11 @@ def check_parts(is_mean: bool, micro_batches: int, optimizer: Any, loss: Any, me
     steps = getattr(inner, "gradient_accumulation_steps", None)
     advice = "Parts have different weights: use `micro_batches` of `compile` with larger batches."
     check_that(not (is_mean and steps), "gradient_accumulation_steps", "None", steps, advice)
-    expected = "1 unless the backend is TensorFlow, the loss is a mean over the batch, such as "
-    expected += "WeightedCrossEntropy, and `weighted_metrics` replace `metrics`"
+    expected = "1 unless the backend is TensorFlow and, except for text embeddings, the loss is a "
+    expected += "mean over the batch, such as WeightedCrossEntropy, without `metrics`"
     advice = f"It comes with loss={loss!r:.80}, metrics={metrics!r:.80}."
-    can_split = is_mean and not metrics and keras.backend.backend() == "tensorflow"
+    can_split = has_vectors or (is_mean and not metrics)
+    can_split = can_split and keras.backend.backend() == "tensorflow"
     is_right = micro_batches == 1 or can_split
     check_that(is_right, "micro_batches", expected, micro_batches, advice)
 
@@ -258,33 +264,121 @@ def _sizes(data: Data, number: int) -> tuple[Tensor, Tensor]:
 
 def split_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
     """Return the logs of a training step in `model.micro_batches` parts."""
+    batch: Data = keras.utils.unpack_x_y_sample_weight(data)
+    if model.split_loss is None:
+        loss, gradients = _of_vectors(model, batch)
+    else:
+        with model.split_loss.of_parts(*batch[1:]):
+            loss, gradients = _of_parts(model, batch, _share_of_loss)
+    model.optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+    return _logs(model, loss, _sizes(batch, 1)[0])
+
+
+def split_test_step(model: keras.Model, data: Data) -> dict[str, Tensor]:
+    """Return the logs of an evaluation step whose vectors are computed in parts."""
+    x, y, weights = data = keras.utils.unpack_x_y_sample_weight(data)
+    vectors = _in_parts(model, x, training=False)
+    loss = model.compute_loss(x, y, vectors, weights, training=False)
+    model.compute_metrics(x, y, vectors, weights)
+    return _logs(model, loss, _sizes(data, 1)[0])
+
+
+def _logs(model: keras.Model, loss: Tensor, rows: Tensor) -> dict[str, Tensor]:
     import tensorflow as tf
 
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-    data, variables = (x, y, weights), model.trainable_weights
+    # Keras averages the losses of the replicas, but each is only a share of the global mean.
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    model.metrics[0].update_state(loss * replicas, sample_weight=rows)
+    return model.get_metrics_result()
+
+
+def _of_parts(
+    model: keras.Model, data: Data, loss_of: Callable[..., tuple[Tensor, Tensor]]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return the sums of the losses and of the gradients of all micro-batches.
+
+    Args:
+        model: The model.
+        data: The batch.
+        loss_of: Returns the loss of a micro-batch, and what to differentiate. Its arguments are the
+            model, and the features, labels, weights and outputs of the micro-batch.
+    """
+    import tensorflow as tf
+
+    variables = model.trainable_weights
     rows, size = _sizes(data, model.micro_batches)
     is_used = [True] * len(variables)
 
     def add(start: Tensor, loss: Tensor, sums: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
-        part_x, part_y, part_weights = _part(data, start, model.micro_batches)
+        part = _part(data, start, model.micro_batches)
         with tf.GradientTape() as tape:
-            y_pred = model(part_x, training=True)
-            share = model.compute_loss(part_x, part_y, y_pred, part_weights, training=True)
-            scaled = model.optimizer.scale_loss(share)
+            share, scaled = loss_of(model, *part, model(part[0], training=True))
         gradients = tape.gradient(scaled, variables)
         is_used[:] = [gradient is not None for gradient in gradients]
-        model.compute_metrics(part_x, part_y, y_pred, part_weights)
         sums = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
         return start + size, loss + share, sums
 
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    with model.split_loss.of_parts(y, weights):
-        _, loss, sums = tf.while_loop(
-            lambda start, *_: start < rows, add, (0, 0.0, zeros), parallel_iterations=1
-        )
-    # Keras averages the losses of the replicas, but each is only a share of the global mean.
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    model.metrics[0].update_state(loss * replicas, sample_weight=rows)
-    gradients = [s if used else None for s, used in zip(sums, is_used, strict=True)]
-    model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-    return model.get_metrics_result()
+    _, loss, sums = tf.while_loop(
+        lambda start, *_: start < rows, add, (0, 0.0, zeros), parallel_iterations=1
+    )
+    return loss, [s if used else None for s, used in zip(sums, is_used, strict=True)]
+
+
+def _share_of_loss(
+    model: keras.Model, x: Tensor, y: Tensor, weights: Tensor, y_pred: Tensor
+) -> tuple[Tensor, Tensor]:
+    share = model.compute_loss(x, y, y_pred, weights, training=True)
+    model.compute_metrics(x, y, y_pred, weights)
+    return share, model.optimizer.scale_loss(share)
+
+
+def _of_vectors(model: keras.Model, data: Data) -> tuple[Tensor, list[Tensor | None]]:
+    """Return a loss that compares the vectors of the whole batch, and its gradients.
+
+    All vectors are computed first, without activations for a backward pass. The gradients of the
+    vectors then go backward through each micro-batch, which is embedded again with the same
+    dropout.
+
+    Source: Gao et al. 2021 (Scaling Deep Contrastive Learning Batch Size under Memory Limited
+    Setup), section 3.2.
+    """
+    import tensorflow as tf
+
+    x, y, weights = data
+    seeds = [state for state in model.non_trainable_variables if state.name == SEED_STATE]
+    before = list(map(ops.copy, seeds))
+    vectors = _in_parts(model, x, training=True)
+    with tf.GradientTape() as tape:
+        tape.watch(vectors)
+        loss = model.compute_loss(x, y, vectors, weights, training=True)
+        scaled = model.optimizer.scale_loss(loss)
+    of_vectors = tape.gradient(scaled, vectors)  # (B, D)
+    model.compute_metrics(x, y, vectors, weights)
+    for state, value in zip(seeds, before, strict=True):
+        state.assign(value)
+
+    def product(*part: Tensor) -> tuple[Tensor, Tensor]:
+        of_part, is_row, vectors = part[2:]
+        products = of_part * ops.cast(vectors, "float32")  # whose gradients are those of the loss
+        return 0.0, ops.sum(products * is_row[:, None])
+
+    _, gradients = _of_parts(model, (x, of_vectors, None), product)
+    return loss, gradients
+
+
+def _in_parts(model: keras.Model, x: Tensor, training: bool) -> Tensor:
+    """Return the vectors of a batch, `(B, D)`, one micro-batch after the other."""
+    import tensorflow as tf
+
+    data: Data = (x, {}, None)
+    rows, size = _sizes(data, model.micro_batches)
+    parts = tf.map_fn(
+        lambda start: ops.cast(
+            model(_part(data, start, model.micro_batches)[0], training=training), "float32"
+        ),
+        tf.range(0, rows, size),
+        fn_output_signature="float32",
+        parallel_iterations=1,
+    )
+    return tf.reshape(parts, (-1, parts.shape[-1]))[:rows]

@@ -1,12 +1,22 @@
-"""The losses of text embeddings: contrastive for groups and for pairs, and of cosines.
+"""Contrastive losses of text embeddings, for groups and for pairs, and losses of short vectors.
 
 B batch, D hidden width.
 """
 
+from collections.abc import Sequence
+from typing import Self
+
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_positive, is_in_graph, negative_of
+from keras_bert_d2l.checks import (
+    check_integer,
+    check_list,
+    check_positive,
+    check_that,
+    check_type,
+    negative_of,
+)
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -133,6 +143,8 @@ class RankingLoss(ContrastiveLoss):
     ```
     """
 
+    rows_together = 2
+
     def __init__(self, temperature: float = 0.05, name: str = "ranking") -> None:
         super().__init__(temperature, name)
 
@@ -147,19 +159,31 @@ def _are_of_the_group(groups: Tensor) -> Tensor:
     return (groups >= 0)[:, None] & (groups[None, :] == negative_of(groups)[:, None])
 
 
-@keras.saving.register_keras_serializable("keras_bert_d2l")
-class CosineLoss(keras.losses.Loss):
-    """Squared difference between the cosine of each pair of vectors and its label.
+def inner_loss(loss: object) -> object:
+    """Return the loss that a `MatryoshkaLoss` sums, or another loss unchanged."""
+    return loss.loss if isinstance(loss, MatryoshkaLoss) else loss
 
-    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3, regression objective.
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class MatryoshkaLoss(keras.losses.Loss):
+    """Sum of a loss over vectors of several widths, so that vectors can be truncated later.
+
+    Each width uses the first components of the vectors, normalized to length 1.
+
+    Source: Kusupati et al. 2022 (Matryoshka Representation Learning), equation 1;
+    sentence-transformers, `MatryoshkaLoss`.
 
     Args:
+        loss: The loss of each width, for example `RankingLoss()`.
+        dims: The widths. Include the full width, unless all vectors will be truncated.
+        weights: The weight of each width in the sum. `None`: ones.
         name: Name of the loss.
 
-    Call arguments:
-        y_true: The cosine to learn, float `(B,)`: the same number for both vectors of a pair.
-        y_pred: Vectors, `(B, D)`. Rows 0 and 1 are a pair, rows 2 and 3 the next one, and so on.
-        sample_weight: `(B,)`. `None`: ones.
+    Call arguments: As for `loss`.
+
+    Raises:
+        ValueError: `loss` is not a loss, there are no `dims`, one is larger than the vectors, or
+            `weights` has a different length.
 
     Example:
 
@@ -167,46 +191,52 @@ class CosineLoss(keras.losses.Loss):
     import numpy as np
     import keras_bert_d2l as kb
 
-    vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert float(kb.CosineLoss()(np.array([0.5, 0.5]), vectors)) == 0.25
+    loss = kb.MatryoshkaLoss(kb.CosineLoss(), dims=[2, 1])
+    vectors = np.array([[1.0, 0.0], [0.6, 0.8]])  # cosine 0.6; cosine of the first components 1
+    assert abs(float(loss(np.array([1.0, 1.0]), vectors)) - 0.16) < 1e-6
     ```
     """
 
-    def __init__(self, name: str = "cosine") -> None:
+    def __init__(
+        self,
+        loss: keras.losses.Loss,
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+        name: str = "matryoshka",
+    ) -> None:
         super().__init__(name=name)
+        self.loss = check_type("loss", loss, keras.losses.Loss)
+        check_list("dims", dims, "widths")
+        weights = [1.0] * len(dims) if weights is None else weights
+        check_list("weights", weights, "one weight for each of `dims`")
+        check_that(len(dims) > 0, "dims", "at least one width", dims)
+        check_that(len(weights) == len(dims), "weights", f"{len(dims)} numbers", weights)
+        for dim, weight in zip(dims, weights, strict=True):
+            check_integer("dims", dim, 1)
+            check_positive("weights", weight)
+        self.dims, self.weights = list(dims), list(weights)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether the loss needs labels with the number of each query; see `QueryLoss`."""
+        return getattr(self.loss, "compares_rows", False)
 
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
-        cosines = ops.reshape(ops.cast(y_true, "float32"), (-1,))
-        weights = label_weights(ops.zeros_like(cosines), sample_weight)
-        return weighted_mean(self.call(cosines, y_pred), weights[::2])
-
-    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each pair, float32 `(B // 2,)`.
-
-        Raises:
-            ValueError: B is odd. In a TensorFlow graph, it is an assertion; see `value_errors`.
-        """
-        vectors = ops.normalize(ops.cast(_whole_pairs(y_pred), "float32"), axis=-1)
-        return ops.square(ops.sum(vectors[::2] * vectors[1::2], axis=-1) - y_true[::2])
+        vectors = ops.cast(y_pred, "float32")
+        width = vectors.shape[-1]
+        is_right = max(self.dims) <= width
+        check_that(is_right, "dims", f"at most {width}, the width of the vectors", self.dims)
+        return sum(
+            weight * self.loss(y_true, ops.normalize(vectors[:, :dim]), sample_weight)
+            for dim, weight in zip(self.dims, self.weights, strict=True)
+        )
 
     def get_config(self) -> ConfigDict:
-        return {"name": self.name}
+        loss = keras.saving.serialize_keras_object(self.loss)
+        return {"name": self.name, "loss": loss, "dims": self.dims, "weights": self.weights}
 
-
-def _whole_pairs(vectors: Tensor) -> Tensor:
-    """Return the vectors unchanged; raise `ValueError` if their number is odd."""
-    is_even = ops.shape(vectors)[0] % 2 == 0
-    message = (
-        "`batch_size` must be even for CosineLoss, which compares the two texts of each pair. "
-        "Received: a batch with an odd number of texts."
-    )
-    if is_in_graph(is_even):
-        import tensorflow as tf
-
-        with tf.control_dependencies([tf.debugging.Assert(is_even, [message])]):
-            return tf.identity(vectors)
-    if not is_even:
-        raise ValueError(message)
-    return vectors
+    @classmethod
+    def from_config(cls, config: ConfigDict) -> Self:
+        return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})

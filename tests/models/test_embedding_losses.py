@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from keras_bert_d2l import BERTAdamW, BERTModel, TextEmbedder, Tokenizer, Vocab
-from keras_bert_d2l.checks import negative_of, value_errors
-from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.checks import negative_of
+from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, MatryoshkaLoss, RankingLoss
+from keras_bert_d2l.models.pair_losses import CosineLoss
 
 
 def make_vectors(size=8, width=5):
@@ -109,26 +109,16 @@ def test_pairs_of_texts_raise():
         embedder.predict({"texts": ["good"], "texts_b": ["bad"]}, verbose=0)
 
 
-def test_the_cosine_loss_compares_successive_vectors():
+def test_a_loss_is_summed_over_vectors_of_several_widths():
     vectors, cosines = make_vectors(6), np.repeat([0.9, -0.2, 0.0], 2)
-    weights = np.repeat([1.0, 0.0, 3.0], 2)
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    squares = (np.sum(units[::2] * units[1::2], axis=1) - cosines[::2]) ** 2
-    assert float(CosineLoss()(cosines, vectors)) == pytest.approx(squares.mean(), rel=1e-5)
-    expected = (squares[0] + 3 * squares[2]) / 4
-    assert float(CosineLoss()(cosines, vectors, weights)) == pytest.approx(expected, rel=1e-5)
-    assert CosineLoss.from_config(CosineLoss(name="c").get_config()).name == "c"
-
-
-@pytest.mark.parametrize("size", [3, 5])
-def test_the_cosine_loss_rejects_an_odd_batch(size):
-    loss, vectors, cosines = CosineLoss(), make_vectors(size), np.zeros(size, "float32")
-    with pytest.raises(ValueError, match="`batch_size` must be even for CosineLoss"):
-        loss(cosines, vectors)
-    specs = [tf.TensorSpec([None]), tf.TensorSpec([None, 5])]
-    in_graph = tf.function(loss.__call__, specs, autograph=False)
-    with (
-        pytest.raises(ValueError, match="`batch_size` must be even .*odd number of texts.$"),
-        value_errors(),
-    ):
-        in_graph(tf.constant(cosines), tf.constant(vectors))
+    loss = MatryoshkaLoss(CosineLoss(), [5, 2], [1.0, 0.5])
+    expected = CosineLoss()(cosines, vectors) + 0.5 * CosineLoss()(cosines, vectors[:, :2])
+    assert float(loss(cosines, vectors)) == pytest.approx(float(expected), rel=1e-5)
+    restored = MatryoshkaLoss.from_config(loss.get_config())
+    assert float(restored(cosines, vectors)) == float(loss(cosines, vectors))
+    with pytest.raises(ValueError, match=r"`dims` must be at most 4, the width .*dims=\[5, 2\]"):
+        loss(cosines, vectors[:, :4])
+    with pytest.raises(ValueError, match=r"`weights` must be 2 numbers. Received: weights=\[1\]"):
+        MatryoshkaLoss(CosineLoss(), [5, 2], [1])
+    with pytest.raises(ValueError, match="`dims` must be at least one width"):
+        MatryoshkaLoss(CosineLoss(), [])

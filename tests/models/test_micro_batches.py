@@ -8,7 +8,11 @@ import tensorflow as tf
 from keras_bert_d2l import (
     BERTAdamW,
     BERTModel,
+    ContrastiveLoss,
+    CoSENTLoss,
+    MatryoshkaLoss,
     QuestionAnswerer,
+    RankingLoss,
     SequenceClassifier,
     SequenceRegressor,
     TextEmbedder,
@@ -32,7 +36,8 @@ def train(make, data, micro_batches, **options):
     """Return the weights and the logs after two steps on the same initial weights."""
     keras.utils.set_random_seed(0)
     model = make()
-    model.compile(optimizer(), micro_batches=micro_batches, **{"jit_compile": False, **options})
+    made = options.pop("optimizer", optimizer)()
+    model.compile(made, micro_batches=micro_batches, **{"jit_compile": False, **options})
     history = model.fit(data, shuffle=False, verbose=0).history
     return [weight.numpy() for weight in model.weights], {k: v[0] for k, v in history.items()}
 
@@ -137,7 +142,6 @@ ACCUMULATING = BERTAdamW(gradient_accumulation_steps=2)
     ("make", "options", "message"),
     [
         (lambda bert: bert, {"optimizer": ACCUMULATING}, "steps=2.*use `micro_batches`"),
-        (TextEmbedder, {"micro_batches": 2}, "micro_batches=2.*ContrastiveLoss"),
         (
             lambda bert: SequenceClassifier(bert, LABELS),
             {"metrics": ["accuracy"], "micro_batches": 2},
@@ -160,3 +164,88 @@ def test_a_saved_model_keeps_its_micro_batches(make_model, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.micro_batches == 2
     assert loaded.loss.class_weights == [3.0, 1.0, 1.0]
+
+
+def embedder(dropout=0.0, dtype="float32", lora=None, freeze=None):
+    model = TextEmbedder(BERTModel(60, 16, 32, 2, 2, dropout, 16, dtype=dtype))
+    if lora is not None:
+        model.enable_lora(lora)
+    if freeze is not None:
+        model.freeze_encoder(freeze)
+    return model
+
+
+@pytest.fixture
+def pairs():
+    """Two batches of 8 and 4 rows in pairs."""
+    rng = np.random.default_rng(0)
+    tokens, lengths = rng.integers(5, 60, (12, 10), "int32"), rng.integers(3, 11, 12, "int32")
+    features = {"tokens": tokens, "segments": np.zeros_like(tokens), "valid_lens": lengths}
+    labels = np.repeat(np.arange(6), 2)
+    return tf.data.Dataset.from_tensor_slices((features, labels)).batch(BATCH)
+
+
+def scaled_optimizer():
+    return keras.optimizers.LossScaleOptimizer(optimizer(), initial_scale=64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loss", "made_with", "options", "tolerance"),
+    [
+        (RankingLoss(), {}, {}, 1e-6),
+        (MatryoshkaLoss(ContrastiveLoss(), [16, 8]), {"freeze": 1}, {"remat": "blocks"}, 1e-6),
+        (CoSENTLoss(), {"lora": 2}, {}, 1e-6),
+        (RankingLoss(), {"dtype": "mixed_bfloat16"}, {}, 5e-3),
+        (RankingLoss(), {"dtype": "mixed_float16"}, {"optimizer": scaled_optimizer}, 2e-4),
+        pytest.param(RankingLoss(), {}, {"run_eagerly": False}, 1e-6, marks=pytest.mark.long),
+        pytest.param(RankingLoss(), {}, {"jit_compile": True}, 1e-6, marks=pytest.mark.long),
+    ],
+)
+def test_a_loss_of_the_whole_batch_has_the_step_of_the_whole_batch(
+    pairs, loss, made_with, options, tolerance
+):
+    def trained(parts, **options):
+        given = {"run_eagerly": "jit_compile" not in options, **options}
+        return train(lambda: embedder(**made_with), pairs, parts, loss=loss, **given)
+
+    parts = 20 if "run_eagerly" in options else 3  # 20: more parts than rows
+    (whole, logs), (in_parts, logs_of_parts) = trained(1, **options), trained(parts, **options)
+    for one, two in zip(whole, in_parts, strict=True):
+        np.testing.assert_allclose(two, one, atol=tolerance)
+    assert logs_of_parts == pytest.approx(logs, abs=max(10 * tolerance, 1e-5))
+    keras.utils.set_random_seed(0)
+    initial = embedder(**made_with).get_weights()
+    assert any(np.abs(two - one).max() > 1e-3 for one, two in zip(initial, in_parts, strict=True))
+
+
+@pytest.mark.slow
+def test_both_passes_over_a_micro_batch_have_the_same_dropout(pairs):
+    x, y = next(iter(pairs))
+    keras.utils.set_random_seed(0)
+    model = embedder(dropout=0.3)
+    model(x)
+    before, loss = [variable.numpy() for variable in model.variables], RankingLoss(1.0)
+    with tf.GradientTape() as tape:
+        parts = [{name: array[n : n + 2] for name, array in x.items()} for n in range(0, 8, 2)]
+        expected_loss = loss(y, tf.concat([model(part, training=True) for part in parts], 0))
+    gradients = tape.gradient(expected_loss, model.trainable_weights)
+    expected = list(map(tf.convert_to_tensor, gradients))
+    state_after = [variable.numpy() for variable in model.non_trainable_variables]
+    for variable, value in zip(model.variables, before, strict=True):
+        variable.assign(value)
+    model.compile(keras.optimizers.SGD(1.0), loss, micro_batches=4, run_eagerly=True)
+    start = [weight.numpy() for weight in model.trainable_weights]
+    assert model.train_on_batch(x, y) == pytest.approx(float(expected_loss), abs=1e-6)
+    for old, new, gradient in zip(start, model.trainable_weights, expected, strict=True):
+        np.testing.assert_allclose(old - new.numpy(), gradient, atol=1e-6)
+    for one, two in zip(model.non_trainable_variables, state_after, strict=True):
+        np.testing.assert_array_equal(one.numpy(), two)
+
+
+def test_the_loss_of_an_evaluation_compares_the_whole_batch(pairs):
+    model = embedder()
+    model.compile("sgd", RankingLoss(), run_eagerly=True)
+    expected = model.evaluate(pairs, verbose=0)
+    model.compile("sgd", RankingLoss(), run_eagerly=True, micro_batches=4)
+    assert model.evaluate(pairs, verbose=0) == pytest.approx(expected, abs=1e-5)

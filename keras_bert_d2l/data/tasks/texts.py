@@ -138,7 +138,10 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
             return None
         value = row.cell(columns.label)
         if task_named(options.task).has_scores:
-            return _score(value)
+            scores = None if columns.negative is None else listed(value)
+            if scores is None or len(scores) != 2:
+                return _score(value)
+            return _score(scores[0]) - _score(scores[1])  # of the pair and of the negative
         unusable_if(is_object(value), "object instead of a label")
         if options.multi_label:
             return _names(value, options.separator, has_lists)

@@ -28,11 +28,12 @@ class PairExamples(TextExamples):
         texts_b: The text that belongs to each anchor, such as the answer to a question.
         negatives: A text that does not belong to each anchor, although it looks similar. Optional.
         labels: How similar the texts of each pair are, as numbers on any scale. Without scores,
-            all pairs are similar.
+            all pairs are similar. With negatives, margins: by how much the score of each pair is
+            higher than that of its anchor and its negative, according to a larger model.
         **kwargs: The fields of `TaskExamples`.
 
     Raises:
-        ValueError: `texts_b` is missing, or there are both scores and negatives.
+        ValueError: `texts_b` is missing.
 
     Example:
 
@@ -51,10 +52,16 @@ class PairExamples(TextExamples):
         super().__post_init__()
         if self.texts_b is None:
             raise ValueError("`texts_b` must have the second text of each pair. Received: None.")
-        if self.negatives and self.labels:
-            raise ValueError(
-                "`labels` must be None for examples with `negatives`. Received: scores as well."
-            )
+
+    @property
+    def kind(self) -> str:
+        """What they are, for the choice of a loss and for messages."""
+        kind = "pairs" if self.negatives is None else "triplets"
+        return kind if self.labels is None else f"{kind} with scores"
+
+    @property
+    def are_scored(self) -> bool:
+        return self.kind == "pairs with scores"
 
     @property
     def has_labels(self) -> bool:
@@ -92,14 +99,18 @@ def encoded_pairs(
 def _cosines_or_groups(examples: PairExamples, number: int) -> "np.ndarray":
     """Return the label of each of the N * `number` texts.
 
-    With scores, these are the cosines to learn. Otherwise, they are groups of similar texts: pairs
-    that share a text are in the same group, so that no text is a negative of itself. The label of a
-    negative is -1, or if its text is in a pair of group g, `negative_of(g)`.
+    With scores, these are the cosines to learn or, for triplets, scores whose differences are the
+    margins. Otherwise, they are groups of similar texts: pairs that share a text are in the same
+    group, so that no text is a negative of itself. The label of a negative is -1, or if its text is
+    in a pair of group g, `negative_of(g)`.
     """
     import numpy as np
 
     from keras_bert_d2l.checks import negative_of
 
+    if examples.labels is not None and examples.negatives is not None:
+        margins = np.array(examples.labels, np.float32)
+        return np.stack([0 * margins, margins, 0 * margins], axis=1).ravel()
     if examples.labels is not None:
         return np.repeat(as_cosines(examples.labels), number)
     texts = [*examples.texts, *(examples.texts_b or ()), *(examples.negatives or ())]

@@ -23,7 +23,8 @@ from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, Step, unit
 from keras_bert_d2l.models.batch_model import TextTokenizer
 from keras_bert_d2l.models.bert import BERTModel, checked_bert
 from keras_bert_d2l.models.compiling import Training
-from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, CosineLoss, RankingLoss
+from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, RankingLoss, inner_loss
+from keras_bert_d2l.models.pair_losses import CoSENTLoss, CosineLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.text_inputs import FEATURES, Batch, Preprocessor, without_pandas
 from keras_bert_d2l.types import Option, Tensor
@@ -73,9 +74,10 @@ class TextEmbedder(TaskModel):
     Training moves texts of the same group close together. The labels are the groups: ids, or
     names in a list. For pairs of texts with the same meaning, use the index of the pair as the
     label of both texts, put one directly after the other, and compile with `RankingLoss()`. For
-    pairs with scores, the labels are the scores, and the loss is `CosineLoss()`. These losses find
-    pairs by their order, so `fit` then does not shuffle texts and arrays, and `batch_size` must not
-    split a pair. Pass the pairs in random order, or fine-tune with `finetune`, which shuffles them.
+    pairs with scores, the labels are the scores, and the loss is `CosineLoss()` or `CoSENTLoss()`.
+    These losses find pairs by their order, as `TripletLoss()` finds triplets, so `fit` then does
+    not shuffle texts and arrays, and `batch_size` must not split a pair. Pass the pairs in random
+    order, or fine-tune with `finetune`, which shuffles them.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT).
 
@@ -246,7 +248,13 @@ class TextEmbedder(TaskModel):
 
     @property
     def is_order_free(self) -> bool:
-        return not isinstance(self.loss, RankingLoss | CosineLoss)
+        return self._rows_together == 1
+
+    @property
+    def _rows_together(self) -> int:
+        """Number of successive texts that the loss compares."""
+        loss = inner_loss(self.loss)
+        return getattr(loss, "rows_together", 3 if hasattr(loss, "compares_rows") else 1)
 
     def _data(
         self,
@@ -258,21 +266,24 @@ class TextEmbedder(TaskModel):
     ) -> dict[str, Tensor]:
         if y is not None and not self.is_order_free:
             y = self.label_ids(without_pandas(y))
-            self._check_order(np.asarray(y).reshape(-1), batch_size or 32, shuffle)
+            y = np.asarray(y)
+            self._check_order(y.reshape(len(y), -1)[:, 0], batch_size or 32, shuffle)
         return super()._data(x, y, sample_weight, batch_size, shuffle)
 
     def _check_order(self, y: np.ndarray, batch_size: int, shuffle: bool) -> None:
         """Raise `ValueError` unless the texts of each pair stay together."""
-        loss = type(self.loss).__name__
+        inner, number = inner_loss(self.loss), self._rows_together
+        loss = type(inner).__name__
         if shuffle:
             raise ValueError(
                 f"`shuffle` must be False for {loss}, which finds pairs by their order. Received: "
                 "shuffle=True. Omit it, and pass the pairs in random order."
             )
-        in_a_pair = y >= 0 if isinstance(self.loss, RankingLoss) else np.ones(len(y), bool)
+        in_a_pair = y >= 0 if isinstance(inner, RankingLoss) else np.ones(len(y), bool)
         labels = y[in_a_pair]
-        pairs = labels[: len(labels) // 2 * 2].reshape(-1, 2)
-        received = f"{len(labels)} texts in pairs" if len(labels) % 2 else ""
+        pairs = labels[: len(labels) // number * number].reshape(-1, number)[:, :2]
+        kind = "pairs" if number == 2 else "triplets"
+        received = f"{len(labels)} texts in {kind}" if len(labels) % number else ""
         for first, second in pairs[pairs[:, 0] != pairs[:, 1]][:1]:
             received = f"the labels {first} and {second} for one pair"
         if received:
@@ -280,7 +291,7 @@ class TextEmbedder(TaskModel):
                 "The two texts of a pair must follow each other and have the same label for "
                 f"{loss}. Received: {received}. Reorder the texts and their labels."
             )
-        if (np.cumsum(in_a_pair)[batch_size - 1 :: batch_size] % 2).any():
+        if (np.cumsum(in_a_pair)[batch_size - 1 :: batch_size] % number).any():
             raise ValueError(
                 f"`batch_size` must not split a pair for {loss}. Received: "
                 f"batch_size={batch_size}. Use a multiple of 2 for pairs, or of 3 for triplets, "
@@ -290,14 +301,17 @@ class TextEmbedder(TaskModel):
     def label_ids(self, y: object) -> Tensor:
         if not isinstance(y, list | tuple | np.ndarray):
             return y
-        y = np.asarray(y)
-        if isinstance(self.loss, CosineLoss):
-            is_right = np.abs(y) <= 1 if y.dtype.kind in "biuf" else np.zeros(y.shape, bool)
-            _check_labels(y, is_right, "numbers from -1 to 1 for CosineLoss")
+        y, loss = np.asarray(y), inner_loss(self.loss)
+        if isinstance(loss, CosineLoss | CoSENTLoss) or hasattr(loss, "compares_rows"):
+            is_cosine = isinstance(loss, CosineLoss)
+            most = 1 if is_cosine else np.finfo("float32").max
+            is_right = np.abs(y) <= most if y.dtype.kind in "biuf" else np.zeros(y.shape, bool)
+            kind = "numbers from -1 to 1" if is_cosine else "numbers"
+            _check_labels(y, is_right, f"{kind} for {type(loss).__name__}")
             return y
         if y.dtype.kind in "USO":
             return np.unique(y, return_inverse=True)[1]
-        if isinstance(self.loss, ContrastiveLoss):
+        if isinstance(loss, ContrastiveLoss):
             is_right = np.isfinite(y) & (y == np.floor(y))
             advice = "For scores, compile with CosineLoss()."
             _check_labels(y, is_right, "whole numbers, which identify groups", advice)

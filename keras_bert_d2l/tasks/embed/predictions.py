@@ -415,7 +415,7 @@ def _retrieval_scores(examples: PairExamples, ranks: Sequence[int]) -> dict[str,
 
 def evaluate_pairs(model: TextEmbedder, examples: PairExamples, options: Options) -> Evaluation:
     """Evaluate the cosines of pairs with scores, or the search for the second text of each pair."""
-    evaluate = _evaluate_retrieval if examples.labels is None else _evaluate_cosines
+    evaluate = _evaluate_cosines if examples.are_scored else _evaluate_retrieval
     return evaluate(model, examples, options["batch_size"])
 
 

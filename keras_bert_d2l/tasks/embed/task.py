@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.tasks.embed.model import TextEmbedder
 
+# The losses of the option `loss`, and the kinds of data that each fits.
+_LOSSES = {
+    "ranking": ("pairs", "triplets"),
+    "triplet": ("triplets",),
+    "cosine": ("pairs with scores",),
+    "cosent": ("pairs with scores",),
+    "margin_mse": ("triplets with scores",),
+}
 _NO_PREDICTIONS = (
     "A TextEmbedder predicts nothing. Use `keras-bert-d2l embed` for vectors, or `similar` for a "
     "search."
@@ -29,14 +38,15 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         "text": "anchor query question",
         "text_b": "positive passage answer document context response",
         "negative": "negative hard_negative",
-        "label": "score similarity similarity_score relatedness_score label gold",
+        "label": "score scores margin similarity similarity_score relatedness_score label gold",
     }
     needs_text_b = True
     finds_pairs = True
     has_scores = True
-    options = frozenset({"long_texts", "mine_negatives", "temperature"})
+    options = frozenset({"long_texts", "mine_negatives", "temperature", "matryoshka"})
+    losses = tuple(_LOSSES)
     # The loss compares all texts of a batch, and no weights follow a dropout.
-    refused = frozenset({"devices", "micro_batches", "dropout"})
+    refused = frozenset({"devices", "dropout"})
     monitors = ("val_spearman", "val_recall@1")
     library = "scipy.stats"
     huggingface = HuggingFace("BertModel", "", "feature-extraction")
@@ -61,31 +71,50 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         return mine_negatives(model, train, batch_size=batch_size)
 
     def loss(self, train: PairExamples, options: Options) -> "Loss":
-        temperature = options["temperature"]
-        from keras_bert_d2l.models.embedding_losses import CosineLoss, RankingLoss
+        from keras_bert_d2l.models import embedding_losses, pair_losses
+        from keras_bert_d2l.models.ranking_losses import MarginMSELoss
 
-        if train.are_scored and temperature is not None:
-            raise ValueError(
-                "`temperature` is for text pairs without scores. Received: temperature="
-                f"{temperature} with scores, whose loss has no temperature; omit it."
-            )
-        if train.are_scored:
-            return CosineLoss()
-        return RankingLoss(temperature or RankingLoss().temperature)
+        kinds: dict[str, Callable[..., Loss]] = {
+            "ranking": embedding_losses.RankingLoss,
+            "triplet": pair_losses.TripletLoss,
+            "cosine": pair_losses.CosineLoss,
+            "cosent": pair_losses.CoSENTLoss,
+            "margin_mse": lambda: MarginMSELoss("dot"),
+        }
+        name, temperature = _loss_for(train, options), options["temperature"]
+        has_temperature = temperature is None or name in ("ranking", "cosent")
+        check_that(has_temperature, "temperature", f"omitted for the loss {name!r}", temperature)
+        loss = kinds[name](**({} if temperature is None else {"temperature": temperature}))
+        if options["matryoshka"] is None:
+            return loss
+        widths, width = [*map(int, options["matryoshka"].split(","))], options["width"]
+        expected = f"widths from 1 to {width}, the width of the vectors"
+        is_right = all(0 < one <= width for one in widths)
+        check_that(is_right, "matryoshka", expected, options["matryoshka"])
+        return embedding_losses.MatryoshkaLoss(loss, widths)
 
-    def for_loss(self, train: PairExamples, dev: PairExamples) -> PairExamples:
+    def for_loss(self, train: PairExamples, dev: PairExamples, options: Options) -> PairExamples:
         """Return the development data for the loss.
 
         Scores are compared with cosines on the scale of the training scores. A loss for pairs
         without scores needs pairs of similar texts: those whose scores are in the upper half.
 
         Raises:
-            ValueError: No pair is similar.
+            ValueError: The data does not fit the loss, or no pair is similar.
         """
-        if dev.labels is None:
+        loss = _loss_for(train, options)
+        if train.labels is not None and train.are_scored:  # and so does `dev`
+            labels = as_cosines(dev.labels or (), train.labels).tolist()
+            return dataclasses.replace(dev, labels=labels)
+        if dev.negatives and loss != "margin_mse":
+            dev = dev.without_labels()
+        if dev.kind in _LOSSES[loss]:
             return dev
-        if train.labels is not None:
-            return dataclasses.replace(dev, labels=as_cosines(dev.labels, train.labels).tolist())
+        if dev.labels is None or loss != "ranking":
+            raise ValueError(
+                f"{dev.source or 'The development data'} must contain {_LOSSES[loss][0]} for the "
+                f"loss {loss!r}. Received: {dev.kind}. Choose other data or another loss."
+            )
         similar = (as_cosines(dev.labels) >= 0.5).nonzero()[0]
         if not len(similar):
             raise ValueError(
@@ -105,9 +134,22 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         raise ValueError(_NO_PREDICTIONS)
 
     def samples(self, examples: PairExamples, found: Iterable[float]) -> Iterator[Sample]:
-        labels = examples.labels or (None,) * len(examples)
+        labels = (examples.labels if examples.are_scored else None) or (None,) * len(examples)
         for text, label, one in zip(examples.shown_texts, labels, found, strict=True):
             yield Sample(text, None if label is None else f"{label:g}", f"{one:.3f}")
+
+
+def _loss_for(train: PairExamples, options: Options) -> str:
+    """Return the name of the loss: the option, or the first one that fits the data.
+
+    Raises:
+        ValueError: The loss does not fit the data.
+    """
+    fitting = [name for name, kinds in _LOSSES.items() if train.kind in kinds]
+    loss: str = options["loss"] or fitting[0]
+    expected = f"one of {', '.join(map(repr, fitting))} for {train.kind}, as in the training data"
+    check_that(loss in fitting, "loss", expected, loss)
+    return loss
 
 
 TASK = EmbedTask()

@@ -72,10 +72,12 @@ class TaskData:
             check_examples(model, examples)
         check_alike(train, dev)
         task = task_named(train.task)
-        if options.temperature is not None:
-            check_option(train.task, "temperature", options.temperature)
+        of_loss = {name: getattr(options, name) for name in ("temperature", "matryoshka")}
+        for name, value in of_loss.items():
+            if value is not None:
+                check_option(train.task, name, value)
         check_choice("loss", options.loss, (None, *task.losses))
-        of_loss = {"loss": options.loss, "temperature": options.temperature}
+        of_loss |= {"loss": options.loss, "width": getattr(model, "embedding_width", None)}
         self.loss = task.loss(train, of_loss)
         longest = model.bert_config.max_len if train.have_pairs_in_rows else model.max_row_len
         self._max_len = max_len = row_len(longest, train.task, options.max_len)
@@ -90,7 +92,7 @@ class TaskData:
                 )
                 return rows.for_loss(self.loss)
 
-        for_loss = task.for_loss(train, dev)
+        for_loss = task.for_loss(train, dev, of_loss)
         has_all = len(for_loss) == len(dev)  # then only the labels may differ, which the facts omit
         self._train, dev_rows = encoded(train), encoded(for_loss if has_all else dev)
         facts = {}
@@ -105,7 +107,9 @@ class TaskData:
             dev_rows = encoded(for_loss)
         self._examples, self._options = dev, options
         self._eval_size = math.ceil(options.batch_size / options.micro_batches)  # has no gradients
-        self.dev = _on_devices(dev_rows.batches(self._eval_size))
+        # Another loss than the default may compare all rows of a batch.
+        size = self._eval_size if self.loss is None else options.batch_size
+        self.dev = _on_devices(dev_rows.batches(size))
         self.monitors = task.monitors
         self.facts = {"task": train.task, "max_len": max_len, "data": facts}
         self.fingerprint = [train.fingerprint(), dev.fingerprint()]

@@ -43,6 +43,14 @@ def _weights(name: str, value: object) -> dict[str, float]:
     return {str(label): number(name, weight) for label, weight in value.items()}
 
 
+def _widths(name: str, value: object) -> str:
+    parts = value.split(",") if isinstance(value, str) else value
+    found = [str(part).strip() for part in parts] if isinstance(parts, list | tuple) else []
+    if not found or not all(map(str.isdecimal, found)):
+        raise wrong(name, "widths separated by commas, such as 384,256,128", value)
+    return ",".join(found)
+
+
 _Column = Annotated[str | int, _column]
 
 
@@ -58,14 +66,18 @@ class FinetuningOptions(StepOptions):
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same. Not for embed, nor with JAX.
+            takes less memory. The training step stays the same. For embed, whose loss compares all
+            texts of a batch, each part is embedded twice (GradCache). Not with JAX.
         seed: Random seed of the order of the examples and, for a run on files, of new weights and
             dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
-        loss: Loss to train with, for tasks that have several. Defaults to the one that suits the
-            data.
-        temperature: Divisor of the cosines in the loss of text pairs without scores. Smaller values
-            emphasize the most similar texts of a batch. Defaults to 0.05.
+        loss: Loss to train with. For embed, ranking for pairs or triplets, triplet for triplets,
+            cosine or cosent for pairs with scores, or margin_mse for triplets with the scores of a
+            larger model. Defaults to the one that suits the data.
+        temperature: Divisor of the cosines in the losses ranking and cosent of embed. Smaller
+            values emphasize the most similar texts of a batch. Defaults to 0.05.
+        matryoshka: Widths of vectors, separated by commas, such as 384,256,128,64. The loss of
+            embed is then summed over the vectors truncated to each width.
         monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
             micro F1 of multiple labels, the F1 of spans and answers, Pearson's r, or for embed
             Spearman's rho or recall@1.
@@ -88,6 +100,7 @@ class FinetuningOptions(StepOptions):
     class_weights: Annotated[dict[str, float], _weights] | None = None
     loss: Text | None = None
     temperature: Positive | None = None
+    matryoshka: Annotated[str, _widths] | None = None
     monitor: Text | None = None
     patience: Annotated[int, at_least(1)] | None = None
     jit: bool = False

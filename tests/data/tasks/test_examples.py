@@ -44,7 +44,6 @@ TRIPLET = {"texts": ["a"], "texts_b": ["b"], "negatives": ["c"]}
         (lambda: ChoiceExamples(**{**CHOICES, "choices": [["x"]]}), "at least two strings"),
         (lambda: ChoiceExamples(**CHOICES, labels=[2]), "from 0 to 1. Received: 2"),
         (lambda: PairExamples(texts=["a"]), "`texts_b` must have the second text"),
-        (lambda: PairExamples(**TRIPLET, labels=[1.0]), "`negatives`"),
         (lambda: PairExamples(texts=["a"], texts_b=["b"], labels=["yes"]), "finite .*: 'yes'"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,7 +15,8 @@ from keras_bert_d2l.inference.evaluation import (
     Mistake,
     evaluate,
 )
-from keras_bert_d2l.models.embedding_losses import CosineLoss, RankingLoss
+from keras_bert_d2l.models.embedding_losses import RankingLoss
+from keras_bert_d2l.models.pair_losses import CosineLoss
 from keras_bert_d2l.tasks.answer.examples import Answer, QuestionExamples
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
@@ -161,7 +163,7 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     assert isinstance(data.loss, CosineLoss)
     [(_, cosines)] = data.dev  # divided by 5, the highest training score
     np.testing.assert_allclose(cosines[::2], [0.02, 0.04, 0.06], rtol=1e-6)
-    with pytest.raises(ValueError, match="`temperature` is for text pairs without scores"):
+    with pytest.raises(ValueError, match="`temperature` must be omitted for the loss 'cosine'"):
         TaskData(model, scored, scored, FinetuningOptions(temperature=0.1), silent)
     with pytest.raises(ValueError, match="Received: pairs of texts without scores"):
         TaskData(model, scored, pairs, FinetuningOptions(), silent)
@@ -171,6 +173,77 @@ def test_the_loss_of_pairs_depends_on_their_scores(tokenizer):
     model.tokenizer = tokenizer
     with pytest.raises(ValueError, match="`temperature` must be omitted for the task"):
         TaskData(model, TEXTS, TEXTS, FinetuningOptions(temperature=0.1), silent)
+
+
+TRIPLETS = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"], negatives=["c", "a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "expected"),
+    [
+        ({}, None, "RankingLoss"),
+        ({"loss": "triplet"}, None, "TripletLoss"),
+        ({"matryoshka": "8,4"}, None, "MatryoshkaLoss"),
+        ({"loss": "cosent", "temperature": 0.1}, (0.0, 3.0, 5.0), "CoSENTLoss"),
+        ({"loss": "cosent", "matryoshka": [8, 4]}, (0.0, 3.0, 5.0), "MatryoshkaLoss"),
+    ],
+)
+def test_the_option_chooses_among_the_losses_that_fit(tokenizer, options, labels, expected):
+    model = make_model(TextEmbedder, tokenizer)
+    given = {"labels": labels, "negatives": None} if labels else {}
+    examples = dataclasses.replace(TRIPLETS, **given)
+    data = TaskData(model, examples, examples, FinetuningOptions(**options), [].append)
+    assert type(data.loss).__name__ == expected
+    config = data.loss.get_config()
+    assert config.get("temperature", 0.1) == options.get(
+        "temperature", config.get("temperature", 0.1)
+    )
+    assert config.get("dims", [8, 4]) == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "cosent"}, "`loss` must be one of 'ranking', 'triplet' for triplets, .*'cosent'"),
+        ({"loss": "rank"}, "`loss` must be one of None, 'ranking', .*Did you mean 'ranking'"),
+        ({"loss": "triplet", "temperature": 0.1}, "`temperature` .* for the loss 'triplet'"),
+        ({"matryoshka": "16,8"}, "`matryoshka` must be widths from 1 to 8, .*: matryoshka='16,8'"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_rejected_by_name(tokenizer, options, message):
+    model = make_model(TextEmbedder, tokenizer)
+    with pytest.raises(ValueError, match=message):
+        TaskData(model, TRIPLETS, TRIPLETS, FinetuningOptions(**options), [].append)
+
+
+def test_a_student_learns_the_margins_of_a_larger_model(tokenizer):
+    model, margins = make_model(TextEmbedder, tokenizer), (0.5, -1.0, 2.0)
+    examples = dataclasses.replace(TRIPLETS, labels=margins)
+    for widths in (None, "8,4"):
+        options = FinetuningOptions(matryoshka=widths)
+        data = TaskData(model, examples, examples, options, [].append)
+        [(features, scores)] = data.dev
+        np.testing.assert_array_equal(scores[:, 0], np.repeat([0, 1, 2], 3))
+        np.testing.assert_allclose(scores[1::3, 1] - scores[2::3, 1], margins)
+        model.compile("sgd", data.loss, run_eagerly=True)
+        vectors = keras.ops.normalize(model(features)[:, : 4 if widths else 8]).numpy()
+        found = np.sum(vectors[::3] * (vectors[1::3] - vectors[2::3]), axis=1)
+        expected = np.mean((found - margins) ** 2)
+        if widths:
+            expected += TaskData(model, examples, examples, FinetuningOptions(), print).loss(
+                scores, model(features)
+            )
+        assert model.evaluate(data.dev, verbose=0) == pytest.approx(float(expected), rel=1e-5)
+    assert "recall@1" in data.score(model).metrics
+
+
+def test_the_development_data_must_fit_the_loss_too(tokenizer):
+    model, pairs = (
+        make_model(TextEmbedder, tokenizer),
+        dataclasses.replace(TRIPLETS, negatives=None),
+    )
+    with pytest.raises(ValueError, match="must contain triplets for the loss 'triplet'.*: pairs"):
+        TaskData(model, TRIPLETS, pairs, FinetuningOptions(loss="triplet"), [].append)
 
 
 TAGS = [kb.Tag("Ada", "B-PER", 0.9, None, None), kb.Tag("left", "O", 0.8, None, None)]
