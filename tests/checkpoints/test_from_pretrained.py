@@ -397,6 +397,8 @@ def test_the_activation_of_a_cross_encoder_is_applied(
     folder = editable_task("scores", "huggingface")
     edit_config(folder, **{BEFORE_4: ..., "problem_type": ..., **fields})
     (folder / "config_sentence_transformers.json").write_text(json.dumps(of_version_6))
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules if of_version_6 else []))
     model = load_pretrained(folder, verbose=False).model
     logits = outputs(make("scores"))
     expected = 1 / (1 + np.exp(-logits)) if is_sigmoid else logits

@@ -20,6 +20,7 @@ from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
 from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.regress.model import SequenceRegressor
+from keras_bert_d2l.tasks.rerank.model import Reranker
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -36,7 +37,7 @@ SMALL = {
     "max_len": MAX_LEN,
 }
 PAIRS = "pairs of any labels"  # name of the pair model in `task_models`
-NAMES = ("demo", "classifier", PAIRS, "regressor", "tagger", "answerer", "embedder")
+NAMES = ("demo", "classifier", PAIRS, "regressor", "tagger", "answerer", "embedder", "reranker")
 INPUTS = {  # of the signature for strings, by the name of the model
     "classifier": ("text",),
     PAIRS: ("text", "text_b"),
@@ -44,6 +45,7 @@ INPUTS = {  # of the signature for strings, by the name of the model
     "tagger": ("text",),
     "answerer": ("question", "context"),
     "embedder": ("text",),
+    "reranker": ("text", "text_b"),
 }
 HTTP_SECONDS = 60
 MAX_BODY = 2**16
@@ -176,6 +178,7 @@ def task_models(make_model, tokenizer):
         "tagger": TokenClassifier(bert, ["O", "B-É", "I-É"]),
         "answerer": QuestionAnswerer(bert),
         "embedder": TextEmbedder(bert, "max"),
+        "reranker": Reranker(bert, max_len=20),
     }
     for model in models.values():
         model.tokenizer = tokenizer

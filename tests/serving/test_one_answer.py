@@ -16,6 +16,7 @@ from keras_bert_d2l import (
     export_onnx,
     export_saved_model,
     regress,
+    rerank,
     save_pretrained,
     tag,
 )
@@ -33,6 +34,7 @@ TEXTS = ["", "red", "greenish, blue!", SCRIPTS, "red greenish blue " * 40]
 OTHERS = TEXTS[::-1]
 COLUMNS = {"answer": ("question", "context"), "choose": ("text", "choices")}
 CONTEXTS = [text or "green" for text in OTHERS]
+CANDIDATES = [*OTHERS, *("red " * n + "blue " * m for n in range(2, 8) for m in range(7))]
 ASKED = {
     "classifier": (classify, "classify", TEXTS),
     PAIRS: (classify, "classify", TEXTS, OTHERS),
@@ -40,9 +42,13 @@ ASKED = {
     "tagger": (tag, "tag", TEXTS),
     "answerer": (answer, "answer", ["red"] * len(TEXTS), CONTEXTS),
     "embedder": (embed, "embed", TEXTS),
+    "reranker": (rerank, "rerank", "red", CANDIDATES),
     "chooser": (choose, "choose", TEXTS, [["red", SCRIPTS]] * len(TEXTS)),
 }
-REFUSED = ("Received: a model whose signature returns", "must be one of .* Received: 'embed'")
+REFUSED = (
+    "a model whose signature returns|must be one of .* Received: '(embed|rerank)'|must be: text"
+)
+WITH_COMMANDS_OF_THEIR_OWN = ("embedder", "reranker")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to")]
 
 
@@ -67,7 +73,7 @@ def said(record):
     return {name: record[name] for name in names if name in record} | scores
 
 
-@pytest.mark.parametrize("name", [name for name in ASKED if name != "embedder"])
+@pytest.mark.parametrize("name", [name for name in ASKED if name not in WITH_COMMANDS_OF_THEIR_OWN])
 def test_the_command_says_the_same_as_python(
     name, task_models, chooser, tokenizer, tmp_path, monkeypatch, capsys
 ):
@@ -119,9 +125,9 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
             if name == "chooser":  # an empty string is a missing choice
                 found = client.choose("red", ["blue", SCRIPTS, ""]).scores
                 assert_alike([*found], [*choose(model, "red", ["blue", SCRIPTS]).scores, 0])
-            for other, (_, method_of_other, *given_to_other) in ASKED.items():
+            for _, method_of_other, *given_to_other in ASKED.values():
                 if method_of_other != method:
-                    with pytest.raises(ValueError, match=REFUSED[other == "embedder"]):
+                    with pytest.raises(ValueError, match=REFUSED):
                         getattr(client, method_of_other)(*given_to_other)
     if method in ("classify", "regress"):
         texts = {"texts": TEXTS, "texts_b": OTHERS} if name == PAIRS else TEXTS

@@ -128,7 +128,8 @@ def _scores(
     except TooLargeError:
         raise
     except ValueError as error:
-        raise RequestError(str(error).replace("`texts`", f"`{name}`"), name) from error
+        message = str(error).replace("`texts`", f"`{name}`")
+        raise RequestError(message, "query" if "`query`" in message else name) from error
     if np.isnan(found["logits"]).any():
         raise RuntimeError("The scores are not numbers: the weights of the model are damaged.")
     long = found["truncated"].nonzero()[0].tolist()

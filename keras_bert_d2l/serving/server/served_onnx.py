@@ -198,7 +198,7 @@ class ServedONNX:
 
     def _rerank(self, query: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the scores of texts for a query, from a few rows at a time, the longest first."""
-        given = texts if len(texts) else _EMPTY
+        given, places = np.unique(texts if len(texts) else _EMPTY, return_inverse=True)
         repeated = np.full(len(given), query, object)
         batch, truncated = self._rows.of_texts(repeated, given)
         lengths = batch["valid_lens"].astype("int32")
@@ -211,7 +211,7 @@ class ServedONNX:
             for name, x in answer.items():
                 found[name][rows] = x[:, 0]
         found |= {"num_tokens": lengths, "truncated": truncated}
-        return {name: x[: len(texts)] for name, x in found.items()}
+        return {name: x[places[: len(texts)]] for name, x in found.items()}
 
     def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best choice of each text. Empty choices are padding, with scores of 0."""

@@ -101,9 +101,10 @@ def rerank(
     model, tokenizer = asked_model(model, Reranker, SequenceRegressor, tokenizer=tokenizer)
     expected = "a model with one score"
     check_that(len(model.labels) == 1, "model", expected, f"the scores {model.labels}")
-    answers = text_answers(model, tokenizer, query, rows, batch_size, max_len, truncate)
-    scores = np.array([one["scores"][0] for one in answers])
-    return ranked(rows, scores, top_k)
+    different = [*dict.fromkeys(rows)]  # equal texts have equal scores, to the last digit
+    answers = text_answers(model, tokenizer, query, different, batch_size, max_len, truncate)
+    scores = {text: one["scores"][0] for text, one in zip(different, answers, strict=True)}
+    return ranked(rows, np.array([scores[text] for text in rows]), top_k)
 
 
 def ranked(texts: Sequence[str], scores: np.ndarray, top_k: int | None) -> list[Ranked]:
@@ -130,17 +131,16 @@ class RerankSignatures(AnswerSignatures):
             `(N,)`, before the activation; `num_tokens`, int32 `(N,)`, which the model has read; and
             `truncated`, bool `(N,)`.
         """
-        batch, truncated = self.batch(tf.fill(tf.shape(texts), query), texts)
-        num_tokens = batch["valid_lens"]
-        order = tf.argsort(num_tokens, direction="DESCENDING", stable=True)
+        different, places = tf.unique(texts)  # equal texts have equal scores, to the last digit
+        batch, truncated = self.batch(tf.fill(tf.shape(different), query), different)
+        order = tf.argsort(batch["valid_lens"], direction="DESCENDING", stable=True)
         by_length = {name: tf.gather(x, order) for name, x in batch.items()}
         found = self.in_steps(by_length, "logits", of_tokens=False)["logits"]
-        logits = tf.gather(found, tf.argsort(order))
+        logits = tf.gather(tf.gather(found, tf.argsort(order)), places)
         model: Any = self.run.model
-        scores = model.answer(logits)["scores"]
         return {
-            "scores": scores[:, 0],
+            "scores": model.answer(logits)["scores"][:, 0],
             "logits": logits[:, 0],
-            "num_tokens": num_tokens,
-            "truncated": truncated,
+            "num_tokens": tf.gather(batch["valid_lens"], places),
+            "truncated": tf.gather(truncated, places),
         }

@@ -65,6 +65,8 @@ def requests(interfaces):
         text = np.array([text.encode() for text in TEXTS[:size]], object)
         for signature, (specs, _) in interfaces.items():
             strings = dict(zip(specs, (text, text[::-1]), strict=False))
+            if "query" in specs:
+                strings["query"] = np.array(TEXTS[2].encode(), object)
             if signature == "tokens":
                 yield signature, {name: ROWS[name][:size] for name in specs}
             else:

@@ -48,6 +48,7 @@ def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatc
         for number in (len(TEXTS), 0):
             texts = IDS | {"text": TEXTS[:number], "text_b": TEXTS_B[:number]}
             texts |= {"question": TEXTS_B[:number], "context": TEXTS[:number]}
+            texts |= {"query": TEXTS_B[1], "texts": TEXTS[:number] * 9}
             inputs = {key: texts[key] for key in interface.inputs}
             columns = {key: inputs.get(key, [[], []]) for key in specs}
             expected = ask(right, signature, columns, Limits())

@@ -160,7 +160,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     arrays = stored.select(names)
     check_extent(config, arrays)
     with errors_naming(file):
-        fields = read_json_object(file) | read_cross_encoder(path, config.max_len)
+        fields = read_cross_encoder(path, config.max_len, read_json_object(file))
         stored_class = stored.metadata.get(CLASS)
         task, unnamed = task_of(fields, kind, arrays.shapes, arrays.source, stored_class, asked)
     config, heads = _with_stored_heads(config, kind, names, task)

@@ -31,6 +31,7 @@ _MODULES = "sentence_transformers.models"
 _NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
 _READ = ("do_lower_case", "max_seq_length", "unpad_inputs")
+_OF_CROSS_ENCODER = (*_READ, "modality_config", "transformer_task", "module_output_name")
 _SUPPORTED = {
     "modality_config": {"method": "forward", "method_output_name": "last_hidden_state"},
     "transformer_task": "feature-extraction",
@@ -130,25 +131,34 @@ def read_pooling(path: pathlib.Path, most: int, options: ConfigDict) -> ConfigDi
     }
 
 
-def read_cross_encoder(path: pathlib.Path, most: int) -> ConfigDict:
-    """Return how a `CrossEncoder` reads a folder.
+def read_cross_encoder(path: pathlib.Path, most: int, fields: ConfigDict) -> ConfigDict:
+    """Return the fields of `config.json` with which a `CrossEncoder` reads a folder.
 
     Args:
         path: The folder of the checkpoint.
         most: Maximum number of tokens of the model.
+        fields: The fields of its `config.json`.
 
-    Returns: `max_len`, or `None` if it is that of the model; and `sentence_transformers`, what the
-        file of version 6 says about a `CrossEncoder`, if it is one.
+    Returns: also `max_len`, or `None` if it is that of the model; and in `sentence_transformers`
+        the fields of a file of version 6.
+
+    Raises:
+        ValueError: A `CrossEncoder` of version 6 does more than score pairs.
     """
-    found = transformer_fields(path) or fields_of(path / OPTIONS_FILE)
-    max_len = found.get("max_seq_length", found.get("model_max_length"))
-    limit = {"max_len": max_len if is_integer(max_len) and max_len < most else None}
-    fields = fields_of(path / _MODEL_FILE)
-    if fields.get("model_type") != "CrossEncoder":
-        return limit
+    of_bert = transformer_fields(path)
+    limit = of_bert or fields_of(path / OPTIONS_FILE)
+    max_len = limit.get("max_seq_length", limit.get("model_max_length"))
+    fields = {**fields, "max_len": max_len if is_integer(max_len) and max_len < most else None}
+    own, modules = fields_of(path / _MODEL_FILE), _modules(path)
+    if not modules or own.get("model_type") != "CrossEncoder":
+        return fields
+    others = [str(module.get("type")) for module in modules[1:]]
+    others += [name for name, x in of_bert.items() if x and name not in _OF_CROSS_ENCODER]
+    check_that(not others, "modules", "one Transformer in a CrossEncoder, as usual", others)
     prompt = _prompts(path)[1]
     check_that(not prompt, "default_prompt_name", "null for a CrossEncoder", prompt)
-    return {**limit, "sentence_transformers": fields}
+    old = fields.get("sentence_transformers")
+    return {**fields, "sentence_transformers": {**(old if isinstance(old, dict) else {}), **own}}
 
 
 def _prompts(path: pathlib.Path) -> tuple[ConfigDict, str]:
