@@ -55,12 +55,19 @@ class _Scores(NamedTuple):
     rotation: tuple[str, str] | None
 
 
-def encode(graph: Graph, encoder: BERTEncoder) -> str:
-    """Add an encoder of the inputs `(B, T)`. Return the encoded tokens `(B, T, D)`."""
+def encode(graph: Graph, encoder: BERTEncoder, *, only_first: bool = False) -> str:
+    """Add an encoder of the inputs `(B, T)`. Return the encoded tokens `(B, T, D)`.
+
+    With `only_first`, they are the first one of each row, `(B, 1, D)`, and the last block computes
+    no others.
+    """
     X = _embed(graph, encoder)
-    for block, scores in zip(encoder.blks, _scores_of_blocks(graph, encoder), strict=True):
+    num_whole = len(encoder.blks) - only_first
+    scores_of_blocks = _scores_of_blocks(graph, encoder)
+    for number, (block, scores) in enumerate(zip(encoder.blks, scores_of_blocks, strict=True)):
         # With `shared_blocks`, all blocks are the first one.
-        X = _block(graph, block, X, scores, f"encoder/blk_{encoder.blks.index(block)}")
+        name = f"encoder/blk_{encoder.blks.index(block)}"
+        X = _block(graph, block, X, scores, name, only_first=number >= num_whole)
     if encoder.final_ln is not None:
         X = normalize(graph, encoder.final_ln, X, "encoder/final_ln")
     return X
@@ -162,6 +169,11 @@ def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:
 def first_token(graph: Graph, X: str) -> str:
     """Select the first token, from `(B, T, D)` to `(B, D)`."""
     return graph.add("Gather", X, graph.constant(0, "int64"), axis=1)
+
+
+def _first(graph: Graph, X: str, axis: int = 1) -> str:
+    """Select the first token and keep its axis, from `(B, T, D)` to `(B, 1, D)`."""
+    return graph.add("Slice", X, *(graph.constant([n], "int64") for n in (0, 1, axis)))
 
 
 def _embed(graph: Graph, encoder: BERTEncoder) -> str:
@@ -290,14 +302,22 @@ def _rotated(graph: Graph, X: str, rotation: tuple[str, str]) -> str:
     return graph.add("Add", graph.add("Mul", X, cos), graph.add("Mul", swapped, sin))
 
 
-def _block(graph: Graph, block: TransformerEncoderBlock, X: str, scores: _Scores, name: str) -> str:
+def _block(
+    graph: Graph,
+    block: TransformerEncoderBlock,
+    X: str,
+    scores: _Scores,
+    name: str,
+    *,
+    only_first: bool,
+) -> str:
     def attend(X: str) -> str:
-        return _attention(graph, block.attention, X, scores, f"{name}/attention")
+        return _attention(graph, block.attention, X, scores, f"{name}/attention", only_first)
 
     def transform(X: str) -> str:
         return _feed_forward(graph, block.ffn, X, f"{name}/ffn")
 
-    X = _residual(graph, block.addnorm1, X, attend, f"{name}/addnorm1")
+    X = _residual(graph, block.addnorm1, X, attend, f"{name}/addnorm1", only_first=only_first)
     return _residual(graph, block.addnorm2, X, transform, f"{name}/addnorm2")
 
 
@@ -310,31 +330,49 @@ def _feed_forward(graph: Graph, layer: PositionWiseFFN, X: str, name: str) -> st
 
 
 def _residual(
-    graph: Graph, layer: AddNorm, X: str, sublayer: Callable[[str], str], name: str
+    graph: Graph,
+    layer: AddNorm,
+    X: str,
+    sublayer: Callable[[str], str],
+    name: str,
+    *,
+    only_first: bool = False,
 ) -> str:
     """Add a sublayer with its residual connection, normalized before or after it."""
+    kept = _first(graph, X) if only_first else X
     if layer.norm_first:
-        return graph.add("Add", sublayer(normalize(graph, layer.ln, X, f"{name}/ln")), X)
+        return graph.add("Add", sublayer(normalize(graph, layer.ln, X, f"{name}/ln")), kept)
     # onnxruntime would merge an Add with the normalization into one operator, whose kernel takes
     # several times as long as both.
-    return normalize(graph, layer.ln, graph.add("Sum", sublayer(X), X), f"{name}/ln")
+    return normalize(graph, layer.ln, graph.add("Sum", sublayer(X), kept), f"{name}/ln")
 
 
-def _attention(graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores, name: str) -> str:
+def _attention(
+    graph: Graph,
+    layer: MultiHeadAttention,
+    X: str,
+    inputs: _Scores,
+    name: str,
+    only_first: bool,
+) -> str:
+    asking, added, rotated = X, inputs.added, "qk"
+    if only_first:  # its position is 0, so that it is not rotated
+        asking, added, rotated = _first(graph, X), _first(graph, added, axis=-2), "k"
     split = graph.constant([0, 0, layer.num_heads, layer.head_width], "int64")  # 0 keeps the size
     joined = graph.constant([0, 0, layer.width_of_heads], "int64")
 
     def heads(letter: str, *axes: int) -> str:
-        projected = dense(graph, getattr(layer, f"W_{letter}"), X, f"{name}/W_{letter}")
+        given = asking if letter == "q" else X
+        projected = dense(graph, getattr(layer, f"W_{letter}"), given, f"{name}/W_{letter}")
         projected = graph.add("Reshape", projected, split)  # (B, T, N, H)
-        if inputs.rotation is not None and letter != "v":
+        if inputs.rotation is not None and letter in rotated:
             projected = _rotated(graph, projected, inputs.rotation)
         return graph.add("Transpose", projected, perm=axes)
 
     queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
     queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(layer.head_width)))
     scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
-    weights = graph.add("Softmax", graph.add("Add", scores, inputs.added), axis=-1)
+    weights = graph.add("Softmax", graph.add("Add", scores, added), axis=-1)
     values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))
     values = graph.add("Transpose", values, perm=[0, 2, 1, 3])
     return dense(graph, layer.W_o, graph.add("Reshape", values, joined), f"{name}/W_o")

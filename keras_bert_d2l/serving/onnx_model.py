@@ -216,7 +216,8 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
     config = model.bert_config
     # As in transformers, there are no segments if they have no effect.
     graph = Graph(TOKENS, MASK, *([SEGMENTS] if config.num_segments > 1 else []))
-    encoded = encode(graph, model.encoder)
+    reads_first = isinstance(model, TaskModel) and model.reads_first
+    encoded = encode(graph, model.encoder, only_first=reads_first)
     if isinstance(model, BERTModel) or not model.has_head:
         of_texts = embedder()(model) if isinstance(model, BERTModel) else model
         graph.output("last_hidden_state", encoded, *PLACES, config.num_hiddens)
@@ -227,7 +228,7 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
         return graph
     if model.mean is not None:
         encoded = pool(graph, model.mean, encoded, is_token(graph, config))
-    elif model.pooling == "cls" and model.hidden is not None:
+    elif reads_first:
         encoded = first_token(graph, encoded)
     if model.hidden is not None:
         encoded = pooler(graph, model.hidden, encoded)

@@ -157,8 +157,9 @@ class ExportedModel:
         return {name: tf.cast(x, tf.float32) for name, x in outputs.items()}
 
     def _run_encoder(self, *batch: tf.Tensor) -> tf.Tensor:
+        first = tf.zeros_like(batch[0][:, :1]) if self._task.reads_first else None
         with exported():
-            return self.model.encoder(*batch, training=False)
+            return self.model.encoder(*batch, training=False, positions=first)
 
     def signatures(self) -> dict[str, Signature]:
         """Return the signature `tokens`, which checks its inputs and runs the complete model."""
@@ -288,7 +289,7 @@ class TextSignatures:
         def run(places: tf.Tensor) -> Answer:
             batch = {name: tf.gather(windows[name], places) for name in self.preprocess.features}
             if not of_tokens:
-                longest = self._padded_length(tf.reduce_max(batch["valid_lens"]))
+                longest = -(-tf.reduce_max(batch["valid_lens"]) // _STEP) * _STEP
                 batch |= {name: batch[name][:, :longest] for name in ("tokens", "segments")}
             found = self.run(**batch)
             return {name: found[name] for name in outputs}

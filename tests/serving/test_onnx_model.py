@@ -241,6 +241,19 @@ def test_relatives_of_bert_match_keras_with_padding_on_both_sides(name, ask):
     assert_equal({key: x[shown.get(key, ...)] for key, x in answer.items()}, expected)
 
 
+@pytest.mark.parametrize("name", ["pre-norm", "mpnet-base", "modernbert-base"])
+def test_the_last_block_computes_only_the_first_token_for_a_head_that_reads_it(
+    name, make_model, ask
+):
+    bert = make_relative(name) if name in RELATIVES else make_model(**CONFIGS[name])
+    model, batch = SequenceRegressor(bert, pooling="cls"), make_batch(3, MAX_LEN)
+    if bert.bert_config.num_segments < 2:
+        del batch["segments"]
+    logits = model(batch)
+    assert model.reads_first and not SequenceRegressor(bert, pooling="mean").reads_first
+    assert_equal(ask(model)(batch), {"logits": logits, **model.answer(logits)})
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "num_blks"), [("albert-base", 1), ("modernbert-base", 3)])
 def test_int8_quantizes_the_kernels_of_relatives_once(name, num_blks, tmp_path):

@@ -19,6 +19,7 @@ from benchmarks.runner import status_mb
 
 NUM_REQUESTS = 64  # number of different requests, which are repeated
 NUM_UNTIMED = 3  # warm-up requests per turn, which set up buffers for the shape
+QUERY = "which film has a long and boring end"  # of the rerankers
 CHECKED = ["a film that is good", "a long and very boring film , without any end in sight"]
 
 
@@ -48,8 +49,8 @@ def take_turns(
         words = whole_words(options.vocab)
         for line in sys.stdin:
             turn = json.loads(line)
-            asked = requests(words, turn["batch_size"], turn["num_tokens"])
-            cost = _timed(answer, asked, turn["seconds"])
+            asked = requests(words, turn["batch_size"], turn["num_tokens"], turn.get("fewest"))
+            cost = _timed(answer, asked, turn["seconds"], turn.get("untimed", NUM_UNTIMED))
             memory = {"rss_mb": status_mb("VmRSS", process), "peak_mb": status_mb("VmHWM", process)}
             print(json.dumps(cost | memory), file=pipe)
 
@@ -60,17 +61,35 @@ def whole_words(vocab: Path) -> list[str]:
     return [token for token in tokens if re.fullmatch("[a-z]{2,}", token)]
 
 
-def requests(words: list[str], batch_size: int, num_tokens: int) -> list[list[str]]:
-    """Return requests with texts of `num_tokens` tokens, including special tokens."""
+def requests(
+    words: list[str], batch_size: int, num_tokens: int, fewest: int | None = None
+) -> list[list[str]]:
+    """Return requests with texts of `num_tokens` tokens, including special tokens.
+
+    Args:
+        words: Words of one token.
+        batch_size: Number of texts per request.
+        num_tokens: Number of tokens per text.
+        fewest: If given, the numbers of tokens are random, from this to `num_tokens`.
+    """
     random = np.random.default_rng((batch_size, num_tokens))
     shape = (NUM_REQUESTS, batch_size, num_tokens - 2)
-    return [[" ".join(text) for text in batch] for batch in random.choice(words, shape).tolist()]
+    batches = random.choice(words, shape).tolist()
+    least = num_tokens if fewest is None else fewest
+    lengths = random.integers(least - 2, num_tokens - 2, shape[:2], endpoint=True)
+    return [
+        [" ".join(text[:length]) for text, length in zip(batch, row, strict=True)]
+        for batch, row in zip(batches, lengths, strict=True)
+    ]
 
 
 def _timed(
-    answer: Callable[[list[str]], list[float]], asked: list[list[str]], seconds: float
+    answer: Callable[[list[str]], list[float]],
+    asked: list[list[str]],
+    seconds: float,
+    num_untimed: int,
 ) -> dict[str, object]:
-    for texts in asked[:NUM_UNTIMED]:
+    for texts in asked[:num_untimed]:
         answer(texts)
     latencies: list[float] = []
     cpu, end = time.process_time(), time.perf_counter() + seconds

@@ -184,12 +184,17 @@ class TaskModel(TextModel):
         mask = self.encoder.mask(tokens, valid_lens, None if of_pairs else attention_mask)
         return None if mask is None else mask[:, 0]
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether the head reads only the first token, so that the last block needs no others."""
+        return self.pools and self.pooling == "cls"
+
     def head_outputs(self, encoded_X: Tensor, is_token: Tensor | None = None) -> Tensor:
         """Return the outputs for encoded tokens `(B, T, D)`, of which some may be padding."""
         X = encoded_X
         if self.mean is not None:
             X = self.mean(encoded_X, is_token)
-        elif self.pooling == "cls" and self.hidden is not None:
+        elif self.reads_first:
             X = encoded_X[:, 0, :]
         if self.hidden is not None:
             X = self.hidden(X)
