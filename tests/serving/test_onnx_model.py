@@ -250,7 +250,8 @@ def test_the_last_block_computes_only_the_first_token_for_a_head_that_reads_it(
     if bert.bert_config.num_segments < 2:
         del batch["segments"]
     logits = model(batch)
-    assert model.reads_first and not SequenceRegressor(bert, pooling="mean").reads_first
+    assert model.reads_first
+    assert not SequenceRegressor(bert, pooling="mean").reads_first
     assert_equal(ask(model)(batch), {"logits": logits, **model.answer(logits)})
 
 
