@@ -40,6 +40,8 @@ from .data.store.building import TokenStore as TokenStore, build_store as build_
 from .tasks.answer.examples import Answer as Answer, QuestionExamples as QuestionExamples
 from .tasks.choose.examples import ChoiceExamples as ChoiceExamples
 from .tasks.embed.examples import PairExamples as PairExamples
+from .tasks.rerank.evaluation import ranking_metrics as ranking_metrics
+from .tasks.rerank.examples import RankExamples as RankExamples
 from .data.tasks.texts import TextExamples as TextExamples
 from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.read_examples import read_examples as read_examples

@@ -236,9 +236,22 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """
 
     def with_negatives(
-        self, model: Model, train: Examples, batch_size: int, say: Callable[[str], None]
-    ) -> Examples:
-        """Return the training data with mined negatives, for the option `mine_negatives`."""
+        self,
+        model: "TaskModel",
+        train: Examples,
+        dev: Examples,
+        batch_size: int,
+        say: Callable[[str], None],
+    ) -> tuple[Examples, Examples]:
+        """Return training and development data with mined negatives.
+
+        Args:
+            model: The text embedder that mines them, or the model to train.
+            train: The training data.
+            dev: The development data.
+            batch_size: Texts per batch.
+            say: Called with each message to print.
+        """
         raise ValueError(f"The task {self.name!r} has no negatives to mine.")
 
     def loss(self, train: Examples, options: Options) -> "Loss | None":

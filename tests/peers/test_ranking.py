@@ -88,3 +88,51 @@ def test_the_margin_loss_of_vectors_is_equal(similarity, number):
     labels = np.stack([np.repeat(np.arange(3), number + 1), scores.ravel()], 1)
     found = kb.MarginMSELoss(similarity)(labels, keras.ops.reshape(vectors, (-1, 5)))
     assert float(found) == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_metrics_are_equal(tmp_path):
+    evaluation = pytest.importorskip("sentence_transformers.cross_encoder.evaluation")
+    retrieval = pytest.importorskip("sentence_transformers.evaluation")
+    random = np.random.default_rng(0)
+    sizes = random.integers(2, 30, 20)
+    labels = [random.permutation([1] + [int(x < 0.3) for x in random.random(n)]) for n in sizes]
+    scores = [random.normal(size=n + 1).astype("float32") for n in sizes]
+    labels[3][:] = 0  # no text is right
+    of_text = {f"{q} {n}": s for q, own in enumerate(scores) for n, s in enumerate(own)}
+    samples = [
+        {
+            "query": str(q),
+            **{
+                key: [f"{q} {n}" for n, label in enumerate(own) if label == value]
+                for key, value in (("positive", 1), ("negative", 0))
+            },
+        }
+        for q, own in enumerate(labels)
+    ]
+
+    class Model:
+        def predict(self, pairs, **kwargs):
+            return np.array([of_text[text] for _, text in pairs])
+
+    evaluator = evaluation.CrossEncoderRerankingEvaluator(samples, write_csv=False)
+    evaluator.store_metrics_in_model_card_data = lambda *args: None
+    expected = evaluator(Model())
+    found = kb.ranking_metrics(labels, scores)
+    for name in ("map", "mrr@10", "ndcg@10"):
+        assert found[name] == pytest.approx(expected[name], abs=1e-9), name
+
+    # Their search skips queries without a right text.
+    kept = [q for q in range(20) if any(labels[q])]
+    right = {str(q): {f"{q} {n}" for n in np.flatnonzero(labels[q])} for q in kept}
+    search = retrieval.InformationRetrievalEvaluator(
+        {str(q): str(q) for q in kept}, {text: text for text in of_text}, right
+    )
+    ranked = [
+        [{"corpus_id": f"{q} {n}", "score": scores[q][n]} for n in range(len(scores[q]))]
+        for q in kept
+    ]
+    expected = search.compute_metrics(ranked)
+    found = kb.ranking_metrics([labels[q] for q in kept], [scores[q] for q in kept])
+    assert found["recall@10"] == pytest.approx(expected["recall@k"][10])
+    assert found["mrr@10"] == pytest.approx(expected["mrr@k"][10])
+    assert found["ndcg@10"] == pytest.approx(expected["ndcg@k"][10])

@@ -42,7 +42,7 @@ def test_a_task_of_another_module_is_trained_evaluated_reported_exported_and_ask
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert _tasks_in_words().endswith("similar texts), order (the order of two sentences).")
+    assert _tasks_in_words().endswith("answer a query), order (the order of two sentences).")
     texts = ("he wakes up .", "then she eats ."), ("then she leaves .", "he wakes .")
     rows = list(zip(*texts, ORDERS, strict=True)) * 16
     lines = map("\t".join, [("first", "second", "order"), *rows])

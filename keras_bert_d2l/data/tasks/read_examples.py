@@ -47,6 +47,8 @@ def read_examples(
       article, becomes the beginning of every choice.
     - `"embed"` reads tables of pairs of similar texts, of pairs with a score, or of triplets: a
       text, a similar one and a different one, the negative.
+    - `"rerank"` reads tables of queries with one or several texts each, as lists or in rows of
+      their own: right and wrong ones (`negative`, `negative_1` and so on), or texts with labels.
 
     Columns are given by name, or by number (from 1) for files without a header: `text=4, label=2`.
     By default, columns with common names are used ("text", "sentence", "premise" and "hypothesis",
@@ -54,13 +56,14 @@ def read_examples(
     Unusable examples are counted by reason in the field `dropped` of the result.
 
     Args:
-        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"`, `"embed"`, or the name of
-            a task that was registered.
+        task: `"classify"`, `"regress"`, `"tag"`, `"answer"`, `"choose"`, `"embed"`, `"rerank"`, or
+            the name of a task that was registered.
         data: Path of the file or folder, or the data themselves. The number of a class in a
             `Dataset` becomes its name.
         text: Column of the texts, the words or the questions.
         text_b: Column of the second text of each pair, or of the contexts.
-        negative: For `"embed"`, the column of the texts that do not belong to those of `text`.
+        negative: For `"embed"` and `"rerank"`, the column of the texts that do not belong to those
+            of `text`.
         choices: For `"choose"`, the column with a list of choices, or one column per choice,
             separated by commas, such as `"ending0,ending1"`.
         label: Column of the labels, scores, tags (for CoNLL-U a name such as `"UPOS"`) or answers.
@@ -74,10 +77,12 @@ def read_examples(
         quotes: Whether quotes in a table enclose cells, as pandas and Excel write them, instead of
             being part of the text. Detected by default.
         labeled: True requires labels, False ignores them. By default, they are read if present.
-            Pairs for `"embed"` may always lack scores.
+            Pairs for `"embed"` may always lack scores; without labels, texts for `"rerank"` are
+            right.
 
     Returns:
-        `TextExamples`, `WordExamples`, `QuestionExamples`, `ChoiceExamples` or `PairExamples`.
+        `TextExamples`, `WordExamples`, `QuestionExamples`, `ChoiceExamples`, `PairExamples` or
+        `RankExamples`.
 
     Raises:
         FileNotFoundError: The file does not exist.

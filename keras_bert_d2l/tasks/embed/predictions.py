@@ -5,6 +5,7 @@ C: candidates, all different second texts and negatives of the pairs.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
@@ -301,7 +302,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _compare(
-    model: TextEmbedder, examples: PairExamples, batch_size: int
+    model: TextEmbedder, examples: PairExamples, batch_size: int, others: Sequence[str] = ()
 ) -> tuple[list[str], Iterator[tuple[float, np.ndarray]]]:
     """Compare the anchor of each example with all candidates.
 
@@ -309,12 +310,14 @@ def _compare(
         model: The model.
         examples: The examples.
         batch_size: Texts per batch.
+        others: Further candidates.
 
     Returns: the C candidates, and for each of the N anchors the cosine of its own second text, and
         those of the candidates, float32 `(C,)`; -inf for the anchor itself and the texts that
         belong to it.
     """
-    candidates = list(dict.fromkeys((*(examples.texts_b or ()), *(examples.negatives or ()))))
+    sides = (examples.texts_b, examples.negatives, others)
+    candidates = list(dict.fromkeys(itertools.chain(*filter(None, sides))))
     place = {text: number for number, text in enumerate(candidates)}
     own: dict[str, list[int]] = {}
     for anchor, second in zip(examples.texts, examples.texts_b or (), strict=True):
@@ -374,22 +377,42 @@ def mine_negatives(
     if examples.labels is not None or examples.negatives is not None:
         kind = "scores" if examples.labels is not None else "negatives"
         raise ValueError(f"`examples` must be pairs without {kind}. Received: {kind}.")
-    candidates, comparisons = _compare(model, examples, batch_size)
-    negatives = []
-    for anchor, (pair, others) in zip(examples.texts, comparisons, strict=True):
-        is_other = np.isfinite(others)
+    mined = hard_negatives(model, examples, max_share, batch_size)
+    return dataclasses.replace(examples, negatives=tuple(best for (best,) in mined))
+
+
+def hard_negatives(
+    model: TextEmbedder,
+    examples: PairExamples,
+    max_share: float,
+    batch_size: int,
+    number: int = 1,
+    others: Sequence[str] = (),
+) -> Iterator[list[str]]:
+    """Yield the hard negatives of each pair.
+
+    Args:
+        model: As for `mine_negatives`.
+        examples: As for `mine_negatives`.
+        max_share: As for `mine_negatives`.
+        batch_size: As for `mine_negatives`.
+        number: Maximum number of negatives per pair, the most similar first.
+        others: Texts that may be negatives besides the second texts.
+    """
+    candidates, comparisons = _compare(model, examples, batch_size, others)
+    for anchor, (pair, cosines) in zip(examples.texts, comparisons, strict=True):
+        is_other = np.isfinite(cosines)
         if not is_other.any():
             raise ValueError(
                 "Each text needs a negative, a second text of a different pair. Received: "
                 f"{shown(anchor)}, to which all second texts belong."
             )
-        is_negative = is_other & (others <= pair - (1 - max_share) * abs(pair))
-        if is_negative.any():
-            chosen = np.where(is_negative, others, -np.inf).argmax()
-        else:
-            chosen = np.where(is_other, others, np.inf).argmin()
-        negatives.append(candidates[int(chosen)])
-    return dataclasses.replace(examples, negatives=tuple(negatives))
+        is_negative = is_other & (cosines <= pair - (1 - max_share) * abs(pair))
+        chosen = np.flatnonzero(is_negative)
+        chosen = chosen[np.argsort(-cosines[chosen], kind="stable")[:number]]
+        if not len(chosen):
+            chosen = np.where(is_other, cosines, np.inf).argsort()[:1]
+        yield [candidates[place] for place in chosen]
 
 
 def _retrieval_scores(examples: PairExamples, ranks: Sequence[int]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
@@ -60,15 +60,16 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
 
     def with_negatives(
         self,
-        model: "TextEmbedder",
+        model: Any,
         train: PairExamples,
+        dev: PairExamples,
         batch_size: int,
         say: Callable[[str], None],
-    ) -> PairExamples:
+    ) -> tuple[PairExamples, PairExamples]:
         from keras_bert_d2l.tasks.embed.predictions import mine_negatives
 
         say("Mining negatives: the most similar text of the other pairs, for each pair.")
-        return mine_negatives(model, train, batch_size=batch_size)
+        return mine_negatives(model, train, batch_size=batch_size), dev
 
     def loss(self, train: PairExamples, options: Options) -> "Loss":
         from keras_bert_d2l.models import embedding_losses, pair_losses

@@ -79,7 +79,9 @@ class TaskData:
         check_choice("loss", options.loss, (None, *task.losses))
         of_loss |= {"loss": options.loss, "width": getattr(model, "embedding_width", None)}
         self.loss = task.loss(train, of_loss)
-        longest = model.bert_config.max_len if train.have_pairs_in_rows else model.max_row_len
+        longest = model.max_row_len
+        if train.have_pairs_in_rows:
+            longest = min(longest, model.bert_config.max_len)
         self._max_len = max_len = row_len(longest, train.task, options.max_len)
 
         def encoded(examples: TaskExamples) -> TaskRows:
@@ -204,7 +206,8 @@ def _describe(title: str, examples: TaskExamples, rows: TaskRows, max_len: int) 
     lines = [f"{title}: {how_many(len(examples), 'example')}{of_rows} from {source}"]
     if rows.num_truncated:
         share = rows.num_truncated / len(examples)
-        is_split = not rows.rows_together and len(rows.examples) > len({*rows.examples})
+        has_one_row = rows.rows_together or examples.have_pairs_in_rows  # per pair, or per text
+        is_split = not has_one_row and len(rows.examples) > len({*rows.examples})
         how = f"longer than {max_len} tokens, split into rows"
         if not is_split:
             how = f"truncated to {max_len} tokens"

@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fi
 from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task, without_head
 from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.contract.task import check_option, task_named
+from keras_bert_d2l.contract.task import check_option, embedder, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_checksums
@@ -272,7 +272,11 @@ def _load_run(
     model = load_model(settings, train, dev, say)
     if settings.mine_negatives:
         check_examples(model, train)
-        train = task_named(task).with_negatives(model, train, settings.batch_size, say)
+        miner: TaskModel = model
+        if settings.embedder is not None:
+            miner = load_task(embedder(), settings.embedder).model
+        size = settings.batch_size
+        train, dev = task_named(task).with_negatives(miner, train, dev, size, say)
     return settings, model, train, dev
 
 

@@ -128,9 +128,11 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         text_b: Column of the second texts of pairs, or of the contexts of the questions.
         choices: Column of the lists of choices, or one column per choice, separated by commas, for
             choose.
-        negative: Column of texts that do not belong to those of `text`, for embed.
-        mine_negatives: Add a hard negative to each pair, the most similar second text of the other
-            pairs, for embed.
+        negative: Column of texts that do not belong to those of `text`, for embed and rerank.
+        mine_negatives: Add hard negatives to each pair: for embed, the most similar second text of
+            the other pairs; for rerank, the four most similar ones.
+        embedder: Text embedder that mines the negatives. Required for rerank. For embed, the
+            default is the model itself.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
             0 or 1 are allowed, separated by commas.
         id: Column of the example ids.
@@ -169,6 +171,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     negative: _Column | None = None
     choices: _Column | None = None
     mine_negatives: bool = False
+    embedder: CheckpointName | None = None
     label: _Column | None = None
     id: _Column | None = None
     header: bool | None = None
@@ -196,5 +199,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             value = getattr(self, field.name)
             if field.name in _SPECIAL and value != field.default:
                 check_option(self.task, field.name, value)
+        is_mined = self.mine_negatives or self.embedder is None
+        self._check(is_mined, "`embedder` needs `mine_negatives`.", "embedder")
         self._check_exclusive("dev", "held_out")
         self._check_exclusive("freeze_encoder", "freeze_blocks", "lora")
