@@ -300,7 +300,8 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         check_choice("remat", remat, get_args(Remat))
         self.split_loss = SplitLoss.of(loss, options.get("loss_weights"))
         is_mean, metrics = self.split_loss is not None, options.get("metrics")
-        has_vectors = self.labels_are == "groups" and not is_mean
+        has_vectors = self.labels_are == "groups" or getattr(loss, "compares_rows", False)
+        has_vectors = has_vectors and not is_mean
         check_parts(is_mean, has_vectors, micro_batches, optimizer, loss, metrics)
         self.micro_batches = micro_batches
         self.encoder.remat = remat

@@ -209,7 +209,8 @@ def check_parts(
 
     Args:
         is_mean: Whether the loss is a mean over the batch: whether there is a `SplitLoss`.
-        has_vectors: Whether the loss compares vectors, which `split_step` then computes first.
+        has_vectors: Whether the loss compares the outputs of rows, which `split_step` then computes
+            first.
         micro_batches: As for `compile`, as are the others.
         optimizer: It may accumulate gradients, all with the same weight.
         loss: For the message.
@@ -219,7 +220,7 @@ def check_parts(
     steps = getattr(inner, "gradient_accumulation_steps", None)
     advice = "Parts have different weights: use `micro_batches` of `compile` with larger batches."
     check_that(not (is_mean and steps), "gradient_accumulation_steps", "None", steps, advice)
-    expected = "1 unless the backend is TensorFlow and, except for text embeddings, the loss is a "
+    expected = "1 unless the backend is TensorFlow and, if it does not compare rows, the loss is a "
     expected += "mean over the batch, such as WeightedCrossEntropy, without `metrics`"
     advice = f"It comes with loss={loss!r:.80}, metrics={metrics!r:.80}."
     can_split = has_vectors or (is_mean and not metrics)

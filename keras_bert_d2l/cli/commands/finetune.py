@@ -87,6 +87,7 @@ def finetune(
     - `keras-bert-d2l finetune choose --train swag.csv --model minilm --run-dir runs/swag`
     - `keras-bert-d2l finetune embed --train pairs.tsv --dev sts.tsv --model minilm
       --run-dir runs/search`
+    - `keras-bert-d2l finetune rerank --train queries.jsonl --model minilm --run-dir runs/rerank`
     - `keras-bert-d2l finetune --resume runs/reviews`
 
     Args:

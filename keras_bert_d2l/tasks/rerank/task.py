@@ -86,19 +86,20 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
         from keras_bert_d2l.models.ranking_losses import LambdaLoss, MarginMSELoss
 
         kinds: list[type[Loss]] = [WeightedBinaryCrossEntropy, LambdaLoss, MarginMSELoss]
-        name = options["loss"] or self.losses[0]
-        self._check_labels(train, name)
-        return dict(zip(self.losses, kinds, strict=True))[name]()
+        self._check_labels(train, options)
+        return dict(zip(self.losses, kinds, strict=True))[options["loss"] or self.losses[0]]()
 
-    def for_loss(self, train: RankExamples, dev: RankExamples) -> RankExamples:
-        self._check_labels(dev, "")
+    def for_loss(self, train: RankExamples, dev: RankExamples, options: Options) -> RankExamples:
+        self._check_labels(dev, options)
         return dev
 
-    def _check_labels(self, examples: RankExamples, loss: str) -> None:
-        """Raise `ValueError` if a loss cannot learn from labels, or there are no wrong texts."""
+    def _check_labels(self, examples: RankExamples, options: Options) -> None:
+        """Raise `ValueError` if the loss cannot learn from the labels, or all texts are right."""
         examples.check_wrong_texts()
         labels = [label for of_query in examples.labels or () for label in of_query]
-        is_right = loss != "binary" or (min(labels) >= 0 and max(labels) <= 1)
+        is_right = options["loss"] not in (None, "binary") or (
+            min(labels) >= 0 and max(labels) <= 1
+        )
         advice = "Choose loss='lambda' for grades, or 'margin_mse' for the scores of a model."
         received = f"{min(labels):g} to {max(labels):g} in {examples.source or 'the examples'}"
         check_that(is_right, "labels", "from 0 to 1 for the loss 'binary'", received, advice)

@@ -62,25 +62,29 @@ class FinetuningOptions(StepOptions):
         epochs: Passes over the training data.
         warmup_ratio: Fraction of all steps during which the learning rate rises from 0.
         layer_decay: Learning rate of each block relative to the block above it.
-        batch_size: Rows per batch; by default 8 for tag, and 32 for the other tasks.
+        batch_size: Rows per batch; by default 8 for tag, and 32 for the other tasks. For embed,
+            pairs or triplets; for the losses lambda and margin_mse of rerank, queries with all
+            their texts.
         max_len: Maximum number of tokens per row. Defaults to the model's maximum, or 384 for
             questions.
         micro_batches: Split each batch into this many parts and process one after another, which
-            takes less memory. The training step stays the same. For embed, whose loss compares all
-            texts of a batch, each part is embedded twice (GradCache). Not with JAX.
+            takes less memory. The training step stays the same. If the loss compares texts, as for
+            embed, each part is computed twice (GradCache). Not with JAX.
         seed: Random seed of the order of the examples and, for a run on files, of new weights and
             dropout.
         class_weights: Weight of each label in the loss. Defaults to 1 for each label.
         loss: Loss to train with. For embed, ranking for pairs or triplets, triplet for triplets,
             cosine or cosent for pairs with scores, or margin_mse for triplets with the scores of a
-            larger model. Defaults to the one that suits the data.
+            larger model; by default, the one that suits the data. For rerank, binary (the default)
+            for labels from 0 to 1, lambda for the order of the texts of a query, or margin_mse for
+            the scores of a larger model.
         temperature: Divisor of the cosines in the losses ranking and cosent of embed. Smaller
             values emphasize the most similar texts of a batch. Defaults to 0.05.
         matryoshka: Widths of vectors, separated by commas, such as 384,256,128,64. The loss of
             embed is then summed over the vectors truncated to each width.
         monitor: Metric that selects the best epoch, such as val_matthews. Defaults to accuracy, the
-            micro F1 of multiple labels, the F1 of spans and answers, Pearson's r, or for embed
-            Spearman's rho or recall@1.
+            micro F1 of multiple labels, the F1 of spans and answers, Pearson's r, for embed
+            Spearman's rho or recall@1, or for rerank ndcg@10.
         patience: Stop after this many epochs without improvement. Defaults to never.
         jit: Compile the training step with XLA, once per batch length.
         **options: The fields of `StepOptions`.
@@ -113,13 +117,14 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     Args:
         task: What to learn: the label of a text or a pair of texts (classify), a number for it
             (regress), the label of every word (tag), the part of a text that answers a question
-            (answer), which of several choices fits a text (choose), or vectors that are close for
-            similar texts (embed).
+            (answer), which of several choices fits a text (choose), vectors that are close for
+            similar texts (embed), or how well texts answer a query (rerank).
         model: Checkpoint of any format to start from, the folder of a run, or a name on the Hugging
             Face Hub.
         train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one
             subfolder per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer; pairs, pairs with
-            scores, or triplets for embed.
+            scores, or triplets for embed; queries with right and wrong texts, or with labeled ones,
+            for rerank.
         dev: Development data, used to select the best epoch. Defaults to a held-out part of the
             training data.
         held_out: Fraction of the training data to hold out if no development data is given.
@@ -142,9 +147,10 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         long_texts: Truncate single texts that are too long (cut), or split them into windows that
             overlap and pool the outputs of at most 8 windows (mean or max). For classify, regress
             and embed. Defaults to that of the checkpoint, or cut.
-        pooling: What the head of classify, regress or choose reads: the pooler's output for `[CLS]`
-            (cls), or the mean of the encoded tokens (mean). Defaults to that of a fine-tuned
-            checkpoint. For a BERT, the default is cls if its pooler is trained, otherwise mean.
+        pooling: What the head of classify, regress, choose or rerank reads: the pooler's output for
+            `[CLS]` (cls), or the mean of the encoded tokens (mean). Defaults to that of a
+            fine-tuned checkpoint. For a BERT, the default is cls if its pooler is trained,
+            otherwise mean.
         separator: Separator between the labels of a text.
         dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
             embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the

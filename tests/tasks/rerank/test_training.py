@@ -118,10 +118,16 @@ def test_labels_and_options_must_fit_the_loss(options, scale, message):
         TaskData(make_model(), examples, examples, options, silent)
 
 
-def test_a_batch_for_a_loss_that_compares_texts_is_not_split(tmp_path):
-    options = {**SMALL, "loss": "lambda", "micro_batches": 2}
-    with pytest.raises(ValueError, match="`micro_batches` must be 1 unless"):
-        kb.finetune(make_model(), make_examples(4), make_examples(4), tmp_path / "a", **options)
+def test_a_step_in_micro_batches_is_the_same_also_if_they_divide_the_texts_of_a_query():
+    examples, loss, steps = make_examples(6), kb.LambdaLoss(), []
+    batches = TaskRows.encode(examples, TOKENIZER, max_len=16).for_loss(loss).batches(6)
+    for number in (1, 5):
+        model = make_model()
+        model.compile(keras.optimizers.SGD(0.1), loss, micro_batches=number)
+        found = model.fit(batches, verbose=0).history["loss"]
+        steps.append([*map(np.asarray, (found, *model.get_weights()))])
+    for whole, parts in zip(*steps, strict=True):
+        np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
 def test_rankings_need_wrong_texts():
