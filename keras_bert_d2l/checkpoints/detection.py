@@ -19,7 +19,7 @@ from keras_bert_d2l.checkpoints.formats import (
     tensorflow_hub,
 )
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
-from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint
+from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, known_prompts
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, part_of
 from keras_bert_d2l.files import read_checksums, verify_checksums
 from keras_bert_d2l.printing import one_line
@@ -168,7 +168,10 @@ def open_checkpoint(
             f"has {field}={size}. Restore the vocabulary that the model was "
             "trained with, or load the model alone with `load_pretrained(path, tokenizer=False)`."
         )
-    return checkpoint._replace(name=name)
+    embedding, known = checkpoint.embedding, known_prompts(given)
+    if known and embedding is not None and not any((embedding.get("prompts") or {}).values()):
+        embedding = {**embedding, "prompts": known}
+    return checkpoint._replace(name=name, embedding=embedding)
 
 
 def _with_rows_of_tokens(checkpoint: Checkpoint, vocab: Vocab) -> Checkpoint:

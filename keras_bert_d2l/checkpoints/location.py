@@ -55,6 +55,18 @@ SHORT_NAMES = {  # docs/checkpoints.md describes these models of the Hub
     "bge-reranker": "BAAI/bge-reranker-v2-m3",
 }
 
+# Prompts of models whose folders on the Hub have none, by their ids. Source: their model cards and
+# github.com/embeddings-benchmark/mteb, `mteb/models/model_implementations/`.
+_PROMPTS = {
+    r"BAAI/bge-(small|base|large)-en(-v1\.5)?": {
+        "query": "Represent this sentence for searching relevant passages: "
+    },
+    r"intfloat/(multilingual-)?e5-(small|base|large)(-v2)?": {
+        "query": "query: ",
+        "document": "passage: ",
+    },
+}
+
 _WEIGHTS = (  # only the first group that the model has is downloaded
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
@@ -80,10 +92,15 @@ _SCHEME = "hf://"  # as in KerasHub
 _NAME = re.compile(rf"({_SCHEME})?(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
 
 
+def _repository(name: str) -> tuple[str, str]:
+    """Return the id and the revision of a model of the Hub; the revision may be empty."""
+    model, _, revision = name.removeprefix(_SCHEME).partition("@")
+    return SHORT_NAMES.get(model, model), revision
+
+
 def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
     """Download the files that the loader reads, unless they are in the cache; return the folder."""
-    model, _, revision = name.removeprefix(_SCHEME).partition("@")
-    repo = SHORT_NAMES.get(model, model)
+    repo, revision = _repository(name)
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
@@ -173,6 +190,14 @@ def is_remote(checkpoint: str) -> bool:
     found = _NAME.fullmatch(checkpoint)
     is_name = found is not None and ("/" in found["model"] or found["model"] in SHORT_NAMES)
     return is_name and not _is_local(checkpoint)
+
+
+def known_prompts(checkpoint: PathLike) -> dict[str, str]:
+    """Return the prompts with which a model of the Hub was trained although its folder has none."""
+    if not isinstance(checkpoint, str) or not is_remote(checkpoint):
+        return {}
+    repo, _ = _repository(checkpoint)
+    return next((found for ids, found in _PROMPTS.items() if re.fullmatch(ids, repo)), {})
 
 
 def is_own_model(checkpoint: str) -> bool:

@@ -122,6 +122,29 @@ def test_a_short_name_stands_for_an_id(folder, local_hub):
     assert all(map(is_remote, SHORT_NAMES.values()))
 
 
+@pytest.mark.parametrize(
+    ("name", "queries", "documents"),
+    [
+        ("bge-small", "Represent this sentence for searching relevant passages: ", ""),
+        ("hf://intfloat/e5-large-v2@main", "query: ", "passage: "),
+        ("e5-base-multilingual", "query: ", "passage: "),
+        ("minilm", "", ""),
+    ],
+)
+def test_a_known_model_has_its_prompts_if_its_folder_names_none(
+    name, queries, documents, model, local_hub, tmp_path
+):
+    repo = name.removeprefix("hf://").partition("@")[0]
+    embedder = kb.TextEmbedder(kb.load_pretrained(model).model)
+    kb.save_pretrained(embedder, tmp_path / "hub", format="huggingface")
+    local_hub.add(SHORT_NAMES.get(repo, repo), tmp_path / "hub")
+    found = kb.TextEmbedder.from_pretrained(name)
+    assert (found.prompt("query"), found.prompt("document")) == (queries, documents)
+    assert found.prompt() == ""
+    kb.save_pretrained(found, tmp_path / "saved")
+    assert kb.load_pretrained(tmp_path / "saved").model.prompts == found.prompts
+
+
 def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
     commit = local_hub.add(model, tagger[1], "v2")
     local_hub.add(model, tagger[1], "refs/pr/1")
