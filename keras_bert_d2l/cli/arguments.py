@@ -73,6 +73,13 @@ Truncate = Annotated[
         help="Truncate texts that are too long and report how many; otherwise, they are an error."
     ),
 ]
+TruncateDim = Annotated[
+    PositiveInt | None,
+    Parameter(
+        help="Number of first elements of each vector to keep, for models trained for it "
+        "(Matryoshka). [default: that of the model]"
+    ),
+]
 Json = Annotated[Flag, Parameter(help="Print JSON, one object per line.")]
 Aggregate = Annotated[
     Literal["none", "simple", "first", "average", "max"],

@@ -21,6 +21,7 @@ from keras_bert_d2l.cli.arguments import (
     Texts,
     TopK,
     Truncate,
+    TruncateDim,
     integers,
     refuse,
 )
@@ -112,13 +113,16 @@ def embed(
     out: OptionalOut = None,
     layers: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     pooling: Literal["cls", "mean", "max"] | None = None,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate_dim: TruncateDim = None,
     truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
     """Encode texts as vectors, or write the vectors of chosen layers.
 
-    A TextEmbedder and a model of sentence-transformers use their own pooling. A plain BERT uses
-    the mean of the token vectors, normalized to length 1.
+    A TextEmbedder and a model of sentence-transformers use their own pooling and prompts. A plain
+    BERT uses the mean of the token vectors, normalized to length 1.
 
     With --layers, any model writes the vectors of these layers, one per token or, with --pooling,
     one per text. The memory does not grow with the number of texts.
@@ -127,6 +131,7 @@ def embed(
 
     - `keras-bert-d2l embed --file lines.txt --model minilm --out vectors.npy`
     - `cat lines.txt | keras-bert-d2l embed - --model minilm > vectors.jsonl`
+    - `keras-bert-d2l embed "who wrote it?" --model bge-small --prompt-name query`
     - `keras-bert-d2l embed --file lines.txt -m runs/mine --layers -1,-2 --out tokens.npz`
 
     Args:
@@ -136,8 +141,13 @@ def embed(
             block, -1 for the last.
         pooling: With --layers, write one vector per text instead of one per token: that of [CLS],
             the mean or the maximum.
+        prompt_name: Name of the prompt of the model to put before each text, such as query or
+            document. [default: the default prompt of the model]
+        prompt: Text to put before each text, instead of a prompt of the model.
     """
+    prompts = {"prompt_name": prompt_name, "prompt": prompt, "truncate_dim": truncate_dim}
     if layers is not None:
+        refuse("vectors without --layers", **prompts)
         numbers = integers("layers", layers, "-1,-2")
         if out is None:
             raise ValueError("--layers needs --out FILE, which ends in .npz.")
@@ -153,10 +163,11 @@ def embed(
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model
+    how: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate, **prompts}
     vectors = (
         vector
         for part in parts("Encoding", len(found), PART)
-        for vector in kb.embed(embedder, found[part], batch_size=batch_size, truncate=truncate)
+        for vector in kb.embed(embedder, found[part], **how)
     )
     if out is None:
         for text, vector in zip(found, vectors, strict=True):
@@ -168,11 +179,11 @@ def embed(
     from keras_bert_d2l.data.tasks.examples import how_many
     from keras_bert_d2l.files import replacing_file
 
+    rows = np.array(list(vectors))
     # If it can only write to the stream, NumPy uses the system, and hides why it cannot write.
     with replacing_file(out) as temporary, open(temporary, "w+b") as stream:
-        np.save(stream, list(vectors))
-    width = embedder.bert_config.num_hiddens
-    print(f"{how_many(len(found), 'vector')} with {width} dimensions in {out}")
+        np.save(stream, rows)
+    print(f"{how_many(len(found), 'vector')} with {rows.shape[1]} dimensions in {out}")
 
 
 def similar(
@@ -183,23 +194,25 @@ def similar(
     model: Model = OWN_MODEL,
     top_k: TopK = 5,
     vectors: Path | None = None,
+    truncate_dim: TruncateDim = None,
     truncate: Truncate = True,
     json: Json = False,
 ) -> None:
     """Find the texts most similar to a query.
 
-    Prints the score, the line number (from 1) and the text. The `index` in JSON counts from 0.
+    Prints the score, the line number (from 1) and the text. The `index` in JSON counts from 0. The
+    query gets the prompt of the model for queries, and the texts that for documents.
 
     For example:
 
     - `keras-bert-d2l similar "how do i log in?" --file faq.txt --model minilm`
-    - `keras-bert-d2l embed --file faq.txt --model minilm --out faq.npy`, then
-      `keras-bert-d2l similar "log in" --file faq.txt --model minilm --vectors faq.npy`
+    - `keras-bert-d2l embed --file faq.txt --model bge-small --prompt-name document --out faq.npy`,
+      then `keras-bert-d2l similar "log in" --file faq.txt --model bge-small --vectors faq.npy`
 
     Args:
         query: Text to search for.
-        vectors: File, .npy, with the vectors of the texts, which `embed --out` writes. They are
-            read instead of encoding the texts.
+        vectors: File, .npy, with the vectors of the texts, which `embed --prompt-name document
+            --out` writes. They are read instead of encoding the texts.
     """
     found = read_texts(texts, file)
     if not query.strip():
@@ -208,7 +221,7 @@ def similar(
         note = f"{OWN_MODEL} was not trained to compare texts. Better results: --model bge-small"
         print(note, file=sys.stderr)
     embedder = load(model, as_embedder=True).model
-    options: dict[str, Any] = {"top_k": top_k, "truncate": truncate}
+    options: dict[str, Any] = {"top_k": top_k, "truncate": truncate, "truncate_dim": truncate_dim}
     if vectors is not None:
         import numpy as np
 
