@@ -204,12 +204,25 @@ class ServingClient:
         needed = ("positions", "tokens", "ids", "scores")
         return self._ask(_masks, {"text": texts}, needed, "fill_mask")
 
-    def embed(self, texts: _Texts) -> np.ndarray:
+    def embed(
+        self, texts: _Texts, *, prompt_name: Literal["query", "document"] | None = None
+    ) -> np.ndarray:
         """Return one vector per text, like `keras_bert_d2l.embed`.
+
+        Args:
+            texts: A text, or a list of texts.
+            prompt_name: What the texts are, for a model with prompts. `None`: the model's default
+                prompt is used.
 
         Returns: float32 `(D,)` for one text, `(B, D)` for a list.
         """
-        return np.array(self._ask(list, {"text": texts}, ("embedding",), "embed"), np.float32)
+        signature = "embed"
+        if prompt_name is not None:
+            check_choice("prompt_name", prompt_name, ("query", "document"))
+            named = f"embed_{prompt_name}"
+            if named in (self._known or self.metadata()).signatures:  # else it has no such prompt
+                signature = named
+        return np.array(self._ask(list, {"text": texts}, ("embedding",), signature), np.float32)
 
     def rerank(self, query: str, texts: list[str], *, top_k: int | None = None) -> list[Ranked]:
         """Sort texts by how well they answer a query, like `keras_bert_d2l.rerank`.

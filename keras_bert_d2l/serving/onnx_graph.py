@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TOKENS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"  # int64 inputs (B, T)
 PREDICTED = "pred_positions"  # int64 input (B, P)
+PROMPT_LENS = "prompt_lens"  # int64 input (B,)
 PLACES = ("batch", "length")  # names of the dimensions (B, T)
 Shape: TypeAlias = tuple[str | int, ...]
 

@@ -37,6 +37,9 @@ _ACTIVATIONS: dict[Callable[..., Tensor], tuple[str, dict[str, str]] | None] = {
     keras.activations.tanh: ("Tanh", {}),
     keras.activations.relu: ("Relu", {}),
     keras.activations.gelu: ("Gelu", {"approximate": "none"}),
+    keras.ops.sigmoid: ("Sigmoid", {}),
+    keras.ops.tanh: ("Tanh", {}),
+    keras.ops.relu: ("Relu", {}),
     activation_function("relu"): ("Relu", {}),
     activation_function("gelu"): ("Gelu", {"approximate": "none"}),
     activation_function("gelu_tanh"): ("Gelu", {"approximate": "tanh"}),
@@ -91,6 +94,8 @@ def dense(graph: Graph, layer: keras.layers.Dense, X: str, name: str) -> str:
 
 
 def _activate(graph: Graph, function: Callable[..., Tensor], X: str) -> str:
+    if function is keras.ops.silu:
+        return graph.add("Mul", X, graph.add("Sigmoid", X))
     operator = _ACTIVATIONS[function]
     return X if operator is None else graph.add(operator[0], X, **operator[1])
 
@@ -144,24 +149,66 @@ def predict_masked(graph: Graph, head: MaskLM, X: str) -> str:
     return graph.add("Add", X, "mlm/penalty")
 
 
-def pool(graph: Graph, layer: Pooling, X: str, mask: str) -> str:
-    """Add the pooling of `(B, T, D)` over a mask `(B, T)`, to `(B, D)`."""
-    column = graph.add("Unsqueeze", mask, graph.constant([2], "int64"))
+def pool(graph: Graph, layer: Pooling, X: str, mask: str, prompt_lens: str = "") -> str:
+    """Add the pooling of `(B, T, D)` over a mask `(B, T)`, and its steps, to `(B, E)`.
+
+    `prompt_lens` are the numbers of first tokens that do not count, int64 `(B,)`.
+    """
     tokens = graph.constant([1], "int64")
-    if layer.pooling == "cls":
-        first = graph.add("ArgMax", graph.add("Cast", mask, to=_INT64), axis=1, keepdims=1)
-        X = graph.add("GatherND", X, first, batch_dims=1)
-    elif layer.pooling == "max":
+    places = is_counted = graph.add("Cast", mask, to=_INT64)  # from 1; 0 does not count
+    if "weighted_mean" in layer.kinds or prompt_lens or not layer.include_special:
+        places = graph.add("CumSum", places, graph.constant(1, "int64"))
+        places = graph.add("Mul", places, is_counted)
+    if not layer.include_special:
+        inner = graph.add("Greater", places, tokens)
+        last = graph.add("ReduceMax", places, tokens, keepdims=1)
+        inner = graph.add("And", inner, graph.add("Less", places, last))
+        places = graph.add("Mul", places, graph.add("Cast", inner, to=_INT64))
+    if prompt_lens:
+        later = graph.add("Greater", places, graph.add("Unsqueeze", prompt_lens, tokens))
+        places = graph.add("Mul", places, graph.add("Cast", later, to=_INT64))
+    vectors = [_pooled(graph, X, places, kind) for kind in layer.kinds]
+    X = graph.add("Concat", *vectors, axis=-1) if vectors[1:] else vectors[0]
+    for number, step in enumerate(layer.layers):
+        name = f"head/step_{number}"
+        if step is None:
+            X = _unit(graph, X)
+        else:
+            add = dense if isinstance(step, keras.layers.Dense) else normalize
+            X = add(graph, step, X, name)
+    return _unit(graph, X) if layer.normalize else X
+
+
+def _pooled(graph: Graph, X: str, places: str, kind: str) -> str:
+    """Add one pooling of the tokens `(B, T, D)` whose `places` `(B, T)` are not 0."""
+    tokens = graph.constant([1], "int64")
+    counted = graph.add("Greater", places, graph.constant(0, "int64"))
+    column = graph.add("Unsqueeze", counted, graph.constant([2], "int64"))
+    if kind in ("cls", "last"):
+        last = {"select_last_index": int(kind == "last")}
+        ends = graph.add("Cast", counted, to=_INT64)
+        place = graph.add("ArgMax", ends, axis=1, keepdims=1, **last)
+        found = graph.add("GatherND", X, place, batch_dims=1)
+        if kind == "cls":
+            return found
+        is_any = graph.add("ReduceMax", graph.add("Cast", counted, to=_FLOAT), tokens, keepdims=1)
+        return graph.add("Mul", found, is_any)
+    if kind == "max":
         shown = graph.add("Where", column, X, graph.constant(-3e38))
-        X = graph.add("ReduceMax", shown, tokens, keepdims=0)
-    else:
-        weights = graph.add("Cast", column, to=_FLOAT)
-        total = graph.add("ReduceSum", graph.add("Mul", X, weights), tokens, keepdims=0)
-        count = graph.add("ReduceSum", weights, tokens, keepdims=0)
-        # For a text without tokens, the sum is already 0.
-        X = graph.add("Div", total, graph.add("Max", count, graph.constant(1.0)))
-    if not layer.normalize:
-        return X
+        return graph.add("ReduceMax", shown, tokens, keepdims=0)
+    weights = column
+    if kind == "weighted_mean":
+        weights = graph.add("Unsqueeze", places, graph.constant([2], "int64"))
+    weights = graph.add("Cast", weights, to=_FLOAT)
+    total = graph.add("ReduceSum", graph.add("Mul", X, weights), tokens, keepdims=0)
+    count = graph.add("ReduceSum", weights, tokens, keepdims=0)
+    # For a text without tokens, the sum is already 0.
+    count = graph.add("Max", count, graph.constant(1.0))
+    count = graph.add("Sqrt", count) if kind == "mean_sqrt_len" else count
+    return graph.add("Div", total, count)
+
+
+def _unit(graph: Graph, X: str) -> str:
     length = graph.add("ReduceL2", X, graph.constant([-1], "int64"))
     return graph.add("Div", X, graph.add("Max", length, graph.constant(1e-12)))
 

@@ -32,6 +32,7 @@ from keras_bert_d2l.serving.onnx_graph import (
     MASK,
     PLACES,
     PREDICTED,
+    PROMPT_LENS,
     SEGMENTS,
     TOKENS,
     Graph,
@@ -221,8 +222,17 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
     if isinstance(model, BERTModel) or not model.has_head:
         of_texts = embedder()(model) if isinstance(model, BERTModel) else model
         graph.output("last_hidden_state", encoded, *PLACES, config.num_hiddens)
-        embedding = pool(graph, of_texts.head, encoded, is_token(graph, config))
-        graph.output("sentence_embedding", embedding, "batch", config.num_hiddens)
+        prompt_lens = ""
+        if PROMPT_LENS in of_texts.features:  # it may be omitted: no token is skipped
+            prompt_lens = PROMPT_LENS
+            graph.inputs[prompt_lens] = "int64", PLACES[:1]
+            graph.constants[prompt_lens] = np.zeros(1, "int64")
+        embedding = pool(graph, of_texts.head, encoded, is_token(graph, config), prompt_lens)
+        width = of_texts.embedding_width
+        if of_texts.truncate_dim is not None:
+            ends = (graph.constant([n], "int64") for n in (0, width, 1))
+            embedding = graph.add("Slice", embedding, *ends)
+        graph.output("sentence_embedding", embedding, "batch", width)
         if isinstance(model, BERTModel):
             _add_pretraining_heads(graph, model, encoded)
         return graph

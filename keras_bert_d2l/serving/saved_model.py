@@ -18,7 +18,12 @@ from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.serving.audit import GRAPH_FILE, check_saved_model, read_saved_model
 from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
-from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions
+from keras_bert_d2l.signatures.signature import (
+    Answer,
+    Signature,
+    TextOptions,
+    embedding_prompts,
+)
 from keras_bert_d2l.signatures.signatures import bert_within, model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -61,7 +66,8 @@ def export_saved_model(
         outputs. `pred_positions` are the positions of the masks in the text;
 
     - `embed` of a `BERTModel` or a `TextEmbedder`: `text` -> `embedding`, as from
-      `keras_bert_d2l.embed`;
+      `keras_bert_d2l.embed`; `embed_query` and `embed_document`, if the model has prompts for
+      queries and documents;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
@@ -276,6 +282,7 @@ def card_fields(
         "producer": f"{PRODUCER} {importlib.metadata.version(PRODUCER)}",
         "task": task and {**task, **task_options},
         "embedding": embedding_fields(model),
+        "prompts": embedding_prompts(model),  # of the signatures
         "config": model.bert_config.to_dict(),
         "tokenizer": tokenizer and tokenizer.options,
         "vocabulary": tokenizer

@@ -4,6 +4,7 @@ B: texts in a batch, T: tokens in a row, P: predicted positions, D: hidden width
 size, C: labels.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -202,6 +203,20 @@ def padded_lengths(max_len: int) -> tuple[int, ...]:
     return (*lengths, max_len)
 
 
+def embedding_prompts(model: BERTModel | TaskModel) -> dict[str, str]:
+    """Return the prompts of the signatures that embed texts, by the names of these signatures.
+
+    `embed` has the default prompt of the model. `embed_query` and `embed_document` exist if their
+    prompts differ from it.
+    """
+    found: Any = embedder()(model) if isinstance(model, BERTModel) else model
+    if "embedding" not in found.outputs:
+        return {}
+    default = found.prompt()
+    of_kinds = {f"embed_{kind}": found.prompt(kind) for kind in ("query", "document")}
+    return {"embed": default, **{k: text for k, text in of_kinds.items() if text != default}}
+
+
 def mask_positions(tokens: tf.Tensor, vocab: Vocab) -> tf.Tensor:
     """Return the positions of the masks in each row `(B, T)`, padded with 0, int32 `(B, M)`."""
     is_mask = tokens == vocab.mask_id
@@ -253,8 +268,8 @@ class TextSignatures:
         """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`."""
         return self._single(text) if text_b is None else self._batch(*checked_pairs(text, text_b))
 
-    def _batch(self, *texts: tf.Tensor) -> tuple[Batch, tf.Tensor]:
-        rows = self.preprocess.rows(*texts)
+    def _batch(self, *texts: tf.Tensor, **options: Any) -> tuple[Batch, tf.Tensor]:
+        rows = self.preprocess.rows(*texts, **options)
         truncated = rows["num_tokens"] > self.preprocess.max_len(len(texts))
         return self.padded(rows), truncated
 
@@ -305,24 +320,27 @@ class TextSignatures:
             for name, x in found.items()
         }
 
-    def embed(self, text: tf.Tensor) -> Answer:
+    def embed(self, text: tf.Tensor, prompt: str | None = None) -> Answer:
         """Return one vector per text.
 
         Args:
             text: Strings `(B,)`.
+            prompt: The text to put before each of them. `None`: the default prompt of the model.
 
         Returns: `embedding`, float32 `(B, D)`, as from `keras_bert_d2l.embed`, and `truncated`,
             bool `(B,)`.
         """
-        batch, truncated = self.batch(text)
+        rows = self.batch(text) if prompt is None else self._batch(text, prompt=prompt)
+        batch, truncated = rows
         return {"embedding": self.run(**batch)["embedding"], "truncated": truncated}
 
     def signatures(self) -> dict[str, Signature]:
         """Return the signatures by name."""
         answer = traced_once(self.answer, self.specs)
         found = {"serving_default": self.of_strings(answer, *self.specs)}
-        if self.run.embeds:
-            found["embed"] = self.of_strings(self.embed, TEXT)
+        for name, prompt in embedding_prompts(self.run.model).items():
+            embed = self.embed if name == "embed" else functools.partial(self.embed, prompt=prompt)
+            found[name] = self.of_strings(embed, TEXT)
         return found
 
     def of_strings(self, function: Callable[..., Answer], *specs: tf.TensorSpec) -> Signature:

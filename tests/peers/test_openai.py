@@ -49,8 +49,8 @@ def test_the_client_understands_errors(client):
     with pytest.raises(openai.NotFoundError, match="must be 'cats'") as error:
         client.embeddings.create(model="dogs", input="a")
     assert (error.value.param, error.value.code) == ("model", "model_not_found")
-    with pytest.raises(openai.BadRequestError, match="must be 8 or omitted") as error:
-        client.embeddings.create(model="cats", input="a", dimensions=4)
+    with pytest.raises(openai.BadRequestError, match="must be from 1 to 8, or omitted") as error:
+        client.embeddings.create(model="cats", input="a", dimensions=9)
     assert (error.value.param, error.value.type) == ("dimensions", "invalid_request_error")
     with pytest.raises(openai.APIStatusError, match="at most 4 rows") as error:
         client.embeddings.create(model="cats", input=["a"] * 5)

@@ -3,12 +3,14 @@
 import importlib.util
 import json
 
+import keras
 import numpy as np
 import pytest
 
 from keras_bert_d2l import (
     MultipleChoice,
     ServingClient,
+    TextEmbedder,
     answer,
     choose,
     classify,
@@ -49,6 +51,22 @@ REFUSED = (
     "a model whose signature returns|must be one of .* Received: '(embed|rerank)'|must be: text"
 )
 WITH_COMMANDS_OF_THEIR_OWN = ("embedder", "reranker")
+PROMPTS = {"query": "red ", "document": "Green blue", "other": "greenish"}
+EMBEDDERS = {
+    "steps": {
+        "pooling": ("mean", "max"),
+        "steps": ["normalize", {"units": 6, "activation": "tanh", "use_bias": True}],
+        "prompts": PROMPTS,
+        "default_prompt_name": "other",
+    },
+    "shortened": {"truncate_dim": 5, "prompts": {"query": PROMPTS["query"]}, "max_len": 12},
+    "prompts without a vector": {
+        "pooling": "weighted_mean",
+        "normalize": False,
+        "prompts": PROMPTS,
+        "include_prompt": False,
+    },
+}
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Truncated to")]
 
 
@@ -134,3 +152,36 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
         predicted = model.predict(texts, probabilities=method == "classify", verbose=0)
         scores = [[*one.scores.values()] for one in expected]
         np.testing.assert_allclose(predicted, scores, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EMBEDDERS)
+def test_prompts_steps_and_shorter_vectors_are_the_same_everywhere(
+    name, make_model, tokenizer, tmp_path, http
+):
+    model = TextEmbedder(make_model(), tokenizer=tokenizer, **EMBEDDERS[name])
+    for weight in model.head.weights:
+        weight.assign(keras.random.normal(weight.shape, seed=5))
+    export_saved_model(model, tmp_path / "saved")
+    served = [local_server.load(tmp_path / "saved")]
+    if importlib.util.find_spec("tokenizers"):
+        export_onnx(model, tmp_path / "onnx")
+        served.append(local_server.load(tmp_path / "onnx"))
+    asked = {None: None, "query": "search_query", "document": "passage"}
+    right = {kind: embed(model, TEXTS, prompt_name=kind) for kind in asked}
+    assert not np.allclose(right[None], right["query"], atol=1e-2)
+    for one in served:
+        assert "embed_query" in one.interfaces
+        assert ("embed_document" in one.interfaces) == (name != "shortened")
+        with running(LocalServer(one, "mine")) as url, ServingClient(url, "mine") as client:
+            for kind, theirs in asked.items():
+                assert_alike([*client.embed(TEXTS, prompt_name=kind)], [*right[kind]])
+                body = {"input": TEXTS, "model": "mine", "input_type": theirs, "dimensions": 3}
+                short = right[kind][:, :3]
+                if name == "steps":  # the only vectors of length 1
+                    short = short / np.linalg.norm(short, axis=1, keepdims=True)
+                _, document = http(f"{url}/v1/embeddings", body)
+                found = [one["embedding"] for one in document["data"]]
+                np.testing.assert_allclose(found, short, rtol=0, atol=1e-5)
+                texts = [model.prompt(kind) + text for text in TEXTS]
+                num_tokens = tokenizer(texts, max_len=model.max_row_len)["valid_lens"]
+                assert document["usage"]["prompt_tokens"] == int(sum(num_tokens))

@@ -9,6 +9,7 @@ import pytest
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.heads import top_predictions
+from keras_bert_d2l.layers.pooling import ACTIVATIONS, POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.serving.onnx_model import OPSET, export_onnx
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
@@ -205,6 +206,37 @@ def test_text_embedders_match_keras(pooling, normalize, fields, make_model, ask)
         encoded = model.encoder(**batch)
         expected = {"last_hidden_state": encoded, "sentence_embedding": model(batch)}
         assert_equal(onnx_model(batch), expected)
+
+
+STEPS = [
+    "normalize",
+    *({"units": 5, "activation": kind, "use_bias": kind != "silu"} for kind in ACTIVATIONS),
+]
+
+
+@pytest.mark.parametrize("skipped", [(0, 0, 0), (2, 1, 3)], ids=("no prompt", "prompts"))
+@pytest.mark.parametrize("include_special", [True, False])
+def test_all_poolings_and_steps_match_keras(include_special, skipped, make_model, ask):
+    model = TextEmbedder(
+        make_model(),
+        POOLINGS,
+        steps=[*STEPS, "layer_norm"],
+        include_special=include_special,
+        prompts={"query": "a"},
+        include_prompt=False,
+        truncate_dim=4,
+    )
+    for seed, weight in enumerate(model.head.weights):
+        weight.assign(keras.random.normal(weight.shape, 0.2, 0.5, seed=seed))
+    batch = make_batch(3, 7) | {"valid_lens": np.array([7, 6, 6], "int32")}
+    encoded = model.encoder(**batch)
+    batch["prompt_lens"] = np.array(skipped, "int32")
+    expected = {"last_hidden_state": encoded, "sentence_embedding": model(batch)[:, :4]}
+    answer = ask(model)
+    assert_equal(answer(batch), expected)
+    if not any(skipped):
+        del batch["prompt_lens"]  # it may be omitted
+        assert_equal(answer(batch), expected)
 
 
 def padded_on_both_sides(config):

@@ -1,11 +1,14 @@
 """OpenAI's interface for embeddings: `/v1/embeddings`, `/v1/models` and the form of errors.
 
-Source: platform.openai.com/docs/api-reference/embeddings and /models.
+Source: platform.openai.com/docs/api-reference/embeddings and /models. `input_type` is a field of
+Cohere's and NVIDIA's interfaces.
 """
 
 import base64
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from keras_bert_d2l.checks import is_integer, shown
 from keras_bert_d2l.serving.protocol import JSONObject, read_object
@@ -13,7 +16,12 @@ from keras_bert_d2l.serving.server.served import Limits, Served, TooLargeError, 
 
 ROUTE = "/v1/embeddings"
 _EMBED = "embed"  # the signature
-_FIELDS = ("input", "model", "encoding_format", "dimensions", "user")
+_FIELDS = ("input", "model", "encoding_format", "dimensions", "input_type", "user")
+_SIGNATURES = {  # by `input_type`
+    **dict.fromkeys(("query", "search_query"), "embed_query"),
+    **dict.fromkeys(("document", "search_document", "passage"), "embed_document"),
+}
+_ROUNDING = 1e-3  # of the length of a vector
 
 
 class RequestError(ValueError):
@@ -59,17 +67,24 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
     texts = [given] if isinstance(given, str) else given
     are_texts = isinstance(texts, list) and texts and all(isinstance(one, str) for one in texts)
     check_field(bool(are_texts), "input", "must be a text or a list of texts, not empty", given)
+    kind: Any = request.get("input_type")
+    is_known = kind is None or (isinstance(kind, str) and kind in _SIGNATURES)
+    check_field(is_known, "input_type", f"must be one of {', '.join(_SIGNATURES)}", kind)
+    signature = _SIGNATURES.get(kind, _EMBED)
+    if signature not in model.interfaces:  # the model has no prompt for it
+        signature = _EMBED
     try:
-        vectors = ask(model, _EMBED, {"text": texts}, limits)["embedding"]
+        vectors = ask(model, signature, {"text": texts}, limits)["embedding"]
     except TooLargeError:
         raise
     except ValueError as error:
         raise RequestError(str(error).replace("`text`", "`input`"), "input") from error
-    width, size = vectors.shape[1], request.get("dimensions")
-    expected = f"must be {width} or omitted, because the vectors cannot be shortened"
-    check_field(size is None or (is_integer(size) and size == width), "dimensions", expected, size)
-    num_tokens = count_tokens(texts)
-    found = vectors.astype("<f4")
+    size: Any = request.get("dimensions")
+    is_right = size is None or (is_integer(size) and 0 < size <= vectors.shape[1])
+    check_field(is_right, "dimensions", f"must be from 1 to {vectors.shape[1]}, or omitted", size)
+    prompt = model.prompts.get(signature, "")
+    num_tokens = count_tokens([prompt + text for text in texts])
+    found = _shortened(vectors, size).astype("<f4")
     data = [
         {
             "object": "embedding",
@@ -94,6 +109,16 @@ def model_of(models: Mapping[str, Served], asked: object) -> tuple[str, Served]:
     expected = f"must be {' or '.join(map(repr, models))}, which this server has"
     code = "model_not_found" if isinstance(asked, str) else None
     raise RequestError(f"`model` {expected}. Received: {shown(asked)}.", "model", code)
+
+
+def _shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
+    """Return the first `size` numbers of each vector. Those of vectors of length 1 keep it."""
+    if size in (None, vectors.shape[1]):
+        return vectors
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    short = vectors[:, :size]
+    of_short = np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1e-12)
+    return np.where(abs(lengths - 1) < _ROUNDING, short / of_short, short)
 
 
 def model_object(name: str, created: int) -> JSONObject:

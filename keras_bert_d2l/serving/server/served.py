@@ -34,6 +34,7 @@ class Served(Protocol):
         name: Name of the model's folder.
         version: Number of the version; 1 if its folder has no number.
         interfaces: Inputs and outputs of the signatures by name.
+        prompts: The prompts of the signatures that embed texts, if they are known.
         max_len: Length to which the model truncates and pads texts. `None`: it is not known, or
             the model reads whole texts.
     """
@@ -41,6 +42,7 @@ class Served(Protocol):
     name: str
     version: int
     interfaces: dict[str, Interface]
+    prompts: Mapping[str, str]
     max_len: int | None
 
     @property

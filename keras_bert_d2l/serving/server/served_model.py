@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -43,6 +43,7 @@ class ServedModel:
         version: Number of the version; 1 if its folder has no number.
         interfaces: Inputs and outputs of the signatures by name.
         model: The result of `tf.saved_model.load`.
+        prompts: The prompts of the signatures that embed texts, if they are known.
         max_len: Length to which the model truncates and pads texts, if it is known.
 
     Raises:
@@ -75,7 +76,7 @@ class ServedModel:
         saved_model = read_saved_model(folder)
         if not allow_files:
             check_file_access(saved_model)
-        self.max_len = _max_len(folder)
+        self.max_len, self.prompts = _of_card(folder)
         try:
             self.interfaces = interfaces(saved_model.meta_graphs[0].signature_def)
             self.model = tf.saved_model.load(os.fspath(folder))
@@ -109,19 +110,20 @@ class ServedModel:
         return {name: tensor.numpy() for name, tensor in answer.items()}
 
 
-def _max_len(folder: pathlib.Path) -> int | None:
-    """Return the length of padded texts, which the model cards of this package's exports tell.
+def _of_card(folder: pathlib.Path) -> tuple[int | None, Mapping[str, str]]:
+    """Return what the model cards of this package's exports tell: the length of padded texts, and
+    the prompts of the signatures that embed.
 
-    `None` for the models of other programs, and for those that read whole texts.
+    The length is `None` for the models of other programs, and for those that read whole texts.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         card = read_json_object(folder / CARD_FILE)
         kind = card["task"] and task_kinds()[card["task"]["kind"]]
         if not getattr(kind, "gives_tokens", False):
             task = card["task"] or {}
-            longest = int(task.get("max_len") or card["config"]["max_len"])
-            return longest_row(longest, task.get("long_texts", "cut"))
-    return None
+            max_len = int(task.get("max_len") or card["config"]["max_len"])
+            return longest_row(max_len, task.get("long_texts", "cut")), card.get("prompts", {})
+    return None, {}
 
 
 def _reason(error: Exception) -> str:

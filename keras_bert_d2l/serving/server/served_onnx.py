@@ -40,7 +40,7 @@ _ANSWERS = {
         "start_logits",
         "end_logits",
     ),
-    "embed": ("sentence_embedding",),
+    **dict.fromkeys(("embed", "embed_query", "embed_document"), ("sentence_embedding",)),
     "nsp": ("nsp",),
     "fill_mask": ("mlm_ids", "mlm_scores"),
     "words": ("id", "score"),
@@ -84,6 +84,8 @@ class ServedONNX:
             self._config, self._task = card["config"], card["task"] or {"kind": None}
             vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
             side = options.get("truncation_side", "right")
+            self.prompts = {name: f"{text}" for name, text in card.get("prompts", {}).items()}
+            self._skips_prompts = "prompt_lens" in card["inputs"]
             pad = read_json_object(folder / "config.json")["pad_token_id"]
             shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
         self._outputs = {*shapes}
@@ -128,8 +130,7 @@ class ServedONNX:
     def _describe(self, texts: Specs, shapes: Mapping[str, Sequence]) -> None:
         """Set the inputs and outputs of all signatures, for the outputs `shapes` of the file."""
         signatures = {"serving_default": texts, "tokens": _TOKENS}
-        if "sentence_embedding" in self._outputs:
-            signatures["embed"] = _TEXT
+        signatures |= dict.fromkeys(self.prompts, _TEXT)
         if "nsp" in self._outputs:
             signatures["nsp"] = _PAIR
         if "mlm_ids" in self._outputs:
@@ -186,7 +187,12 @@ class ServedONNX:
 
     def _of_texts(self, signature: str, *texts: np.ndarray) -> dict[str, np.ndarray]:
         """Return one answer per text or pair."""
+        prompt = self.prompts.get(signature, self.prompts.get("embed", ""))
+        if prompt:
+            texts = tuple(np.array([prompt.encode() + x for x in side], object) for side in texts)
         batch, truncated = self._rows.of_texts(*texts)
+        if self._skips_prompts:
+            batch = {**batch, "prompt_lens": np.full(len(truncated), self._prompt_len(prompt))}
         if signature == "fill_mask":
             found = self._fill_mask(batch)
         else:
@@ -212,6 +218,11 @@ class ServedONNX:
                 found[name][rows] = x[:, 0]
         found |= {"num_tokens": lengths, "truncated": truncated}
         return {name: x[places[: len(texts)]] for name, x in found.items()}
+
+    def _prompt_len(self, prompt: str) -> int:
+        """Return the number of first tokens in a row that belong to `[CLS]` and a prompt."""
+        [encoded] = self._rows.encode(np.array([prompt.encode()], object))
+        return 1 + min(len(encoded), self._max_len - 2) if prompt else 0
 
     def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best choice of each text. Empty choices are padding, with scores of 0."""
@@ -354,6 +365,7 @@ class ServedONNX:
             "attention_mask": np.arange(width) < valid_lens[:, None],
         }
         given = {name: x.astype("int64") for name, x in given.items() if name in self._inputs}
+        given |= {name: x for name, x in batch.items() if name == "prompt_lens"}
         if positions is not None:
             given["pred_positions"] = positions.astype("int64")
         wanted = _ANSWERS.get(signature, self._answer)

@@ -38,7 +38,8 @@ def test_texts_get_their_vectors_and_the_number_of_tokens(ask, task_models):
     ]
     vectors = [one["embedding"] for one in document["data"]]
     np.testing.assert_allclose(vectors, right, rtol=0, atol=1e-5)
-    encoded = ask(TEXTS, encoding_format="base64", user="me", dimensions=8)[1]["data"]
+    options = {"user": "me", "dimensions": 8, "input_type": "query"}  # the model has no prompts
+    encoded = ask(TEXTS, encoding_format="base64", **options)[1]["data"]
     content = b"".join(base64.b64decode(one["embedding"]) for one in encoded)
     np.testing.assert_array_equal(np.frombuffer(content, "<f4").reshape(4, 8), vectors)
     [one] = ask(TEXTS[0], encoding_format=None, dimensions=None)[1]["data"]
@@ -51,7 +52,8 @@ def test_texts_get_their_vectors_and_the_number_of_tokens(ask, task_models):
         ({"model": "other"}, 404, "model", "model_not_found"),
         ({"model": None}, 400, "model", None),
         ({"encoding_format": "hex"}, 400, "encoding_format", None),
-        *(({"dimensions": x}, 400, "dimensions", None) for x in (4, 8.0, "8", True, [8], 10**30)),
+        *(({"dimensions": x}, 400, "dimensions", None) for x in (0, 9, 8.0, "8", True, 10**30)),
+        *(({"input_type": x}, 400, "input_type", None) for x in ("image", 1, ["query"])),
         ({"truncate": True}, 400, "truncate", None),
         *(
             ({"input": value}, 400, "input", None)
