@@ -181,7 +181,7 @@ def export_onnx(
         for found in (graph.inputs, graph.outputs)
     )
     is_task = isinstance(model, TaskModel)
-    pairs = pairs or (is_task and task_named(model.task).needs_text_b)
+    pairs = pairs or (is_task and model.has_head and task_named(model.task).needs_text_b)
     options = {"pairs": pairs, "ranks": is_task and model.ranks, "null_threshold": null_threshold}
     options["window_sizes"] = getattr(model, "window_sizes", None)  # of questions about long texts
     card = {

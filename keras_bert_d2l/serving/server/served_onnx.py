@@ -84,7 +84,9 @@ class ServedONNX:
             self._config, self._task = card["config"], card["task"] or {"kind": None}
             vocabulary, options = card["vocabulary"], card["tokenizer"] or {}
             side = options.get("truncation_side", "right")
-            self.prompts = {name: f"{text}" for name, text in card.get("prompts", {}).items()}
+            self.prompts: Mapping[str, str] = {
+                name: f"{text}" for name, text in card.get("prompts", {}).items()
+            }
             self._skips_prompts = "prompt_lens" in card["inputs"]
             pad = read_json_object(folder / "config.json")["pad_token_id"]
             shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
