@@ -228,7 +228,6 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
         heads: The names of the heads to report if they are missing. `None` means those in use.
     """
     config, task, shapes = checkpoint.config, checkpoint.task, checkpoint.arrays.shapes
-    embedding = checkpoint.embedding
     stored = [row for row in checkpoint.table if row.theirs in shapes]
     parts = {part_of(row.ours) for row in stored}
     absent = {part_of(row.ours) for row in checkpoint.table} - parts
@@ -243,9 +242,18 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
         f"{config.num_hiddens} wide, {config.num_heads} attention heads, {num_tokens:,} "
         f"tokens, {num_weights:,} weights; "
         + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
-        + (f"; text embedding: {embedding['pooling']}" if embedding else "")
+        + _embedding(checkpoint)
         + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
         + (f"; unsupported tokenizer: {checkpoint.unsupported}" if checkpoint.unsupported else "")
         + (f"; {more:,} more rows of the embedding are never predicted" if more else "")
         + ("" if checkpoint.vocab else "; no tokenizer")
     )
+
+
+def _embedding(checkpoint: Checkpoint) -> str:
+    """Return how a folder embeds texts, for a summary."""
+    embedding = checkpoint.embedding
+    if embedding is None:
+        return ""
+    found = embedding.get("unsupported") or embedding["pooling"]
+    return f"; text embedding: {found if isinstance(found, str) else ' and '.join(found)}"

@@ -25,12 +25,17 @@ from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import 
     SENTENCEPIECE_FILES,
 )
 from keras_bert_d2l.checkpoints.location import find_checkpoint
-from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, check_contents, load_weights, main_shapes
-from keras_bert_d2l.checks import check_labels, shown, shown_names
+from keras_bert_d2l.checkpoints.weights import (
+    HEAD_NAMES,
+    check_contents,
+    load_weights,
+    main_shapes,
+    named_weights,
+)
+from keras_bert_d2l.checks import check_labels, check_that, shown, shown_names
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.layers.base import without_initialization
-from keras_bert_d2l.layers.pooling import POOLINGS
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage, without_bar
@@ -194,7 +199,7 @@ def load_task(
         options = {**{name: stored[name] for name in kind.fields}, **options}
         model = without_head(model)
     if not isinstance(model, TaskModel):
-        model = _with_new_head(model, kind, os.fspath(path), checkpoint.embedding, options)
+        model = with_new_head(model, kind, os.fspath(path), checkpoint, options)
         return Pretrained(model, tokenizer, config)
     if not isinstance(model, kind):
         raise ValueError(
@@ -212,25 +217,33 @@ def load_task(
     return Pretrained(model, tokenizer, config)
 
 
-def _with_new_head(
+def with_new_head(
     model: BERTModel,
     kind: type[TaskModel],
     path: str,
-    embedding: ConfigDict | None,
+    checkpoint: Checkpoint,
     options: ConfigDict,
 ) -> TaskModel:
     """Return a BERT as a task model; a `TextEmbedder` gets the `embedding` of its checkpoint."""
+    embedding, weights = checkpoint.embedding, checkpoint.step_weights
     if embedding is not None and not kind.has_head:
-        pooling = embedding["pooling"]
-        if pooling not in POOLINGS and "pooling" not in options:
+        unsupported = embedding.get("unsupported")
+        if unsupported and "pooling" not in options:
             raise ValueError(
-                f"{path!r} embeds texts with {shown(pooling)}, which a TextEmbedder does not "
-                f"support. Supported: one of {tuple(POOLINGS)}, and normalization. For other "
-                'vectors of the same BERT, pass pooling="mean" to `from_pretrained`.'
+                f"{path!r} embeds texts with {unsupported}, which a TextEmbedder does not "
+                'support. For other vectors of the same BERT, pass pooling="mean" to '
+                "`from_pretrained`."
             )
-        options = {**embedding, **options}
+        weights = {} if unsupported or "steps" in options else weights
+        options = {**({} if unsupported else embedding), **options}
     create: Callable[..., TaskModel] = kind
-    task_model = create(model, **options)
+    with errors_naming(path):
+        task_model = create(model, **options)
+    for name, variable in named_weights(task_model).items() if weights else ():
+        if name in weights:
+            shape, expected = weights[name].shape, tuple(variable.shape)
+            check_that(shape == expected, name, f"of the shape {expected} in {path!r}", shape)
+            variable.assign(weights[name])
     if kind.has_head:
         print(f"{path}: {describe_task(task_fields(task_model) or {})}, with a new head")
     return task_model

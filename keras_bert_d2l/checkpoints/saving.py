@@ -9,17 +9,18 @@ from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.detection import FORMATS, open_checkpoint, summary
 from keras_bert_d2l.checkpoints.formats import kerashub
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
+    MODEL_FILE,
     MODULES_FILE,
     POOLING_FILE,
-    POOLINGS,
     TRANSFORMER_FILE,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import (
     TOKENIZER_FILES,
     write_tokenizer,
 )
-from keras_bert_d2l.checkpoints.loading import load_model
+from keras_bert_d2l.checkpoints.loading import load_model, with_new_head
 from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
+from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import CHECKSUMS, check_replaceable, replacing_folder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -38,7 +39,8 @@ _REPLACEABLE = {
     *(CHECKSUMS, _CONFIG_FILE, "model.safetensors", *TOKENIZER_FILES),
     *("vocab.json", "pretrained.safetensors"),
     *kerashub.FILES,
-    *(MODULES_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
+    *(MODULES_FILE, MODEL_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
+    *(f"{number}_{kind}" for number in range(1, 20) for kind in ("Dense", "LayerNorm")),
 }
 
 
@@ -165,12 +167,16 @@ def convert_checkpoint(
     check_target(target)
     checkpoint = open_checkpoint(source, num_heads)
     embedding = checkpoint.embedding
-    if embedding and (format not in _FOR_TASKS or embedding["pooling"] not in POOLINGS):
+    unsupported = (embedding or {}).get("unsupported")
+    if embedding and (format not in _FOR_TASKS or unsupported):
         raise ValueError(
-            f"The format {format!r} cannot store how texts are embedded: {embedding}. To write the "
-            "BERT alone, save the model of `load_pretrained`."
+            f"The format {format!r} cannot store how texts are embedded: "
+            f"{unsupported or embedding}. To write the BERT alone, save the model of "
+            "`load_pretrained`."
         )
-    model = load_model(checkpoint)
+    model: BERTModel | TaskModel = load_model(checkpoint)
+    if embedding and (checkpoint.step_weights or not embedding.get("include_special", True)):
+        model, embedding = with_new_head(model, embedder(), checkpoint.name, checkpoint, {}), None
     print(summary(checkpoint))
     # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
     options = checkpoint.tokenizer_options

@@ -17,6 +17,7 @@ from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 PoolingKind: TypeAlias = Literal["cls", "mean", "max", "mean_sqrt_len", "weighted_mean", "last"]
 POOLINGS: tuple[PoolingKind, ...] = get_args(PoolingKind)
+Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "linear": keras.activations.linear,
     "tanh": ops.tanh,

@@ -20,8 +20,9 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_pooling
+from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_embedding
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
+from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.checks import check_path, check_that, is_number
 from keras_bert_d2l.contract.task import embedder, task_named
 from keras_bert_d2l.files import check_local, replacing_folder, write_json
@@ -209,8 +210,13 @@ def _write_huggingface_files(
     fields = runtime_fields(config, task_fields(model), vocab)
     write_json(folder / CONFIG_FILE, fields, ensure_ascii=False)
     embedding = embedding_fields(model)
-    if embedding is not None:
-        write_pooling(folder, config.num_hiddens, config.max_len, embedding)
+    if embedding is not None and embedding["include_special"]:
+        of_steps = {
+            name: np.asarray(weight)
+            for name, weight in named_weights(model).items()
+            if name.startswith("head/step_")
+        }
+        write_embedding(folder, config.num_hiddens, config.max_len, embedding, of_steps)
 
 
 def _graph(model: BERTModel | TaskModel) -> Graph:

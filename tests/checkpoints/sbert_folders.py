@@ -47,7 +47,8 @@ def write(path, pooling=MEAN, steps=("Pooling", "Normalize"), inside="", **optio
     """Write a folder whose BERT is in the folder `inside`, and return its path.
 
     `options`: `tokenizer`, its arguments; `bert` and `fields`, those of `sentence_bert_config.json`
-    and `tokenizer_config.json`; and `classes`, the types of modules by their names.
+    and `tokenizer_config.json`; `classes`, the types of modules by their names; and `settings`, the
+    fields of other modules.
     """
     model = random_model(CONFIG)
     for name, weight in named_weights(model).items():  # without constants, so that tokens matter
@@ -61,6 +62,7 @@ def write(path, pooling=MEAN, steps=("Pooling", "Normalize"), inside="", **optio
     modules = [("Transformer", inside)]
     modules += [(kind, f"{number}_{kind}") for number, kind in enumerate(steps, 1)]
     settings = {"Pooling": {"word_embedding_dimension": 4, **pooling}, "Dropout": {"dropout": 0.5}}
+    settings |= options.get("settings", {})
     for kind, place in modules[1:]:
         (path / place).mkdir()
         edit_json(path / place / "config.json", settings.get(kind, {}))

@@ -9,7 +9,9 @@ import shutil
 import tempfile
 import warnings
 
+import numpy as np
 import pytest
+import safetensors.numpy
 import yaml
 
 import keras_bert_d2l as kb
@@ -61,7 +63,13 @@ def write_files(folder, kind):
 @functools.cache
 def sentence_folder():
     folder = pathlib.Path(tempfile.mkdtemp())
-    sbert_folders.write(folder, steps=("Pooling", "Normalize", "Dropout"))
+    steps = ("Pooling", "Normalize", "Dropout", "Dense", "LayerNorm")
+    sbert_folders.write(folder, steps=steps, settings={"Dense": {"out_features": 4}})
+    rng, sizes = np.random.default_rng(0), {"linear": (4, 4), "norm": (4,)}
+    for (name, size), place in zip(sizes.items(), ("4_Dense", "5_LayerNorm"), strict=True):
+        arrays = {f"{name}.weight": rng.normal(size=size), f"{name}.bias": rng.normal(size=4)}
+        arrays = {key: array.astype("float32") for key, array in arrays.items()}
+        safetensors.numpy.save_file(arrays, folder / place / "model.safetensors")
     prompts = {"prompts": {"document": "document: "}}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     return folder
@@ -87,8 +95,8 @@ def tokenizer(folder, _):
 
 def embedding(folder, _):
     found = huggingface.describe(folder)
-    if found.embedding["pooling"] not in ("cls", "mean", "max"):
-        raise ValueError(found.embedding["pooling"])
+    if unsupported := found.embedding.get("unsupported"):
+        raise ValueError(unsupported)
     return found.embedding, found.tokenizer_options
 
 

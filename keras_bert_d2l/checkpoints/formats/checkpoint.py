@@ -1,6 +1,6 @@
 """The contents of a checkpoint, in the same form for every format, and its task as plain fields."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ class Checkpoint(NamedTuple):
             `None` for a `BERTModel`.
         unsupported: What the tokenizer of the folder has that ours does not support.
         embedding: The arguments of a `TextEmbedder` with which the folder embeds texts, or `None`.
+            `unsupported` among them says what a `TextEmbedder` cannot compute.
+        step_weights: The weights of the steps after the pooling, by our names.
         name: The path of the checkpoint or its name on the Hub, for messages.
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
@@ -48,6 +50,7 @@ class Checkpoint(NamedTuple):
     task: ConfigDict | None = None
     unsupported: str = ""
     embedding: ConfigDict | None = None
+    step_weights: Mapping[str, np.ndarray] = {}
     name: str = ""
     positions: np.ndarray | None = None
     unnamed: str = ""

@@ -35,6 +35,7 @@ from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights
 from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
+from keras_bert_d2l.layers.pooling import checked_pooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import errors_naming, has_file, read_json_object, readable_fields
@@ -155,7 +156,7 @@ def read_config(
         if embedding is not None:
             check_type("embedding", embedding, dict)
             check_task_fields({**embedding, "kind": "TextEmbedder"})
-            check_type("pooling", embedding["pooling"], str)
+            checked_pooling(embedding["pooling"])
             check_bool("normalize", embedding["normalize"])
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}

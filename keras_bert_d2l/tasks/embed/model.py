@@ -4,7 +4,7 @@ B batch, T tokens, D hidden width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ from keras_bert_d2l.checks import (
     wrong,
 )
 from keras_bert_d2l.layers.heads import precise_policy
-from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, Step, unit
+from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, Similarity, Step, unit
 from keras_bert_d2l.models.batch_model import TextTokenizer
 from keras_bert_d2l.models.bert import BERTModel, checked_bert
 from keras_bert_d2l.models.compiling import Training
@@ -28,8 +28,6 @@ from keras_bert_d2l.models.pair_losses import CoSENTLoss, CosineLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.models.text_inputs import FEATURES, Batch, Preprocessor, without_pandas
 from keras_bert_d2l.types import Option, Tensor
-
-Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 class SingleTexts(Preprocessor):

@@ -25,9 +25,10 @@ from keras_bert_d2l.inference.prediction import (
     predict_texts,
     with_graph,
 )
+from keras_bert_d2l.layers.pooling import Similarity
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
-from keras_bert_d2l.tasks.embed.model import Similarity, TextEmbedder
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.regress.predictions import regression_scores, score_mistakes
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
+from keras_bert_d2l.checkpoints.formats.huggingface.static import static_config
 from keras_bert_d2l.checks import check_integer, check_that
-from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.prediction import predict_batch
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.progress import parts
@@ -177,26 +176,11 @@ def _solve(product: Product, right: tf.Tensor) -> tf.Tensor:
 
 
 def _static_embedder(table: np.ndarray, teacher: TextEmbedder) -> TextEmbedder:
-    """Return an embedder of the mean token vector; special tokens count, but their vector is 0."""
-    size, width = table.shape
-    config = BERTConfig(
-        size,
-        width,
-        ffn_num_hiddens=1,
-        num_heads=1,
-        num_blks=0,
-        dropout=0.0,
-        max_len=teacher.max_row_len,
-        num_segments=1,
-        pad_id=teacher.bert_config.pad_id,
-        positions="none",
-        pooler=False,
-        next_sentence=False,
-        mlm_head="linear",
-        tie_embeddings=True,
+    """Return an embedder of the mean token vector."""
+    config = static_config(
+        *table.shape, pad_id=teacher.bert_config.pad_id, max_len=teacher.max_row_len
     )
-    student = TextEmbedder(BERTModel.from_bert_config(config), tokenizer=teacher.tokenizer)
+    bert = BERTModel.from_bert_config(config)
+    student = TextEmbedder(bert, include_special=False, tokenizer=teacher.tokenizer)
     student.encoder.token_embedding.embeddings.assign(table)
-    segments = student.encoder.segment_embedding.embeddings
-    segments.assign(keras.ops.zeros_like(segments))
     return student

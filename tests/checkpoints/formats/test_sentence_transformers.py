@@ -10,6 +10,7 @@ import keras_bert_d2l as kb
 from tests.checkpoints.sbert_folders import FOLDERS, TEXT, VECTORS, edit_json, write
 from tests.nightly import nightly_except
 
+DENSE = ("Pooling", "Dense", "Normalize")
 DAILY = {"cased", "without accents", "truncated by the tokenizer", "of version 6"}
 
 
@@ -41,8 +42,12 @@ BERT, MODEL = "sentence_bert_config.json", "config_sentence_transformers.json"
 @pytest.mark.parametrize(
     ("file", "fields", "message"),
     [
-        (POOLING, {"pooling_mode": ["mean", "cls"]}, "mean and cls and Normalize"),
-        (NORMALIZE, {"module_input_name": "x"}, "mean and Normalize of 'x' as 'x'"),
+        (POOLING, {"pooling_mode": ["mean", "median"]}, "with pooling_mode='median', which"),
+        (POOLING, {"include_prompt": 1}, "`include_prompt` must be True or False"),
+        (NORMALIZE, {"module_input_name": "x"}, "with Normalize of 'x' as 'x', which"),
+        (MODEL, {"similarity_fn_name": "maxsim"}, "with similarity_fn_name='maxsim', which"),
+        (MODEL, {"truncate_dim": 0}, "`truncate_dim` must be .* least 1"),
+        (MODEL, {"default_prompt_name": "x"}, "`default_prompt_name` must be null or one of"),
         (BERT, {"do_lower_case": "yes"}, "`do_lower_case` must be True or False"),
         (BERT, {"max_seq_length": 2}, "`max_seq_length` must be .* least 3"),
     ],
@@ -54,8 +59,9 @@ def test_an_unsupported_setting_is_an_error(file, fields, message, plain, tmp_pa
         kb.TextEmbedder.from_pretrained(folder)
 
 
-OTHERS = [("mean and Dense and Normalize", {"steps": ("Pooling", "Dense", "Normalize")})]
-OTHERS += [("Normalize and mean", {"steps": ("Normalize", "Pooling")})]
+RELU = {"settings": {"Dense": {"out_features": 3, "activation_function": "torch.nn.Softmax"}}}
+OTHERS = [("Dense with activation_function='torch.nn.Softmax'", {"steps": DENSE, **RELU})]
+OTHERS += [("Normalize and Pooling", {"steps": ("Normalize", "Pooling")})]
 OTHERS += [("my_code.Pooling", {"classes": {"Pooling": "my_code.Pooling"}})]
 
 
@@ -71,27 +77,32 @@ def test_another_computation_is_an_error_that_describes_it(message, options, tmp
 
 def test_fields_that_change_no_result_here_are_no_obstacle(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "edited")
-    edit_json(folder / POOLING, {"include_prompt": False})
-    edit_json(folder / MODEL, {"similarity_fn_name": "dot", "prompts": {"query": ""}})
+    edit_json(folder / MODEL, {"similarity_fn_name": None, "prompts": {"query": None}})
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
     edit_json(folder / BERT, {"modality_config": {"text": text, "message": {"method": "x"}}})
-    assert kb.TextEmbedder.from_pretrained(folder).normalize
-    edit_json(folder / MODEL, {"prompts": {"query": "query: "}})
-    with pytest.raises(ValueError, match="mean and include_prompt=False and Normalize"):
-        kb.TextEmbedder.from_pretrained(folder)
-    shutil.rmtree(folder / "2_Normalize")
-    modules = json.loads((folder / "modules.json").read_text())[:-1]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match="include_prompt=False and similarity_fn_name='dot'"):
-        kb.TextEmbedder.from_pretrained(folder)
+    found = kb.TextEmbedder.from_pretrained(folder)
+    assert found.normalize
+    assert found.similarity == "cosine"
+    assert found.prompts == {"query": ""}
 
 
-def test_a_default_prompt_is_reported(plain, tmp_path):
-    folder = shutil.copytree(plain, tmp_path / "prompt")
-    prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}
-    edit_json(folder / "config_sentence_transformers.json", prompts)
-    with pytest.warns(UserWarning, match=r"puts 'query: ' before each text.*put it there yourself"):
-        kb.TextEmbedder.from_pretrained(folder)
+def test_the_fields_of_the_whole_model_are_kept_and_applied(plain, tmp_path):
+    folder = shutil.copytree(plain, tmp_path / "edited")
+    edit_json(folder / POOLING, {"include_prompt": False, "pooling_mode": ["max", "cls"]})
+    prompts = {"prompts": {"query": "cat ", "x": "on "}, "default_prompt_name": "x"}
+    edit_json(folder / MODEL, {**prompts, "similarity_fn_name": "euclidean", "truncate_dim": 5})
+    found = kb.TextEmbedder.from_pretrained(folder)
+    kb.save_pretrained(found, tmp_path / "saved", format="huggingface")
+    again = kb.TextEmbedder.from_pretrained(tmp_path / "saved")
+    assert again.task_config() == found.task_config()
+    assert again.pooling == ("max", "cls")
+    assert (again.similarity, again.embedding_width, again.include_prompt) == (
+        "euclidean",
+        5,
+        False,
+    )
+    assert [again.prompt(name) for name in (None, "query", "document")] == ["on ", "cat ", ""]
+    np.testing.assert_array_equal(kb.embed(again, "mat", prompt="on "), kb.embed(again, "mat"))
 
 
 @pytest.mark.parametrize("prompts", [["query: "], "query: ", 3, {"a": "b"}, True])

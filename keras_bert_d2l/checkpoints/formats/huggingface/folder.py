@@ -29,8 +29,10 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
     Checkpoint,
     embedding_fields,
     parts_of,
+    step_weights,
     task_fields,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface import static
 from keras_bert_d2l.checkpoints.formats.huggingface.config import (
     CONFIG_FILE,
     class_without_task,
@@ -41,11 +43,13 @@ from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES, ModelType
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     MODULES_FILE,
-    check_modules,
+    TORCH_FILE,
+    WEIGHTS_FILE,
+    is_static,
     read_cross_encoder,
-    read_pooling,
+    read_embedding,
     transformer_folder,
-    write_pooling,
+    write_embedding,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import lacks_segments
@@ -82,8 +86,7 @@ from keras_bert_d2l.text.normalization import TokenizerOptions
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
-WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-_TORCH_FILE, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+INDEX_FILE, _TORCH_INDEX = f"{WEIGHTS_FILE}.index.json", f"{TORCH_FILE}.index.json"
 _TF_FILE, _TF_INDEX = "tf_model.h5", "tf_model.h5.index.json"
 _COPY_CONFIG = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
 
@@ -99,7 +102,7 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
     """
     for file, index, open_files in (
         (WEIGHTS_FILE, INDEX_FILE, open_safetensors),
-        (_TORCH_FILE, _TORCH_INDEX, open_torch),
+        (TORCH_FILE, _TORCH_INDEX, open_torch),
         (_TF_FILE, _TF_INDEX, open_hdf5),
     ):
         if has_file(path / file) or has_file(path / index):
@@ -109,7 +112,7 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
             return with_torch_names(stored, kind) if is_tensorflow else stored
     others = [name for name in os.listdir(path) if not name.endswith((".json", ".md", ".txt"))]
     raise FileNotFoundError(
-        f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {_TORCH_FILE} nor "
+        f"{os.fspath(path)!r} has no weights: neither {WEIGHTS_FILE} nor {TORCH_FILE} nor "
         f"{_TF_FILE}. Other files: {first_few(others) or 'none'}. Rename weights of PyTorch or "
         "HDF5 to one of these names, and convert those of other programs with the program that "
         f"wrote them. {google.RENAME_CONFIG} {google.SAVE_AS_HDF5}"
@@ -122,7 +125,7 @@ def recognizes(path: pathlib.Path) -> bool:
     has_config = has_file(path / CONFIG_FILE) and not has_file(path / google.CONFIG_FILE)
     if not has_safetensors and not has_config and any(path.glob("*.ckpt.index")):
         return False  # a TF1 checkpoint has checksums, unlike the old format of PyTorch
-    files = (INDEX_FILE, MODULES_FILE, _TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
+    files = (INDEX_FILE, MODULES_FILE, TORCH_FILE, _TORCH_INDEX, _TF_FILE, _TF_INDEX)
     if any(os.path.lexists(path / name) for name in files):
         return True
     fields = readable_fields(path / CONFIG_FILE)
@@ -147,8 +150,9 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
         FileNotFoundError: A file is missing.
         ValueError: A file is damaged, the model is not a BERT, or its task head is unknown.
     """
-    check_modules(path)
     folder = transformer_folder(path)
+    if is_static(path):
+        return static.describe(path, folder, tokenizer=tokenizer)
     if not has_file(file := folder / CONFIG_FILE):
         raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {_COPY_CONFIG}")
     config, kind = config_from_json(file)
@@ -176,6 +180,9 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     rows: Sequence[Row] = table(config, task, kind)
     if config.num_segments > 1 and lacks_segments(folder, vocab):
         config, rows = _without_segments(config, rows)
+    embedding, weights_of_steps = (
+        (None, {}) if task else read_embedding(path, config.max_len, fields)
+    )
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}"
         + (f" (without the weights of other layers: {others})" if others else ""),
@@ -187,7 +194,8 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
         task=task,
         unsupported=unsupported,
         unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
-        embedding=None if task else read_pooling(path, config.max_len, fields),
+        embedding=embedding,
+        step_weights=weights_of_steps,
     )
 
 
@@ -256,10 +264,15 @@ def write(
         ValueError: Hugging Face's BERT cannot express the model. The message names the field.
     """
     config, task = model.bert_config, task_fields(model)
+    if static.is_table(model):
+        static.write(model, folder, vocab, tokenizer_options)
+        return
     fields = config_to_dict(config, task, vocab)
     kind = MODEL_TYPES[fields["model_type"]]
     rows: Sequence[Row] = table(config, task, kind)
-    weights = join_parts(stored_weights(model, rows))
+    of_steps = [Row(name, name) for names in step_weights(task) for name in names]
+    weights = join_parts(stored_weights(model, [*rows, *of_steps]))
+    steps = {row.ours: weights.pop(row.ours) for row in of_steps}
     if task is None:
         has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads
         fields["architectures"] = [class_without_task(kind, has_mlm=has_mlm, has_nsp=has_nsp)]
@@ -275,7 +288,8 @@ def write(
         of_rows = dataclasses.replace(config, max_len=longest)
         write_tokenizer(folder, vocab, tokenizer_options, of_rows)
     if embedding is not None:
-        write_pooling(folder, config.num_hiddens, config.max_len, embedding)
+        width, max_len = config.num_hiddens, config.max_len
+        write_embedding(folder, width, max_len, embedding, steps)
         if embedding.get("long_texts", "cut") != "cut":
             fields["long_texts"] = embedding["long_texts"]
     write_json(folder / CONFIG_FILE, fields)

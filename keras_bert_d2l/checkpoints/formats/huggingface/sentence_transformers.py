@@ -5,28 +5,52 @@ configuration. The first one is a BERT, in the folder itself or, in old models, 
 `0_Transformer/`.
 
 Source: github.com/huggingface/sentence-transformers, `base/model.py`, `base/modules/` and
-`sentence_transformer/modules/pooling.py`.
+`sentence_transformer/modules/`.
 """
 
 import os
 import pathlib
-import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
+import numpy as np
+
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.formats.checkpoint import step_weights
+from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, is_integer, shown
 from keras_bert_d2l.files import write_json
+from keras_bert_d2l.layers.pooling import Similarity
 from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
 from keras_bert_d2l.types import ConfigDict
 
 OPTIONS_FILE = "tokenizer_config.json"
 MODULES_FILE, POOLING_FILE = "modules.json", "1_Pooling/config.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
-POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}  # ours and theirs
+# Their names of our poolings, in the order in which older versions concatenate the vectors.
+POOLINGS = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len": "mean_sqrt_len_tokens",
+    "weighted_mean": "weightedmean",
+    "last": "lasttoken",
+}
+WEIGHTS_FILE, TORCH_FILE = "model.safetensors", "pytorch_model.bin"
+STATIC = "StaticEmbedding"
 
-_MODEL_FILE = "config_sentence_transformers.json"
+MODEL_FILE = "config_sentence_transformers.json"
 _PREFIX, _VECTOR = "pooling_mode_", "sentence_embedding"
-# Of `config_sentence_transformers.json`: fields that change results, with the usual value.
-_OF_MODEL = {"model_type": "SentenceTransformer", "truncate_dim": None}
-_OF_MODEL["similarity_fn_name"] = "cosine"
+# The names of their activation functions, classes of PyTorch, by ours.
+_ACTIVATIONS = {
+    "linear": "torch.nn.modules.linear.Identity",
+    **{
+        name.lower(): f"torch.nn.modules.activation.{name}"
+        for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
+    },
+}
+# The names of the weights in the folder of a module, in the order of ours.
+_WEIGHTS = {"Dense": ("linear.weight", "linear.bias"), "LayerNorm": ("norm.weight", "norm.bias")}
 _MODULES = "sentence_transformers.models"
 _NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
@@ -41,19 +65,22 @@ _SUPPORTED = {
 
 def transformer_folder(path: pathlib.Path) -> pathlib.Path:
     """Return the folder of the BERT in the folder of a checkpoint; usually the same."""
-    kinds = {str(module.get("type")).rpartition(".")[2]: module for module in _modules(path)}
-    return path / kinds.get("Transformer", {"path": ""})["path"]
+    kinds = {_kind(module): module for module in _modules(path)}
+    return path / kinds.get("Transformer", kinds.get(STATIC, {"path": ""}))["path"]
 
 
-def check_modules(path: pathlib.Path) -> None:
-    """Raise a `ValueError` if a folder of sentence-transformers has no BERT.
+def is_static(path: pathlib.Path) -> bool:
+    """Return whether the first module of a folder is a `StaticEmbedding`, a table of vectors.
 
-    Examples are a `StaticEmbedding`, a table of vectors, and a `Router` with several models.
+    Raises:
+        ValueError: It is neither that nor a BERT, but for example a `Router` of several models.
     """
-    types = [str(module.get("type")) for module in _modules(path)]
-    is_right = not types or any(name.endswith(".Transformer") for name in types)
+    kinds = [_kind(module) for module in _modules(path)]
+    is_table = kinds[:1] == [STATIC]
     with errors_naming(path / MODULES_FILE):
-        check_that(is_right, "type", "that of a Transformer in the first module", types[:1])
+        is_right = is_table or not kinds or "Transformer" in kinds
+        check_that(is_right, "type", "that of a Transformer in the first module", kinds[:1])
+    return is_table
 
 
 def transformer_fields(path: pathlib.Path) -> ConfigDict:
@@ -87,11 +114,10 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     return {**fields, **texts, "max_seq_length": longest}
 
 
-def read_pooling(path: pathlib.Path, most: int, options: ConfigDict) -> ConfigDict | None:
+def read_embedding(
+    path: pathlib.Path, most: int, options: ConfigDict
+) -> tuple[ConfigDict | None, Mapping[str, np.ndarray]]:
     """Return the arguments of the `TextEmbedder` that computes the same embedding.
-
-    If a `TextEmbedder` cannot compute it, `pooling` describes the computation and is not one of
-    `POOLINGS`.
 
     Args:
         path: The folder of the checkpoint.
@@ -99,36 +125,32 @@ def read_pooling(path: pathlib.Path, most: int, options: ConfigDict) -> ConfigDi
         options: The fields of the model's `config.json`.
 
     Returns:
-        `pooling`, `normalize`, `max_len` and `long_texts`, or `None` if the folder does not define
-        an embedding.
+        The arguments, or `None` if the folder does not define an embedding; and the weights of its
+        steps, by our names. If a `TextEmbedder` cannot compute the embedding, `unsupported` is one
+        of the arguments, and names the reasons.
 
     Raises:
         ValueError: A file is damaged or missing.
     """
     modules = _modules(path)
-    steps = [step for number, module in enumerate(modules) for step in _steps(path, module, number)]
-    if not steps:
-        return None
-    fields = fields_of(path / _MODEL_FILE)
-    found = {name: fields.get(name) or usual for name, usual in _OF_MODEL.items()}
-    if steps[1:] == ["Normalize"] and found["similarity_fn_name"] == "dot":
-        found["similarity_fn_name"] = "cosine"  # of vectors of length 1
-    steps += [f"{name}={shown(value)}" for name, value in found.items() if value != _OF_MODEL[name]]
-    normalize = steps[1:] == ["Normalize"]
-    prompt = _prompts(path)[1]
-    if prompt and "include_prompt=False" not in steps:
-        warnings.warn(
-            f"The model in {os.fspath(path)!r} puts {shown(prompt)} before each text by default. "
-            "This package does not: put it there yourself to get the same vectors.",
-            stacklevel=5,
-        )
+    steps: list[Any] = []
+    found: ConfigDict = {"steps": steps}
+    arrays: dict[str, np.ndarray] = {}
+    problems = [
+        problem
+        for number, module in enumerate(modules)
+        for problem in _read_module(path, module, number, found, arrays)
+    ]
+    if "pooling" not in found and not problems:
+        return None, {}
+    found["normalize"] = steps[-1:] == ["normalize"]
+    if found["normalize"]:
+        steps.pop()
+    problems += _read_model(path, found)
     max_len = transformer_fields(path)["max_seq_length"]
-    return {
-        "pooling": steps[0] if normalize else " and ".join(steps),
-        "normalize": normalize,
-        "max_len": max_len if max_len and max_len < most else None,
-        "long_texts": options.get("long_texts", "cut"),
-    }
+    found["max_len"] = max_len if max_len and max_len < most else None
+    found["long_texts"] = options.get("long_texts", "cut")
+    return found | ({"unsupported": " and ".join(problems)} if problems else {}), arrays
 
 
 def read_cross_encoder(path: pathlib.Path, most: int, fields: ConfigDict) -> ConfigDict:
@@ -149,7 +171,7 @@ def read_cross_encoder(path: pathlib.Path, most: int, fields: ConfigDict) -> Con
     limit = of_bert or fields_of(path / OPTIONS_FILE)
     max_len = limit.get("max_seq_length", limit.get("model_max_length"))
     fields = {**fields, "max_len": max_len if is_integer(max_len) and max_len < most else None}
-    own, modules = fields_of(path / _MODEL_FILE), _modules(path)
+    own, modules = fields_of(path / MODEL_FILE), _modules(path)
     if not modules or own.get("model_type") != "CrossEncoder":
         return fields
     others = [str(module.get("type")) for module in modules[1:]]
@@ -163,11 +185,16 @@ def read_cross_encoder(path: pathlib.Path, most: int, fields: ConfigDict) -> Con
 
 def _prompts(path: pathlib.Path) -> tuple[ConfigDict, str]:
     """Return the prompts of a folder by their names, and the default one."""
-    fields = fields_of(path / _MODEL_FILE)
+    fields = fields_of(path / MODEL_FILE)
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
-    with errors_naming(path / _MODEL_FILE):
+    with errors_naming(path / MODEL_FILE):
         check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
-        check_that(name is None or isinstance(name, str), "default_prompt_name", "a name", name)
+        prompts = {key: "" if text is None else text for key, text in prompts.items()}
+        are_texts = all(isinstance(text, str) for text in prompts.values())
+        check_that(are_texts, "prompts", "an object of texts by names", prompts)
+        known = [None, "query", "document", *prompts]  # the two are empty if they are not defined
+        expected = f"null or one of {shown(known[1:])}"
+        check_that(name in known, "default_prompt_name", expected, name)
     return prompts, prompts.get(name, "")
 
 
@@ -195,63 +222,206 @@ def _modules(path: pathlib.Path) -> list[ConfigDict]:
     return modules
 
 
-def _steps(path: pathlib.Path, module: ConfigDict, number: int) -> list[str]:
-    """Return the steps of one module from the encoded tokens to the vector of a text."""
-    package, _, kind = str(module.get("type")).rpartition(".")
-    if package.partition(".")[0] != "sentence_transformers":  # code in the folder
+def _kind(module: ConfigDict) -> str:
+    return str(module.get("type")).rpartition(".")[2]
+
+
+def _read_module(
+    path: pathlib.Path,
+    module: ConfigDict,
+    number: int,
+    found: ConfigDict,
+    arrays: dict[str, np.ndarray],
+) -> list[str]:
+    """Add what one module does to the arguments `found`, and its weights to `arrays`.
+
+    Returns: what a `TextEmbedder` cannot compute.
+    """
+    kind, folder = _kind(module), path / module["path"]
+    if not str(module.get("type")).startswith("sentence_transformers."):  # code in the folder
         return [shown(module.get("type"))]
-    folder = path / module["path"]
-    if kind == "Transformer" and number == 0:
+    if number == 0 and kind == "Transformer":
         return [
             f"{kind} with {name}={shown(value)}"
             for name, value in transformer_fields(path).items()
             if value and name not in _READ and value != _SUPPORTED.get(name)
         ]
-    if kind == "Pooling":
+    if number == 0 and kind == STATIC:
+        found |= {"pooling": "mean", "include_special": False}
+        return []
+    if kind == "Pooling" and number == 1:
         if not has_file(file := folder / "config.json"):
             raise ValueError(f"There is no file {os.fspath(file)!r}, which {MODULES_FILE} names.")
-        fields = read_json_object(file)
+        fields, ours = read_json_object(file), {theirs: name for name, theirs in POOLINGS.items()}
         modes = _modes(fields)
-        if fields.get("include_prompt") is False and any(_prompts(path)[0].values()):
-            modes.append("include_prompt=False")
-        return modes
-    if kind == "Normalize":
-        names = fields_of(folder / "config.json")
-        name = names.get("module_input_name", _VECTOR)
-        result = names.get("module_output_name") or name
-        return [
-            kind if name == result == _VECTOR else f"{kind} of {shown(name)} as {shown(result)}"
-        ]
-    return [] if kind in _NO_EFFECT else [kind]
+        with errors_naming(file):
+            found["include_prompt"] = check_bool(
+                "include_prompt", fields.get("include_prompt", True)
+            )
+        found["pooling"] = [ours.get(mode, mode) for mode in modes]
+        if len(modes) == 1:
+            [found["pooling"]] = found["pooling"]
+        return [f"pooling_mode={shown(mode)}" for mode in modes if mode not in ours]
+    if kind in _NO_EFFECT:
+        return []
+    if "pooling" not in found or kind not in (*_WEIGHTS, "Normalize"):
+        return [kind if number else f"{kind} in the first module"]
+    fields = fields_of(file := folder / "config.json")
+    name = fields.get("module_input_name", _VECTOR)
+    result = fields.get("module_output_name") or name
+    problems = [] if name == result == _VECTOR else [f"{kind} of {shown(name)} as {shown(result)}"]
+    step: Any = {"Normalize": "normalize", "LayerNorm": "layer_norm"}.get(kind)
+    if kind == "Dense":
+        activation = str(fields.get("activation_function", _ACTIVATIONS["tanh"]))
+        names = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
+        function = names.get(activation.rpartition(".")[2] * activation.startswith("torch."))
+        if function is None:
+            problems.append(f"Dense with activation_function={shown(activation)}")
+        if fields.get("use_residual"):
+            problems.append("Dense with use_residual=True")
+        with errors_naming(file):
+            step = {
+                "units": check_integer("out_features", fields.get("out_features"), 1),
+                "activation": function or "linear",
+                "use_bias": check_bool("bias", fields.get("bias", True)),
+            }
+    found["steps"].append(step)
+    if not problems:
+        for name, theirs in zip(step_weights(found)[-1], _WEIGHTS.get(kind, ()), strict=False):
+            arrays[name] = read_array(open_module(folder), theirs).T
+    return problems
+
+
+def open_module(folder: pathlib.Path) -> NamedArrays:
+    """Open the weights of a module, in safetensors or of PyTorch."""
+    for file, open_files in ((WEIGHTS_FILE, open_safetensors), (TORCH_FILE, open_torch)):
+        if has_file(folder / file):
+            return open_files([folder / file])
+    raise ValueError(
+        f"{os.fspath(folder)!r} has no weights, neither {WEIGHTS_FILE} nor {TORCH_FILE}, although "
+        f"{MODULES_FILE} names this folder. Copy it again."
+    )
+
+
+def read_array(stored: NamedArrays, name: str) -> np.ndarray:
+    """Return an array of a module; raise `ValueError` if it is missing or not finite."""
+    if name not in stored.shapes:
+        raise ValueError(f"{stored.source!r} has no weight {name!r}. Copy it again.")
+    return stored.read_finite(name)
+
+
+def _read_model(path: pathlib.Path, found: ConfigDict) -> list[str]:
+    """Add what the file of the whole model says; return what a `TextEmbedder` cannot compute."""
+    fields = fields_of(path / MODEL_FILE)
+    found["prompts"], default = _prompts(path)
+    found["default_prompt_name"] = fields.get("default_prompt_name") if default else None
+    found["similarity"] = fields.get("similarity_fn_name") or "cosine"
+    with errors_naming(path / MODEL_FILE):
+        if (width := fields.get("truncate_dim")) is not None:
+            check_integer("truncate_dim", width, 1)
+        found["truncate_dim"] = width
+    kind = fields.get("model_type") or "SentenceTransformer"
+    problems = [] if kind == "SentenceTransformer" else [f"model_type={shown(kind)}"]
+    if found["similarity"] not in get_args(Similarity):
+        problems.append(f"similarity_fn_name={shown(found['similarity'])}")
+    return problems
 
 
 def _modes(fields: ConfigDict) -> list[str]:
-    """Return the poolings that a configuration turns on."""
+    """Return the poolings that a configuration turns on, by their names."""
     if "pooling_mode" in fields:  # since version 6
         modes = fields["pooling_mode"]
         return [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
-    ours = {theirs: name for name, theirs in POOLINGS.items()}
-    modes = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
-    return [ours.get(mode.removeprefix(_PREFIX), mode) for mode in modes] or ["mean"]
+    known = {_old_name(theirs): theirs for theirs in POOLINGS.values()}
+    on = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
+    modes = [theirs for name, theirs in known.items() if name in on]
+    return [*modes, *(name for name in on if name not in known)] or ["mean"]
 
 
-def write_pooling(folder: pathlib.Path, width: int, max_len: int, arguments: ConfigDict) -> None:
+def _old_name(mode: str) -> str:
+    """Return the field that turns on a pooling before version 6."""
+    ending = {"cls": "cls_token", "lasttoken": "lasttoken", "mean_sqrt_len_tokens": mode}
+    return _PREFIX + ending.get(mode, f"{mode}_tokens")
+
+
+def write_embedding(
+    folder: pathlib.Path,
+    width: int,
+    max_len: int,
+    arguments: ConfigDict,
+    weights: Mapping[str, np.ndarray],
+) -> None:
     """Write the files that define the embedding of a text.
 
     Args:
         folder: The folder of the checkpoint.
         width: The width of the model, D.
         max_len: Maximum number of tokens of the model.
-        arguments: `pooling`, `normalize` and `max_len` of the `TextEmbedder`.
+        arguments: The arguments of the `TextEmbedder`.
+        weights: The weights of its steps, by our names.
+
+    Raises:
+        ValueError: The pooling skips `[CLS]` and `[SEP]`.
     """
+    is_right = arguments.get("include_special", True)
+    check_that(is_right, "include_special", "True in sentence-transformers", is_right)
     max_len = arguments.get("max_len") or max_len
     # The options of the tokenizer contain whether it lowercases.
     write_json(folder / TRANSFORMER_FILE, {"max_seq_length": max_len, "do_lower_case": False})
-    modes = {_PREFIX + name: key == arguments["pooling"] for key, name in POOLINGS.items()}
-    write_json(folder / POOLING_FILE, {"word_embedding_dimension": width, **modes})
-    steps = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    found = arguments["pooling"]
+    kinds = [found] if isinstance(found, str) else [*found]
+    pooling: ConfigDict = {"word_embedding_dimension": width}
+    pooling |= {_old_name(theirs): ours in kinds for ours, theirs in POOLINGS.items()}
+    if kinds != [name for name in POOLINGS if name in kinds]:  # only version 6 has an order
+        pooling["pooling_mode"] = [POOLINGS[kind] for kind in kinds]
+    write_json(
+        folder / POOLING_FILE,
+        {**pooling, "include_prompt": arguments.get("include_prompt", True)},
+    )
+    write_modules(folder, ["Transformer", "Pooling"], width * len(kinds), arguments, weights)
+
+
+def write_modules(
+    folder: pathlib.Path,
+    first: Sequence[str],
+    width: int,
+    arguments: ConfigDict,
+    weights: Mapping[str, np.ndarray],
+) -> None:
+    """Write the list of modules, those of the steps, and the file of the whole model.
+
+    Args:
+        folder: The folder of the checkpoint.
+        first: The modules before the steps, of which the first is in `folder` itself.
+        width: Width of the vector before the steps.
+        arguments: As for `write_embedding`.
+        weights: As for `write_embedding`.
+    """
+    paths = {f"{number}_{kind}" * bool(number): kind for number, kind in enumerate(first)}
+    steps = [*arguments.get("steps", ()), *["normalize"] * arguments["normalize"]]
+    for step, names in zip(steps, [*step_weights(arguments), []], strict=False):
+        kinds = {"normalize": "Normalize", "layer_norm": "LayerNorm"}
+        kind = kinds[step] if isinstance(step, str) else "Dense"
+        place = folder / f"{len(paths)}_{kind}"
+        paths[place.name] = kind
+        if not isinstance(step, str):
+            fields = {"in_features": width, "out_features": step["units"], "bias": step["use_bias"]}
+            activation = _ACTIVATIONS[step["activation"]]
+            write_json(place / "config.json", {**fields, "activation_function": activation})
+            width = step["units"]
+        elif step == "layer_norm":
+            write_json(place / "config.json", {"dimension": width})
+        if names:
+            named = zip(_WEIGHTS[kind], names, strict=False)
+            arrays = {theirs: np.ascontiguousarray(weights[ours].T) for theirs, ours in named}
+            write_safetensors(place / WEIGHTS_FILE, arrays, {"format": "pt"})
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
-        for index, (path, kind) in enumerate(steps.items())
+        for index, (path, kind) in enumerate(paths.items())
     ]
-    write_json(folder / MODULES_FILE, modules if arguments["normalize"] else modules[:-1])
+    write_json(folder / MODULES_FILE, modules)
+    of_model: ConfigDict = {"model_type": "SentenceTransformer"}
+    for name, usual in (("prompts", {}), ("default_prompt_name", None), ("truncate_dim", None)):
+        of_model[name] = arguments.get(name) or usual
+    of_model["similarity_fn_name"] = arguments.get("similarity", "cosine")
+    write_json(folder / MODEL_FILE, of_model)

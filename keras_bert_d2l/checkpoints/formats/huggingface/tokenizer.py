@@ -19,6 +19,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYP
 from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import (
     OPTIONS_FILE,
     fields_of,
+    is_static,
     transformer_fields,
     transformer_folder,
 )
@@ -35,11 +36,13 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file
-from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, template
+from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, steps, template
 from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import (
+    BOOK_SPECIALS,
     GOOGLE_SPECIALS,
     JSON_FILE,
+    MPNET_SPECIALS,
     VOCAB_FILE,
     SpecialTokensError,
     Vocab,
@@ -95,10 +98,12 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
     Raises:
         ValueError: A file is damaged.
     """
-    lowercases = transformer_fields(path).get("do_lower_case")
+    lowercases, static = transformer_fields(path).get("do_lower_case"), is_static(path)
     path = transformer_folder(path)
     options = fields_of(path / OPTIONS_FILE)
     fields = fields_of(path / JSON_FILE, MOST_VOCAB_BYTES)
+    if static and model_type(fields) == "WordPiece":
+        fields = _with_special_tokens(fields)
     truncation = fields.get("truncation")
     direction = truncation.get("direction") if isinstance(truncation, dict) else None
     side = options.get("truncation_side", str(direction or SIDES[0]).lower())
@@ -109,7 +114,8 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         return None, {}, ", ".join(unsupported)
     if (defined := read_definition(path, fields, options)) is not None:
         vocab, unsupported = defined
-        unsupported += ["do_lower_case=True of sentence-transformers"] * bool(lowercases)
+        if vocab is not None and lowercases:
+            vocab = _lowercased(vocab)
         return (None, {}, ", ".join(unsupported)) if unsupported else (vocab, sides, "")
     try:
         if has_file(path / VOCAB_FILE):
@@ -149,6 +155,31 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
         ours |= {"lowercase": True, "strip_accents": bool(ours["strip_accents"])}
         ours["compat"] = "huggingface"
     return vocab, ours, ""
+
+
+def _lowercased(vocab: Vocab) -> Vocab:
+    """Return a vocabulary whose tokenizer lowercases texts first, unless it does it already."""
+    definition: ConfigDict = vocab.definition or {}
+    found = steps(definition["normalizer"], "normalizers")
+    if any(step["type"] == "Lowercase" for step in found):
+        return vocab
+    lowercasing = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *found]}
+    return Vocab(vocab.tokens, {**definition, "normalizer": lowercasing})
+
+
+def _with_special_tokens(fields: ConfigDict) -> ConfigDict:
+    """Return the fields of a `tokenizer.json` that has all special tokens, which add no text."""
+    vocab = dict(fields["model"]["vocab"])
+    known = (GOOGLE_SPECIALS, BOOK_SPECIALS, MPNET_SPECIALS)
+    if any(vocab.keys() >= set(specials) for specials in known):
+        return fields
+    added, flags = [*(fields.get("added_tokens") or ())], dict.fromkeys(TOKEN_FLAGS, False)
+    for token in GOOGLE_SPECIALS:
+        if token not in vocab:
+            vocab[token] = max(vocab.values()) + 1
+            added.append({"id": vocab[token], "content": token, **flags, "special": True})
+    model, processor = {**fields["model"], "vocab": vocab}, {"type": "BertProcessing"}
+    return {**fields, "model": model, "added_tokens": added, "post_processor": processor}
 
 
 def _with_own_tokens(
