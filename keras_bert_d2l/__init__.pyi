@@ -52,6 +52,7 @@ from .inference.evaluation import print_evaluation as print_evaluation
 from .inference.features import Features as Features, extract_features as extract_features
 from .inference.features import write_features as write_features
 from .inference.heads import Prediction as Prediction, fill_mask as fill_mask
+from .inference.sparse import SparseVector as SparseVector, embed_sparse as embed_sparse
 from .inference.perplexity import MinimalPairs as MinimalPairs, minimal_pairs as minimal_pairs
 from .inference.perplexity import Perplexity as Perplexity, pseudo_perplexity as pseudo_perplexity
 from .inference.heads import next_sentence_score as next_sentence_score
@@ -71,6 +72,7 @@ from .training.report.report import run_report as run_report
 from .layers.sublayers import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import MaskLM as MaskLM, NextSentencePred as NextSentencePred
+from .layers.sparse import SparsePooling as SparsePooling
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel
 from .models.embedding_losses import (

@@ -32,7 +32,7 @@ from keras_bert_d2l.checkpoints.weights import (
     main_shapes,
     named_weights,
 )
-from keras_bert_d2l.checks import check_labels, check_that, shown, shown_names
+from keras_bert_d2l.checks import check_labels, check_that, shown, shown_names, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.layers.base import without_initialization
@@ -199,6 +199,9 @@ def load_task(
         options = {**{name: stored[name] for name in kind.fields}, **options}
         model = without_head(model)
     if not isinstance(model, TaskModel):
+        if checkpoint.sparse is not None and not kind.has_head and "pooling" not in options:
+            advice = 'Use `embed_sparse`, or pass pooling="mean" to `from_pretrained`.'
+            raise wrong("path", f"that of a {kind.__name__}", "a model for sparse vectors", advice)
         model = with_new_head(model, kind, os.fspath(path), checkpoint, options)
         return Pretrained(model, tokenizer, config)
     if not isinstance(model, kind):
@@ -329,6 +332,8 @@ def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
                 with errors_naming(arrays.source, " has a task that is not valid"):
                     model = make_task(model, checkpoint.task)
         load_weights(model, table, arrays)
+    if checkpoint.sparse is not None:
+        model.sparse = checkpoint.sparse
     if checkpoint.positions is not None:
         model.encoder.pos_embedding = checkpoint.positions
     return model

@@ -22,6 +22,7 @@ from keras_bert_d2l.checkpoints.loading import load_model, with_new_head
 from keras_bert_d2l.checks import check_choice, check_that, check_type, shown
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.files import CHECKSUMS, check_replaceable, replacing_folder
+from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.text.normalization import TokenizerOptions
@@ -196,6 +197,9 @@ def _save(
     check_target(path)
     if format != "native":
         check_that(dtype == "float32", "dtype", f'"float32" for the format {format!r}', dtype)
+        sparse = getattr(model, "sparse", SparsePooling())
+        expected = f"'native' for a model with {sparse}"
+        check_that(sparse == SparsePooling(), "format", expected, format)
     if format not in _FOR_TASKS:
         is_bert = isinstance(model, BERTModel)
         check_that(is_bert, "format", f"one of {_FOR_TASKS} for a task model", format)

@@ -253,6 +253,7 @@ def with_config(model: BERTModel, config: BERTConfig) -> BERTModel:
     """
     changed = BERTModel.from_bert_config(config)
     changed.tokenizer, changed.missing_heads = model.tokenizer, model.missing_heads
+    changed.sparse = model.sparse
     weights = named_weights(model)
     for name, weight in named_weights(changed).items():
         if name in weights:
@@ -288,7 +289,7 @@ def _rebuilt(
         weight.assign(changes[name](value) if name in changes else value)
     new.tokenizer = model.tokenizer
     if isinstance(model, BERTModel):
-        new.missing_heads = model.missing_heads
+        new.missing_heads, new.sparse = model.missing_heads, model.sparse
     return new
 
 

@@ -30,7 +30,7 @@ Model = TypeVar("Model", bound=BERTModel | TaskModel)
 Outputs: TypeAlias = Any
 """The outputs of a model in NumPy: an array or a dictionary of arrays."""
 
-_BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the memory use
+BATCHES_SORTED = 64  # number of batches to sort by length together; bounds the memory use
 
 # Not `Sequence[str]`, because a single string would also match.
 Texts = list[str] | tuple[str, ...] | np.ndarray
@@ -111,12 +111,12 @@ _WITH_GRAPHS: weakref.WeakKeyDictionary[Any, dict[object, Any]] = weakref.WeakKe
 
 
 def with_graph(model: Any, kind: Callable[..., Built], *options: object) -> Built:
-    """Return `kind(model, *options)`, a model that shares the encoder of another.
+    """Return `kind(model, *options)`, a model that shares the layers of another.
 
     Later calls return the same model, so that Keras does not build its graph again. A new one is
-    made if the encoder has other weights, as after LoRA or quantization.
+    made if the model has other weights, as after LoRA or quantization.
     """
-    weights = [id(weight) for weight in model.encoder.weights]
+    weights = [id(weight) for weight in model.weights]
     made = _WITH_GRAPHS.setdefault(model, {})
     key = (kind, *map(str, options))
     if key not in made or made[key][0] != weights:
@@ -337,7 +337,7 @@ def predict_texts(
         Per-token outputs have the padded length of the batch.
     """
     check_integer("batch_size", batch_size, 1)
-    step = batch_size * _BATCHES_SORTED
+    step = batch_size * BATCHES_SORTED
     for part in parts("Predicting", num_texts, step):
         outputs: list[Outputs] = [None] * (part.stop - part.start)
         rows = tokenize(part.start, part.stop)

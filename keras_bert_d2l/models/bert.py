@@ -17,6 +17,7 @@ from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
 from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
+from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.batch_model import BatchModel, check_keys
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
@@ -74,6 +75,7 @@ class BERTModel(BatchModel):
             checkpoint lacked, so their weights are random. Such heads are neither saved nor
             exported. Training a head with `fit` or `train_step` removes it from the set; after a
             training loop of your own, assign the new set.
+        sparse: How `embed_sparse` pools the MLM logits, a `SparsePooling`.
 
     Raises:
         ValueError: An option or a value in a batch is out of range, or a batch has unknown or
@@ -95,6 +97,7 @@ class BERTModel(BatchModel):
     """
 
     features = FEATURES
+    sparse = SparsePooling()
 
     def __init__(
         self,
@@ -365,6 +368,13 @@ class BERTModel(BatchModel):
         lost = self.missing_heads | ({"nsp"} if "pooler" in self.missing_heads else set())
         return {name: x for name, x in layers.items() if x is not None and name not in lost}
 
+    def sparse_weights(
+        self, encoded_X: Tensor, tokens: Tensor, segments: Tensor, valid_lens: Tensor
+    ) -> Tensor:
+        """Return the weight of every token of the vocabulary `(B, V)` for an encoded batch."""
+        mask: Any = self.encoder.mask(tokens, valid_lens)
+        return self.sparse(self.mlm, encoded_X, mask[:, 0])
+
     def _next_sentence(self, cls: Tensor) -> Tensor | None:
         if self.nsp is None:
             return None
@@ -385,15 +395,16 @@ class BERTModel(BatchModel):
             **{name: base[name] for name in ("name", "dtype", "trainable") if name in base},
             **self.bert_config.to_dict(),
             "missing_heads": sorted(self.missing_heads),
+            "sparse": dataclasses.asdict(self.sparse),
             **self.saved_state(),
         }
 
     @classmethod
     def from_config(cls, config: ConfigDict, custom_objects: ConfigDict | None = None) -> Self:
         config = dict(config)
-        missing = config.pop("missing_heads", ())
+        missing, sparse = config.pop("missing_heads", ()), config.pop("sparse", {})
         model = cls.from_saved(config, cls)
-        model.missing_heads = frozenset(missing)
+        model.missing_heads, model.sparse = frozenset(missing), SparsePooling(**sparse)
         return model
 
 

@@ -69,6 +69,7 @@ def export_saved_model(
       `keras_bert_d2l.embed`; `embed_query` and `embed_document`, if the model has prompts for
       queries and documents;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
+    - `embed_sparse` of a `BERTModel`: `text` -> `indices`, `values`, `tokens`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits; of a model of your own, all its inputs -> its outputs.

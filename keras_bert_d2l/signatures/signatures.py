@@ -53,11 +53,13 @@ class PretrainingSignatures(TextSignatures):
         check_top_k(options.top_k, len(tokenizer.vocab))
         super().__init__(run, tokenizer, options)
         self._top_k = options.top_k
+        self._sparse = Preprocessor(run.model, tokenizer, run.model.sparse.max_len)
 
     def signatures(self) -> dict[str, Signature]:
         found = super().signatures()
         if "mlm" in self.run.model.usable_heads:
             found["fill_mask"] = self.of_strings(self.fill_mask, TEXT)
+            found["embed_sparse"] = self.of_strings(self.embed_sparse, TEXT)
         if "nsp" in self.run.model.usable_heads:
             found["nsp"] = self.of_strings(self.nsp, TEXT, TEXT_B)
         return found
@@ -118,6 +120,33 @@ class PretrainingSignatures(TextSignatures):
             "ids": tf.where(is_mask, ids, 0),
             "positions": positions,
             "truncated": truncated,
+        }
+
+    def embed_sparse(self, text: tf.Tensor) -> Answer:
+        """Return one sparse vector per text, with S values in the longest one.
+
+        Args:
+            text: Strings `(B,)`.
+
+        Returns: `indices` (int32), `values` (float32) and `tokens` (strings), each `(B, S)`, as
+            from `keras_bert_d2l.embed_sparse`; and `truncated`. Shorter vectors are padded with
+            zeros and empty strings.
+        """
+        model = self.run.model
+        rows = dict(self._sparse.rows(text))
+        batch = self.padded(rows)
+        encoded = tf.cast(self.run(**batch)["encoded"], model.compute_dtype)
+        weights = model.sparse_weights(encoded, **batch)
+        size = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32))
+        size = tf.clip_by_value(size, 0, model.sparse.top_k or len(self.vocab))
+        values, ids = tf.math.top_k(weights, size)
+        order = tf.argsort(tf.where(values > 0, ids, len(self.vocab)))
+        values, ids = (tf.gather(x, order, batch_dims=1) for x in (values, ids))
+        return {
+            "indices": tf.where(values > 0, ids, 0),
+            "values": values,
+            "tokens": tf.where(values > 0, tf.gather(tf.constant(self.vocab.tokens), ids), ""),
+            "truncated": rows["num_tokens"] > self._sparse.max_len(),
         }
 
 

@@ -120,7 +120,7 @@ def test_without_a_tokenizer_the_export_only_accepts_token_ids(model, tmp_path):
 def test_outputs_of_missing_heads_are_omitted(make_model, tokenizer):
     model = make_model(pooler=False, next_sentence=False)
     signatures = model_signatures(model, tokenizer, TextOptions(False, TOP_K, None))
-    assert set(signatures) == {"serving_default", "embed", "fill_mask", "tokens"}
+    assert set(signatures) == {"serving_default", "embed", "embed_sparse", "fill_mask", "tokens"}
     outputs = {
         name: set(one.function(*map(tf.constant, one.example))) for name, one in signatures.items()
     }

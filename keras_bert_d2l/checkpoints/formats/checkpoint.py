@@ -11,6 +11,7 @@ from keras_bert_d2l.checks import check_that, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import embedder, task_kinds
 from keras_bert_d2l.layers.pooling import checked_steps
+from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import one_line
@@ -39,6 +40,7 @@ class Checkpoint(NamedTuple):
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
         unnamed: Why the names of the task's labels are not known, or an empty string.
+        sparse: How the folder pools MLM logits into sparse vectors, or `None` if it does not.
     """
 
     description: str
@@ -54,6 +56,7 @@ class Checkpoint(NamedTuple):
     name: str = ""
     positions: np.ndarray | None = None
     unnamed: str = ""
+    sparse: SparsePooling | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ The folder contains
   tokenizer (`lowercase` and the other arguments of `Tokenizer`); and for a task model `task`, an
   object with its `kind` (for example `SequenceClassifier`) and its arguments (`labels`, `dropout`
   and so on), or for a BERT that was converted from sentence-transformers `embedding`, the arguments
-  of its `TextEmbedder`;
+  of its `TextEmbedder`; and `sparse`, the fields of a `SparsePooling` that is not the default;
 - `vocab.txt`: one token per line, or `tokenizer.json`, if there is a tokenizer;
 - `model.safetensors`: the weights in float32 or bfloat16 under their Keras paths without the
   model's name, for example `encoder/blk_0/attention/W_q/kernel`.
@@ -36,6 +36,7 @@ from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import checked_pooling
+from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import errors_naming, has_file, read_json_object, readable_fields
@@ -73,7 +74,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
             f"{WEIGHTS_FILE!r}."
         )
     arrays = open_safetensors([file])
-    config, options, task, embedding = read_config(path / CONFIG_FILE)
+    config, options, task, embedding, sparse = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = vocab_file_in(path)
     has_vocab = tokenizer and has_file(vocab_file)
@@ -91,6 +92,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
         tokenizer_options=options,
         task=task,
         embedding=embedding,
+        sparse=sparse,
     )
 
 
@@ -110,12 +112,14 @@ def write(
     options = tokenizer_options
     if vocab is not None and vocab.kind == "wordpiece":
         options = {**normalization_of(options).options(), **options}
+    has_sparse = isinstance(model, BERTModel) and model.sparse != SparsePooling()
     fields = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         **options,
         **({} if task is None else {"task": task}),
         **({} if embedding is None else {"embedding": embedding}),
+        **({"sparse": dataclasses.asdict(model.sparse)} if has_sparse else {}),
         **config.to_dict(),
     }
     write_json(folder / CONFIG_FILE, fields)
@@ -134,10 +138,11 @@ def table(config: BERTConfig, task: ConfigDict | None = None) -> list[Row]:
 
 def read_config(
     file: pathlib.Path,
-) -> tuple[BERTConfig, TokenizerOptions, ConfigDict | None, ConfigDict | None]:
+) -> tuple[BERTConfig, TokenizerOptions, ConfigDict | None, ConfigDict | None, Any]:
     """Read the `config.json` of a checkpoint.
 
-    Returns: the architecture, the options of the tokenizer, the task and the embedding.
+    Returns: the architecture, the options of the tokenizer, the task, the embedding, and the
+        pooling of sparse vectors.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -158,6 +163,8 @@ def read_config(
             check_task_fields({**embedding, "kind": "TextEmbedder"})
             checked_pooling(embedding["pooling"])
             check_bool("normalize", embedding["normalize"])
+        sparse = fields.pop("sparse", None)
+        sparse = sparse and SparsePooling(**check_type("sparse", sparse, dict))
         names = TokenizerOptions.__annotations__
         options: Any = {name: fields.pop(name) for name in names if name in fields}
         missing = {x.name for x in dataclasses.fields(BERTConfig)} - _LATER - fields.keys()
@@ -167,4 +174,4 @@ def read_config(
         if missing:
             raise ValueError(f"the field {min(missing)!r} is missing.")
         normalization_of(options)  # checks the options
-        return BERTConfig.from_dict(fields), options, task, embedding
+        return BERTConfig.from_dict(fields), options, task, embedding, sparse

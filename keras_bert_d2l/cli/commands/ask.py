@@ -1,6 +1,7 @@
 """Commands that query any BERT: masked words, text vectors and the playground."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -116,6 +117,7 @@ def embed(
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: TruncateDim = None,
+    sparse: Annotated[bool, Parameter(negative="")] = False,
     truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
@@ -126,6 +128,9 @@ def embed(
 
     With --layers, any model writes the vectors of these layers, one per token or, with --pooling,
     one per text. The memory does not grow with the number of texts.
+
+    With --sparse, a masked language model such as SPLADE prints one JSON object per text, with the
+    ids of tokens as `indices`, their weights as `values`, and `tokens`.
 
     For example:
 
@@ -144,8 +149,21 @@ def embed(
         prompt_name: Name of the prompt of the model to put before each text, such as query or
             document. [default: the default prompt of the model]
         prompt: Text to put before each text, instead of a prompt of the model.
+        sparse: Print sparse vectors.
     """
     prompts = {"prompt_name": prompt_name, "prompt": prompt, "truncate_dim": truncate_dim}
+    if sparse:
+        refuse("vectors without --sparse", out=out, layers=layers, pooling=pooling, **prompts)
+        found, bert = read_texts(texts, file), load(model).model
+        ask = functools.partial(kb.embed_sparse, truncate=truncate, batch_size=batch_size)
+        print_answers(
+            found,
+            lambda part: ask(bert, found[part]),
+            lambda text, _: text,
+            dataclasses.asdict,
+            json=True,
+        )
+        return
     if layers is not None:
         refuse("vectors without --layers", **prompts)
         numbers = integers("layers", layers, "-1,-2")

@@ -48,6 +48,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     is_static,
     read_cross_encoder,
     read_embedding,
+    read_sparse,
     transformer_folder,
     write_embedding,
 )
@@ -180,8 +181,9 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     rows: Sequence[Row] = table(config, task, kind)
     if config.num_segments > 1 and lacks_segments(folder, vocab):
         config, rows = _without_segments(config, rows)
+    sparse = read_sparse(path, config.max_len)
     embedding, weights_of_steps = (
-        (None, {}) if task else read_embedding(path, config.max_len, fields)
+        (None, {}) if task or sparse else read_embedding(path, config.max_len, fields)
     )
     return Checkpoint(
         description=f"Hugging Face {architecture}{without_prefix(prefix)}"
@@ -196,6 +198,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
         unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
         embedding=embedding,
         step_weights=weights_of_steps,
+        sparse=sparse,
     )
 
 

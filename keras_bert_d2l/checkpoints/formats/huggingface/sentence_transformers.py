@@ -21,6 +21,7 @@ from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, is_integer, shown
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import Similarity
+from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
 from keras_bert_d2l.types import ConfigDict
 
@@ -60,6 +61,10 @@ _SUPPORTED = {
     "modality_config": {"method": "forward", "method_output_name": "last_hidden_state"},
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
+}
+_OF_LOGITS = {  # what differs for a `SparseEncoder`
+    "modality_config": {"method": "forward", "method_output_name": "logits"},
+    "transformer_task": "fill-mask",
 }
 
 
@@ -153,6 +158,42 @@ def read_embedding(
     return found | ({"unsupported": " and ".join(problems)} if problems else {}), arrays
 
 
+def read_sparse(path: pathlib.Path, most: int) -> SparsePooling | None:
+    """Return how a `SparseEncoder` pools the logits, or `None` if the folder is not one.
+
+    Args:
+        path: The folder of the checkpoint.
+        most: Maximum number of tokens of the model.
+
+    Raises:
+        ValueError: A file is damaged, or the folder has other modules than those of SPLADE, such
+            as `SparseAutoEncoder` (CSR).
+    """
+    modules, fields = _modules(path), fields_of(path / MODEL_FILE)
+    kinds = [_kind(module) for module in modules]
+    if fields.get("model_type") != "SparseEncoder" and "SpladePooling" not in kinds:
+        return None
+    with errors_naming(path / MODULES_FILE):
+        expected = ["Transformer", "SpladePooling"]
+        check_that(kinds == expected, "type", f"{expected} for a SparseEncoder", kinds)
+    with errors_naming(transformer_folder(path) / TRANSFORMER_FILE):
+        found = transformer_fields(path)
+        for name, expected in {**_SUPPORTED, **_OF_LOGITS}.items():
+            value = found.get(name, expected)
+            check_that(value == expected, name, shown(expected), value)
+    prompt = _prompts(path)[1]
+    with errors_naming(path / MODEL_FILE):
+        check_that(not prompt, "default_prompt_name", "null for a SparseEncoder", prompt)
+    file = path / modules[1]["path"] / "config.json"
+    pooling = read_json_object(file)
+    with errors_naming(file):
+        return SparsePooling(
+            *(pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")),
+            max_len=min(found["max_seq_length"] or most, most),
+            top_k=fields.get("max_active_dims"),
+        )
+
+
 def read_cross_encoder(path: pathlib.Path, most: int, fields: ConfigDict) -> ConfigDict:
     """Return the fields of `config.json` with which a `CrossEncoder` reads a folder.
 
@@ -223,7 +264,7 @@ def _modules(path: pathlib.Path) -> list[ConfigDict]:
 
 
 def _kind(module: ConfigDict) -> str:
-    return str(module.get("type")).rpartition(".")[2]
+    return str(module.get("type")).rpartition(".")[2].removeprefix("MLM")  # of old SPLADE folders
 
 
 def _read_module(
