@@ -1,7 +1,6 @@
 """Commands that query any BERT: masked words, text vectors and the playground."""
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -155,10 +154,10 @@ def embed(
     if sparse:
         refuse("vectors without --sparse", out=out, layers=layers, pooling=pooling, **prompts)
         found, bert = read_texts(texts, file), load(model).model
-        ask = functools.partial(kb.embed_sparse, truncate=truncate, batch_size=batch_size)
+        how: dict[str, Any] = {"truncate": truncate, "batch_size": batch_size}
         print_answers(
             found,
-            lambda part: ask(bert, found[part]),
+            lambda part: kb.embed_sparse(bert, found[part], **how),
             lambda text, _: text,
             dataclasses.asdict,
             json=True,
@@ -181,7 +180,7 @@ def embed(
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model
-    how: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate, **prompts}
+    how = {"batch_size": batch_size, "truncate": truncate, **prompts}
     vectors = (
         vector
         for part in parts("Encoding", len(found), PART)

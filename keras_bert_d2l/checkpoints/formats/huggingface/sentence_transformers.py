@@ -174,8 +174,8 @@ def read_sparse(path: pathlib.Path, most: int) -> SparsePooling | None:
     if fields.get("model_type") != "SparseEncoder" and "SpladePooling" not in kinds:
         return None
     with errors_naming(path / MODULES_FILE):
-        expected = ["Transformer", "SpladePooling"]
-        check_that(kinds == expected, "type", f"{expected} for a SparseEncoder", kinds)
+        usual = ["Transformer", "SpladePooling"]
+        check_that(kinds == usual, "type", f"{usual} for a SparseEncoder", kinds)
     with errors_naming(transformer_folder(path) / TRANSFORMER_FILE):
         found = transformer_fields(path)
         for name, expected in {**_SUPPORTED, **_OF_LOGITS}.items():
