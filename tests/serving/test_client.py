@@ -1,7 +1,6 @@
 """Tests of the client over real HTTP: with the development server, and without a model server."""
 
 import contextlib
-import dataclasses
 import http.server
 import json
 import socket
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert_d2l.serving.client import ServedAnswer, ServingClient
+from keras_bert_d2l.serving.client import ServingClient
 from keras_bert_d2l.serving.protocol import Spec
 
 TOLERANCE = 1e-5
@@ -78,57 +77,13 @@ def test_every_signature_matches_the_model_also_in_split_requests(connect, serve
                 assert_same(client.predict(inputs, signature), right)
 
 
-def assert_alike(one, other):
-    """Compare values: floats with a tolerance, dataclasses by their common fields."""
-    if isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for pair in zip(one, other, strict=True):
-            assert_alike(*pair)
-    elif dataclasses.is_dataclass(one):
-        fields = vars(one).keys() & vars(other).keys()
-        assert len(fields) > 1
-        for field in fields:
-            assert_alike(vars(one)[field], vars(other)[field])
-        if isinstance(one, ServedAnswer):
-            assert_alike(one.null_score, other.null_margin)
-    elif isinstance(one, str | None):
-        assert one == other
-    else:
-        assert one == pytest.approx(other, abs=TOLERANCE)
-
-
-@pytest.mark.slow
-def test_fill_mask_returns_predictions_for_each_mask(connect, served):
-    texts = ["red [MASK]", "no mask", "[MASK] blue [MASK] [MASK]"]
-    right = served("fill_mask", text=[text.encode() for text in texts])
-    with connect(batch_size=1) as client:
-        found = client.fill_mask(texts)
-        assert found[0] == client.fill_mask(texts[0])
-    assert [len(masks) for masks in found] == [1, 0, 3]
-    for row, masks in enumerate(found):
-        for place, predictions in enumerate(masks):
-            tokens, ids, scores = (right[name][row, place] for name in ("tokens", "ids", "scores"))
-            assert [one.token.encode() for one in predictions] == tokens.tolist()
-            assert [one.id for one in predictions] == ids.tolist()
-            assert [one.score for one in predictions] == pytest.approx(scores, abs=TOLERANCE)
-
-
-@pytest.mark.slow
-def test_embed_and_next_sentence_score_accept_single_texts(client, served):
-    [right] = served("embed", text=[b"blue"])["embedding"]
-    np.testing.assert_allclose(client.embed("blue"), right, rtol=0, atol=TOLERANCE)
-    scores = served("nsp", text=[b"red", b"blue"], text_b=[b"green", b""])["nsp"][:, 1]
-    given = client.next_sentence_score(["red", "blue"], ["green", ""])
-    np.testing.assert_allclose(given, scores, rtol=0, atol=TOLERANCE)
-    assert client.next_sentence_score("red", "green") == pytest.approx(given[0], abs=TOLERANCE)
-
-
 @pytest.mark.slow
 def test_arrays_tensors_and_bytes_are_accepted_like_lists(client):
-    right = client.embed(["red", "blue"])
+    right = client.predict({"text": ["red", "blue"]}, "embed")["embedding"]
     for text in (np.array(["red", "blue"]), tf.constant(["red", "blue"]), (b"red", b"blue")):
         np.testing.assert_array_equal(client.predict({"text": text}, "embed")["embedding"], right)
-    assert client.embed([b"\xff\0"]).shape == (1, right.shape[1])
+    found = client.predict({"text": [b"\xff\0"]}, "embed")["embedding"]
+    assert found.shape == (1, right.shape[1])
 
 
 def test_metadata_describes_the_server(client):
@@ -163,9 +118,9 @@ def test_server_errors_are_raised(connect, client):
     with pytest.raises(ValueError, match="`tokens` must be from 0 to"):
         client.predict({"tokens": [[10**6]], **row}, "tokens")
     with pytest.raises(LookupError, match="not have this model"), connect("other") as other:
-        other.embed("red")
+        other.predict({"text": ["red"]}, "embed")
     with pytest.raises(LookupError, match="or version"), connect(version=7) as other:
-        other.embed("red")
+        other.predict({"text": ["red"]}, "embed")
     with connect(version=1) as same:
         assert same.metadata().version == 1
 
@@ -198,7 +153,7 @@ def test_a_missing_or_unresponsive_server_is_reported():
             nobody.metadata()
         late = ServingClient(silent_url, "demo", timeout=0.2)
         with late, pytest.raises(TimeoutError, match="timeout=0.2"):
-            late.embed("red")
+            late.metadata()
 
 
 @contextlib.contextmanager

@@ -264,7 +264,7 @@ def running(server: LocalServer) -> Iterator[str]:
 
     ```python
     with running(LocalServer(ServedModel("saved_models/mine"))) as url:
-        ServingClient(url, "mine").embed("a text")
+        ServingClient(url, "mine").predict({"text": ["a text"]}, "embed")
     ```
     """
     with listen(port=0) as found:
