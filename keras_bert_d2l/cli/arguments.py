@@ -215,7 +215,7 @@ def refuse(kind: str, **options: Any) -> None:
 
 
 def integers(option: str, value: str, example: str) -> list[int]:
-    """Return the numbers of an option such as `--layers -1,-2`."""
+    """Return the numbers of an option such as `--blocks 2,4,6`."""
     try:
         return [int(number) for number in value.split(",")]
     except ValueError as error:

@@ -33,24 +33,19 @@ def read_texts(texts: Sequence[str], file: Path | None) -> list[str]:
             UTF-8.
         OSError: The file cannot be read.
     """
-    return list(iterate_texts(texts, file))
-
-
-def iterate_texts(texts: Sequence[str], file: Path | None) -> Iterator[str]:
-    """Yield the texts as `read_texts` returns them, reading one line at a time."""
     if bool(texts) == (file is not None):
         raise ValueError("Pass texts as arguments, with --file FILE, or - to read standard input.")
     are_arguments = file is None and list(texts) != [STDIN]
     if are_arguments and len(texts) == 1 and os.path.isfile(texts[0]):
         raise ValueError(f"{texts[0]!r} is a file. To read the texts in it, pass --file FILE.")
     place = "text" if are_arguments else f"line of {_name(file)}"
-    number = 0
-    for number, text in enumerate(texts if are_arguments else _lines(file), 1):
+    found = [*texts] if are_arguments else [*_lines(file)]
+    for number, text in enumerate(found, 1):
         if not text.strip():
             raise ValueError(f"Each {place} must contain text. Received: number {number} is empty.")
-        yield text
-    if not number:
+    if not found:
         raise ValueError(f"The input must contain text. Received: {_name(file)} is empty.")
+    return found
 
 
 def _lines(file: Path | None) -> Iterator[str]:

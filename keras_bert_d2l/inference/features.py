@@ -1,11 +1,7 @@
-"""Features: the hidden states of chosen layers for texts, in memory or in a file."""
+"""Features: the hidden states of chosen layers for texts."""
 
 import dataclasses
 import itertools
-import pathlib
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +10,6 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import check_integer, shown
-from keras_bert_d2l.files import replacing_file
 from keras_bert_d2l.inference.prediction import TextRows, asked_model, predict_texts, with_graph
 from keras_bert_d2l.layers.kernels.attention import valid_lens_mask
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind
@@ -68,7 +63,7 @@ def extract_features(
     """Yield the vectors of chosen layers for each text.
 
     The texts are read and the vectors computed a few batches at a time, so memory does not grow
-    with the number of texts. `write_features` writes the result to a file.
+    with the number of texts.
 
     Source: Devlin et al. 2019, section 5.3; google-research/bert, `extract_features.py`.
 
@@ -170,62 +165,3 @@ def _layer_numbers(layers: Sequence[int], num_blks: int) -> list[int]:
             f"of the embeddings, {num_blks} or -1 that of the encoder. Received: {shown(layers)}."
         )
     return [int(layer) % (num_blks + 1) for layer in layers]
-
-
-def write_features(path: PathLike, features: Iterable[Features]) -> int:
-    """Write the vectors of texts to an `.npz` file, one text at a time.
-
-    With pooling, it has `vectors`, float32 `(N, L, D)`. Without pooling, it has the rows of all
-    tokens: `vectors` float32 `(rows, L, D)` and `starts` int64 `(N + 1,)`; the rows of text i are
-    `vectors[starts[i]:starts[i + 1]]`. A file at `path` is replaced when the new one is complete.
-
-    Args:
-        path: The file, which ends in `.npz`.
-        features: The result of `extract_features`.
-
-    Returns: the number of texts, N.
-
-    Raises:
-        ValueError: `path` does not end in `.npz`, or there are no texts.
-
-    Example:
-
-    ```python
-    import keras_bert_d2l as kb
-
-    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat".split()))
-    model = kb.BERTModel(8, 16, 32, num_heads=2, num_blks=1, dropout=0.1, max_len=16)
-    found = kb.extract_features(model, ["the cat", "sat"], pooling="mean", tokenizer=tokenizer)
-    kb.write_features("vectors.npz", found)
-    ```
-    """
-    if pathlib.Path(path).suffix != ".npz":
-        raise ValueError(f"`path` must end in .npz. Received: {str(path)!r}.")
-    remaining = iter(features)
-    first = next(remaining, None)
-    if first is None:
-        raise ValueError("`features` must have at least one text. Received: none.")
-    with replacing_file(path) as temporary:
-        return _write(temporary, first.vectors.shape, itertools.chain([first], remaining))
-
-
-def _write(path: pathlib.Path, shape: tuple[int, ...], features: Iterable[Features]) -> int:
-    is_pooled = len(shape) == 2
-    # The header of an array contains its length, so the vectors wait in a file of their own.
-    with tempfile.TemporaryFile(dir=path.parent) as vectors:
-        starts = [0]
-        for one in features:
-            rows = one.vectors[None] if is_pooled else one.vectors.swapaxes(0, 1)
-            vectors.write(rows.astype("<f4").tobytes())
-            starts.append(starts[-1] + len(rows))
-        vectors.seek(0)
-        with zipfile.ZipFile(path, "w") as archive:
-            with archive.open("vectors.npy", "w", force_zip64=True) as file:
-                of_all = (starts[-1], shape[0], shape[-1])
-                header = {"descr": "<f4", "fortran_order": False, "shape": of_all}
-                np.lib.format.write_array_header_1_0(file, header)
-                shutil.copyfileobj(vectors, file)
-            if not is_pooled:
-                with archive.open("starts.npy", "w") as file:
-                    np.lib.format.write_array(file, np.array(starts), allow_pickle=False)
-    return len(starts) - 1

@@ -8,7 +8,6 @@ import pytest
 
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli.commands import ask, predict
-from keras_bert_d2l.inference.features import extract_features
 from keras_bert_d2l.inference.heads import next_sentence_score
 from keras_bert_d2l.inference.perplexity import joint_perplexity, minimal_pairs, pseudo_perplexity
 from keras_bert_d2l.tasks.answer.model import QuestionAnswerer
@@ -288,30 +287,6 @@ def test_texts_can_be_compressed(run, error, trained, folder):
     assert [row["text"] for row in rows[:3]] == LINES
     told = error("embed", "-", "-m", trained, input=b"the dog\ncaf\xe9\n")
     assert "standard input must be UTF-8" in told
-
-
-@pytest.mark.slow
-def test_features_writes_the_vectors_of_the_chosen_layers(run, trained, texts, folder):
-    command = ("embed", "--model", trained, "--layers", "0,-1", "--pooling", "mean")
-    found = extract_features(ask.load(trained).model, LINES, layers=[0, -1], pooling="mean")
-    expected = [one.vectors for one in found]
-    for source in (LINES, ["--file", texts], ["-"]):
-        result = run(*command, "--out", "vectors.npz", *source, input="\n".join(LINES))
-        assert result.stdout == "3 texts in vectors.npz\n"
-        with np.load(folder / "vectors.npz") as arrays:
-            np.testing.assert_allclose(arrays["vectors"], expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "vectors.csv", *LINES], "must end in .npz"),
-        (["--out", "vectors.npz", "--layers", "last", *LINES], "separated by commas"),
-        (["a fox"], "--layers needs --out FILE"),
-    ],
-)
-def test_features_refuses_wrong_arguments(error, trained, arguments, message):
-    assert message in error("embed", "--layers", "0", "--model", trained, *arguments)
 
 
 @pytest.mark.slow

@@ -59,16 +59,15 @@ COMMANDS = {
     "vocab text.txt --out": "text.txt",
     "predict text.txt --model nowhere --out": "text.txt",
     "predict a.txt --context text.txt --model nowhere --out": "text.txt",
-    "embed --layers 0 --file lines.npz --model nowhere --out": "lines.npz",
     "embed --file lines.npy --model nowhere --out": "lines.npy",
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_do_not_replace_their_inputs(here, invoke, command):
-    for name in ("vocab.txt", "lines.npz"):
+    for name in ("vocab.txt", "lines.txt"):
         (here / name).write_text("text")
-    (here / "lines.npy").symlink_to("lines.npz")
+    (here / "lines.npy").symlink_to("lines.txt")
     before = sorted(os.listdir(here))
     result = invoke(*command.split(), COMMANDS[command])
     option = command.split()[-1]

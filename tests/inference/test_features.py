@@ -1,12 +1,11 @@
 """`extract_features` gives the encoder's own states, in the order of the texts."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
 
-from keras_bert_d2l import BERTModel, Features, extract_features, write_features
+from keras_bert_d2l import BERTModel, extract_features
 from keras_bert_d2l.text_arguments import TruncationWarning
 
 TEXTS = ["the cat sat on the mat", "ran", "good dogs sat", "the rug"] * 3
@@ -86,63 +85,3 @@ def test_long_texts_can_be_truncated(words_bert, words_tokenizer):
         [one] = extract_features(words_bert, ["the cat sat " * 9], tokenizer=words_tokenizer)
     assert one.vectors.shape == (1, 16, 8)
     assert one.tokens[-1] == "[SEP]"
-
-
-RNG = np.random.default_rng(0)
-
-
-def make_features(lengths, pooled=False):
-    for length in lengths:
-        shape = (2, 4) if pooled else (2, length, 4)
-        tokens = tuple(f"t{index}" for index in range(length))
-        yield Features(f"text “{length}”", tokens, RNG.normal(size=shape).astype("float32"))
-
-
-def test_npz_contains_a_row_for_each_text_or_for_each_token(tmp_path):
-    pooled, expected = list(make_features([3, 1, 5], pooled=True)), list(make_features([3, 1, 5]))
-    write_features(tmp_path / "vectors.npz", pooled)
-    with np.load(tmp_path / "vectors.npz") as arrays:
-        assert list(arrays) == ["vectors"]
-        np.testing.assert_array_equal(arrays["vectors"], [one.vectors for one in pooled])
-    write_features(tmp_path / "vectors.npz", expected)
-    with np.load(tmp_path / "vectors.npz") as arrays:
-        starts, vectors = arrays["starts"], arrays["vectors"]
-    np.testing.assert_array_equal(starts, [0, 3, 4, 9])
-    for index, one in enumerate(expected):
-        rows = vectors[starts[index] : starts[index + 1]]
-        np.testing.assert_array_equal(rows.swapaxes(0, 1), one.vectors)
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_texts(tmp_path):
-    write_features(tmp_path / "first.npz", make_features([8]))  # imports what it needs
-    peaks = []
-    for count in (300, 1500):
-        tracemalloc.start()
-        write_features(tmp_path / f"{count}.npz", make_features([8] * count))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0] + 200_000, peaks
-
-
-def test_a_failure_leaves_the_old_file(tmp_path):
-    path = tmp_path / "vectors.npz"
-    write_features(path, make_features([3]))
-    before = path.read_bytes()
-
-    def broken():
-        yield from make_features([3])
-        raise ValueError("broken text")
-
-    with pytest.raises(ValueError, match="broken text"):
-        write_features(path, broken())
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_of_an_unknown_format_or_without_texts_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`path` must end in .npz"):
-        write_features(tmp_path / "vectors.csv", make_features([3]))
-    with pytest.raises(ValueError, match="at least one text"):
-        write_features(tmp_path / "vectors.npz", [])
-    assert list(tmp_path.iterdir()) == []

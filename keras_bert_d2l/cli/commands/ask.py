@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -22,14 +22,12 @@ from keras_bert_d2l.cli.arguments import (
     TopK,
     Truncate,
     TruncateDim,
-    integers,
     refuse,
 )
 from keras_bert_d2l.cli.input_output import (
     PART,
     as_json_line,
     check_output,
-    iterate_texts,
     load,
     print_answers,
     read_texts,
@@ -111,8 +109,6 @@ def embed(
     file: File = None,
     model: Model = OWN_MODEL,
     out: OptionalOut = None,
-    layers: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    pooling: Literal["cls", "mean", "max"] | None = None,
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate_dim: TruncateDim = None,
@@ -120,13 +116,10 @@ def embed(
     truncate: Truncate = True,
     batch_size: BatchSize = 32,
 ) -> None:
-    """Encode texts as vectors, or write the vectors of chosen layers.
+    """Encode texts as vectors.
 
     A TextEmbedder and a model of sentence-transformers use their own pooling and prompts. A plain
     BERT uses the mean of the token vectors, normalized to length 1.
-
-    With --layers, any model writes the vectors of these layers, one per token or, with --pooling,
-    one per text. The memory does not grow with the number of texts.
 
     With --sparse, a masked language model such as SPLADE prints one JSON object per text, with the
     ids of tokens as `indices`, their weights as `values`, and `tokens`.
@@ -136,15 +129,10 @@ def embed(
     - `keras-bert-d2l embed --file lines.txt --model minilm --out vectors.npy`
     - `cat lines.txt | keras-bert-d2l embed - --model minilm > vectors.jsonl`
     - `keras-bert-d2l embed "who wrote it?" --model bge-small --prompt-name query`
-    - `keras-bert-d2l embed --file lines.txt -m runs/mine --layers -1,-2 --out tokens.npz`
 
     Args:
-        out: Output file: .npy, for an array with one row per text; with --layers .npz.
+        out: Output file: .npy, for an array with one row per text.
             [default: print JSON, one object per line]
-        layers: Numbers of the layers, separated by commas: 0 for the embeddings, 1 for the first
-            block, -1 for the last.
-        pooling: With --layers, write one vector per text instead of one per token: that of [CLS],
-            the mean or the maximum.
         prompt_name: Name of the prompt of the model to put before each text, such as query or
             document. [default: the default prompt of the model]
         prompt: Text to put before each text, instead of a prompt of the model.
@@ -152,7 +140,7 @@ def embed(
     """
     prompts = {"prompt_name": prompt_name, "prompt": prompt, "truncate_dim": truncate_dim}
     if sparse:
-        refuse("vectors without --sparse", out=out, layers=layers, pooling=pooling, **prompts)
+        refuse("vectors without --sparse", out=out, **prompts)
         found, bert = read_texts(texts, file), load(model).model
         how: dict[str, Any] = {"truncate": truncate, "batch_size": batch_size}
         print_answers(
@@ -163,20 +151,6 @@ def embed(
             json=True,
         )
         return
-    if layers is not None:
-        refuse("vectors without --layers", **prompts)
-        numbers = integers("layers", layers, "-1,-2")
-        if out is None:
-            raise ValueError("--layers needs --out FILE, which ends in .npz.")
-        check_output("out", out, inputs=[file], suffixes=[".npz"])
-        options: dict[str, Any] = {"layers": numbers, "pooling": pooling}
-        options |= {"truncate": truncate, "batch_size": batch_size}
-        features = kb.extract_features(load(model).model, iterate_texts(texts, file), **options)
-        with stage("Extracting features"):
-            num_texts = kb.write_features(out, features)
-        print(f"{num_texts:,} texts in {out}")
-        return
-    refuse("--layers", pooling=pooling)
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model
