@@ -64,7 +64,6 @@ from .tasks.regress.predictions import Regression as Regression, regress as regr
 from .tasks.rerank.predictions import Ranked as Ranked, rerank as rerank
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag
 from .tasks.classify.predictions import zero_shot as zero_shot
-from .inspection.doctor import Diagnosis as Diagnosis, Finding as Finding, doctor as doctor
 from .pages import Page as Page
 from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report

@@ -34,7 +34,7 @@ _NAME = "keras-bert-d2l"
 # `commands`, which is imported when one of its commands is used, and the function.
 GROUPS: dict[str, str] = {
     "Train": "train:quickstart train:vocab train:prepare train:pretrain finetune:finetune "
-    "finetune:distill evaluate:report evaluate:doctor",
+    "finetune:distill evaluate:report",
     "Ask": "ask:fill_mask ask:perplexity ask:embed ask:similar ask:rerank "
     "ask:playground predict:predict evaluate:evaluate",
     "Checkpoints": "checkpoints:inspect checkpoints:convert checkpoints:export checkpoints:serve",

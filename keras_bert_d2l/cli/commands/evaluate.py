@@ -1,6 +1,5 @@
-"""Commands that judge a model, a run or its data: `evaluate`, `report` and `doctor`."""
+"""Commands that judge a model, a run or its data: `evaluate` and `report`."""
 
-import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping
@@ -171,22 +170,3 @@ def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
     show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
     for example in found.examples[:3]:
         show(cell(example), end="\n\n")
-
-
-def doctor(run: Path, /) -> int:
-    """Find out from its losses why a run does not learn.
-
-    Each check compares a number with limits. The exit code is 0 without faults and 1 with faults.
-    `kb.doctor` in Python also examines a model and its training batches.
-
-    For example:
-
-    - `keras-bert-d2l doctor runs/mine`
-
-    Args:
-        run: Folder of a run of `pretrain` or `finetune`.
-    """
-    with stage("Examining"), contextlib.redirect_stdout(sys.stderr):
-        found = kb.doctor(run)
-    print(found)
-    return 1 if found.faults else 0
