@@ -81,12 +81,15 @@ _TOKENIZER = (
     *("modules.json", "sentence_bert_config.json"),
     *("assets/tokenizer/vocabulary.txt", "metadata.json"),  # of KerasHub
 )
-_TRANSFORMER = "*_Transformer/"  # the folder of the BERT in old models of sentence-transformers
+# The folder of the first module: in old models of sentence-transformers, it is not the main one.
+_PLACES = ("", "*_Transformer/", "*_StaticEmbedding/")
 # The other files that the loader reads. The formats of other frameworks stay on the Hub.
 _FILES = (
     *("task.json", "preprocessor.json", *_TOKENIZER),
     "config_sentence_transformers.json",
     *("*_Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
+    *("*_Dense/config.json", "*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"),
+    *("*_LayerNorm/config.json", "*_LayerNorm/model.safetensors", "*_LayerNorm/pytorch_model.bin"),
 )
 _SCHEME = "hf://"  # as in KerasHub
 _NAME = re.compile(rf"({_SCHEME})?(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)
@@ -111,11 +114,11 @@ def _download(name: str, *, only_tokenizer: bool) -> pathlib.Path:
     try:
         for weights in _WEIGHTS:
             files = _TOKENIZER if only_tokenizer else (*_FILES, *weights)
-            wanted = [folder + file for file in files for folder in ("", _TRANSFORMER)]
+            wanted = [folder + file for file in files for folder in _PLACES]
             with printable_output(False):  # it shows bars
                 folder = snapshot_download(repo, revision=revision or None, allow_patterns=wanted)
             local = pathlib.Path(folder)
-            found = (local.glob(one + file) for file in weights[:2] for one in ("", _TRANSFORMER))
+            found = (local.glob(one + file) for file in weights[:2] for one in _PLACES)
             if only_tokenizer or any(map(any, found)):
                 return local
     except Exception as error:  # the client and its libraries have many of their own

@@ -7,6 +7,7 @@ import shutil
 import sys
 import zipfile
 
+import numpy as np
 import pytest
 
 import keras_bert_d2l as kb
@@ -123,19 +124,20 @@ def test_a_short_name_stands_for_an_id(folder, local_hub):
 
 
 @pytest.mark.parametrize(
-    ("name", "queries", "documents"),
+    ("name", "own", "queries", "documents"),
     [
-        ("bge-small", "Represent this sentence for searching relevant passages: ", ""),
-        ("hf://intfloat/e5-large-v2@main", "query: ", "passage: "),
-        ("e5-base-multilingual", "query: ", "passage: "),
-        ("minilm", "", ""),
+        ("bge-small", {}, "Represent this sentence for searching relevant passages: ", ""),
+        ("BAAI/bge-large-en", {"query": "find: "}, "find: ", ""),
+        ("hf://intfloat/e5-large-v2@main", {"query": ""}, "query: ", "passage: "),
+        ("e5-base-multilingual", {}, "query: ", "passage: "),
+        ("minilm", {}, "", ""),
     ],
 )
 def test_a_known_model_has_its_prompts_if_its_folder_names_none(
-    name, queries, documents, model, local_hub, tmp_path
+    name, own, queries, documents, model, local_hub, tmp_path
 ):
     repo = name.removeprefix("hf://").partition("@")[0]
-    embedder = kb.TextEmbedder(kb.load_pretrained(model).model)
+    embedder = kb.TextEmbedder(kb.load_pretrained(model).model, prompts=own)
     kb.save_pretrained(embedder, tmp_path / "hub", format="huggingface")
     local_hub.add(SHORT_NAMES.get(repo, repo), tmp_path / "hub")
     found = kb.TextEmbedder.from_pretrained(name)
@@ -143,6 +145,15 @@ def test_a_known_model_has_its_prompts_if_its_folder_names_none(
     assert found.prompt() == ""
     kb.save_pretrained(found, tmp_path / "saved")
     assert kb.load_pretrained(tmp_path / "saved").model.prompts == found.prompts
+
+
+def test_the_weights_of_dense_modules_are_downloaded(model, local_hub, tmp_path):
+    steps = [{"units": 3, "activation": "tanh", "use_bias": True}, "layer_norm"]
+    embedder = kb.TextEmbedder(kb.load_pretrained(model).model, ("cls", "max"), steps=steps)
+    kb.save_pretrained(embedder, tmp_path / "embedder", format="huggingface")
+    local_hub.add("leaf/one", tmp_path / "embedder")
+    given = kb.embed("leaf/one", ["a cat"])
+    np.testing.assert_allclose(given, kb.embed(embedder, ["a cat"]), atol=1e-6)
 
 
 def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
