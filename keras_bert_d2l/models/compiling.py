@@ -374,12 +374,11 @@ def _in_parts(model: keras.Model, x: Tensor, training: bool) -> Tensor:
 
     data: Data = (x, {}, None)
     rows, size = _sizes(data, model.micro_batches)
-    parts = tf.map_fn(
-        lambda start: ops.cast(
-            model(_part(data, start, model.micro_batches)[0], training=training), "float32"
-        ),
-        tf.range(0, rows, size),
-        fn_output_signature="float32",
-        parallel_iterations=1,
-    )
+
+    def embedded(start: Tensor) -> Tensor:
+        part, _, _ = _part(data, start, model.micro_batches)
+        return ops.cast(model(part, training=training), "float32")
+
+    starts = tf.range(0, rows, size)
+    parts = tf.map_fn(embedded, starts, fn_output_signature="float32", parallel_iterations=1)
     return tf.reshape(parts, (-1, parts.shape[-1]))[:rows]

@@ -9,14 +9,7 @@ from typing import Self
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import (
-    check_integer,
-    check_list,
-    check_positive,
-    check_that,
-    check_type,
-    negative_of,
-)
+from keras_bert_d2l.checks import check_integer, check_positive, check_that, negative_of
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.types import ConfigDict, Tensor
 
@@ -205,16 +198,16 @@ class MatryoshkaLoss(keras.losses.Loss):
         name: str = "matryoshka",
     ) -> None:
         super().__init__(name=name)
-        self.loss = check_type("loss", loss, keras.losses.Loss)
-        check_list("dims", dims, "widths")
-        weights = [1.0] * len(dims) if weights is None else weights
-        check_list("weights", weights, "one weight for each of `dims`")
-        check_that(len(dims) > 0, "dims", "at least one width", dims)
-        check_that(len(weights) == len(dims), "weights", f"{len(dims)} numbers", weights)
-        for dim, weight in zip(dims, weights, strict=True):
-            check_integer("dims", dim, 1)
+        check_that(isinstance(loss, keras.losses.Loss), "loss", "a loss of Keras", loss)
+        check_that(
+            isinstance(dims, list | tuple) and len(dims) > 0, "dims", "a list of widths", dims
+        )
+        self.loss, self.dims = loss, [check_integer("dims", dim, 1) for dim in dims]
+        self.weights = [1.0] * len(dims) if weights is None else list(weights)
+        number = len(self.dims)
+        check_that(len(self.weights) == number, "weights", f"{number} numbers", weights)
+        for weight in self.weights:
             check_positive("weights", weight)
-        self.dims, self.weights = list(dims), list(weights)
 
     @property
     def compares_rows(self) -> bool:

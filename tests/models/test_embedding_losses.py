@@ -120,5 +120,5 @@ def test_a_loss_is_summed_over_vectors_of_several_widths():
         loss(cosines, vectors[:, :4])
     with pytest.raises(ValueError, match=r"`weights` must be 2 numbers. Received: weights=\[1\]"):
         MatryoshkaLoss(CosineLoss(), [5, 2], [1])
-    with pytest.raises(ValueError, match="`dims` must be at least one width"):
+    with pytest.raises(ValueError, match="`dims` must be a list of widths"):
         MatryoshkaLoss(CosineLoss(), [])

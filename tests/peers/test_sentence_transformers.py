@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_bert_d2l as kb
 from tests.checkpoints.sbert_folders import FOLDERS, TEXT, VECTORS, write
@@ -37,30 +38,52 @@ def test_the_stored_vectors_of_folders_are_right_and_saving_keeps_them(name, tmp
         np.testing.assert_allclose(model.encode(TEXT), VECTORS[name], atol=2e-6)
 
 
-@pytest.mark.long
-def test_the_cosine_loss_is_equal():
-    torch = pytest.importorskip("torch")
-    vectors = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
-    cosines = np.linspace(-1, 1, 4).astype("float32")
-    first, second = torch.tensor(vectors[::2]), torch.tensor(vectors[1::2])
-    similarity = torch.nn.functional.cosine_similarity(first, second)
-    expected = torch.nn.functional.mse_loss(similarity, torch.tensor(cosines))
-    found = kb.CosineLoss()(np.repeat(cosines, 2), vectors)
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+SCORES = [0.9, 0.1, 0.5, 0.1]
+GROUPS = [0, 0, 1, 1, 2, 2, 3, 3]
+LOSSES = {  # ours with its labels; theirs with the number of texts and their labels
+    "cosine": (kb.CosineLoss(), np.repeat(SCORES, 2), "CosineSimilarityLoss", {}, SCORES),
+    "cosent": (kb.CoSENTLoss(), np.repeat(SCORES, 2), "CoSENTLoss", {}, SCORES),
+    "ranking": (kb.RankingLoss(), GROUPS, "MultipleNegativesRankingLoss", {"scale": 20}, None),
+    "ranking of triplets": (
+        *(kb.RankingLoss(), [0, 0, -1, 1, 1, -1, 2, 2, -1]),
+        *("MultipleNegativesRankingLoss", {"scale": 20}, None),
+    ),
+    "triplet": (kb.TripletLoss(), np.zeros(9), "TripletLoss", {}, None),
+    "margin": (
+        *(kb.MarginMSELoss("dot"), [[n // 3, [0, 9, 7][n % 3]] for n in range(9)]),
+        *("MarginMSELoss", {}, [2.0, 2.0, 2.0]),
+    ),
+}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("groups", [[0, 0, 1, 1, 2, 2], [0, 0, -1, 1, 1, -1]])
-def test_the_ranking_loss_is_equal(groups):
+def theirs_and_gradient(kind, options, labels, vectors, number, dims):
+    """Return a loss of sentence-transformers and the gradient of the vectors."""
     torch = pytest.importorskip("torch")
     losses = pytest.importorskip("sentence_transformers.losses", reason=NEEDED)
-    vectors = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
-    number = 3 if -1 in groups else 2
-    sides = [torch.tensor(vectors[first::number]) for first in range(number)]
-    loss = losses.MultipleNegativesRankingLoss(None, scale=20)
-    expected = loss.compute_loss_from_embeddings(sides, None)
-    found = kb.RankingLoss(temperature=0.05)(np.array(groups), vectors)
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    tensor = torch.tensor(vectors, requires_grad=True)
+    loss = getattr(losses, kind)(None, **options)
+    labels = None if labels is None else torch.tensor(labels)
+    value = 0.0
+    for dim in dims or [None]:
+        rows = tensor if dim is None else losses.matryoshka.shrink(tensor, dim)
+        value += loss.compute_loss_from_embeddings([rows[n::number] for n in range(number)], labels)
+    value.backward()
+    return value.item(), tensor.grad.numpy()
+
+
+@pytest.mark.parametrize("dims", [None, [6, 4, 2]])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_losses_and_their_gradients_are_equal(name, dims):
+    ours, y, *theirs = LOSSES[name]
+    number = len(y) // 4 if len(y) == 8 else 3
+    vectors = np.random.default_rng(0).normal(size=(len(y), 6)).astype("float32")
+    expected, gradient = theirs_and_gradient(*theirs, vectors, number, dims)
+    variable = tf.Variable(vectors)
+    loss = ours if dims is None else kb.MatryoshkaLoss(ours, dims)
+    with tf.GradientTape() as tape:
+        value = loss(np.array(y, "float32"), variable)
+    assert float(value) == pytest.approx(expected, abs=1e-6, rel=1e-6)
+    np.testing.assert_allclose(tape.gradient(value, variable), gradient, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.long

@@ -301,10 +301,10 @@ class TextEmbedder(TaskModel):
             return y
         y, loss = np.asarray(y), inner_loss(self.loss)
         if isinstance(loss, CosineLoss | CoSENTLoss) or hasattr(loss, "compares_rows"):
-            is_cosine = isinstance(loss, CosineLoss)
-            most = 1 if is_cosine else np.finfo("float32").max
+            most, kind = float(np.finfo("float32").max), "numbers"
+            if isinstance(loss, CosineLoss):
+                most, kind = 1.0, "numbers from -1 to 1"
             is_right = np.abs(y) <= most if y.dtype.kind in "biuf" else np.zeros(y.shape, bool)
-            kind = "numbers from -1 to 1" if is_cosine else "numbers"
             _check_labels(y, is_right, f"{kind} for {type(loss).__name__}")
             return y
         if y.dtype.kind in "USO":

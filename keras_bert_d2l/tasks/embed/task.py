@@ -88,11 +88,11 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         loss = kinds[name](**({} if temperature is None else {"temperature": temperature}))
         if options["matryoshka"] is None:
             return loss
-        widths, width = [*map(int, options["matryoshka"].split(","))], options["width"]
-        expected = f"widths from 1 to {width}, the width of the vectors"
-        is_right = all(0 < one <= width for one in widths)
+        widths, width = options["matryoshka"].split(","), options["width"]
+        is_right = all(one.strip().isdecimal() and 0 < int(one) <= width for one in widths)
+        expected = f"widths from 1 to {width}, that of the vectors, separated by commas"
         check_that(is_right, "matryoshka", expected, options["matryoshka"])
-        return embedding_losses.MatryoshkaLoss(loss, widths)
+        return embedding_losses.MatryoshkaLoss(loss, [*map(int, widths)])
 
     def for_loss(self, train: PairExamples, dev: PairExamples, options: Options) -> PairExamples:
         """Return the development data for the loss.
@@ -111,18 +111,16 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
             dev = dev.without_labels()
         if dev.kind in _LOSSES[loss]:
             return dev
-        if dev.labels is None or loss != "ranking":
-            raise ValueError(
-                f"{dev.source or 'The development data'} must contain {_LOSSES[loss][0]} for the "
-                f"loss {loss!r}. Received: {dev.kind}. Choose other data or another loss."
-            )
-        similar = (as_cosines(dev.labels) >= 0.5).nonzero()[0]
+        expected = f"{_LOSSES[loss][0]} for the loss {loss!r}, like the training data"
+        check_that(loss == "ranking", "dev", expected, dev.kind)
+        scores = dev.labels or ()  # of pairs
+        similar = (as_cosines(scores) >= 0.5).nonzero()[0]
         if not len(similar):
             raise ValueError(
                 f"{dev.source or 'The development data'} must contain similar pairs, from which "
                 "the loss is computed if the training pairs have no scores: pairs with scores of "
                 "at least 0.5 or, outside [-1, 1], in the upper half. Received: scores from "
-                f"{min(dev.labels)} to {max(dev.labels)}."
+                f"{min(scores)} to {max(scores)}."
             )
         return dev.subset(similar).without_labels()
 

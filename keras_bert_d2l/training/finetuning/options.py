@@ -43,14 +43,6 @@ def _weights(name: str, value: object) -> dict[str, float]:
     return {str(label): number(name, weight) for label, weight in value.items()}
 
 
-def _widths(name: str, value: object) -> str:
-    parts = value.split(",") if isinstance(value, str) else value
-    found = [str(part).strip() for part in parts] if isinstance(parts, list | tuple) else []
-    if not found or not all(map(str.isdecimal, found)):
-        raise wrong(name, "widths separated by commas, such as 384,256,128", value)
-    return ",".join(found)
-
-
 _Column = Annotated[str | int, _column]
 
 
@@ -104,7 +96,7 @@ class FinetuningOptions(StepOptions):
     class_weights: Annotated[dict[str, float], _weights] | None = None
     loss: Text | None = None
     temperature: Positive | None = None
-    matryoshka: Annotated[str, _widths] | None = None
+    matryoshka: Text | None = None
     monitor: Text | None = None
     patience: Annotated[int, at_least(1)] | None = None
     jit: bool = False

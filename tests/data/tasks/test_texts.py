@@ -119,6 +119,8 @@ def test_nested_folders_are_rejected_and_a_folder_of_texts_has_no_labels(write, 
         (["anchor\tpositive", "a b\tc d"], {"text": "anchor", "text_b": "positive"}, None, None),
         (["sentence1\tsentence2\tscore", "a\tb\t3"], {"label": "score"}, (3.0,), None),
         (["query\tpositive\tnegative", "a\tb\tc"], {"negative": "negative"}, None, ("c",)),
+        (["query\tpositive\tnegative\tmargin", "a\tb\tc\t1.5"], {}, (1.5,), ("c",)),
+        (["query\tpositive\tnegative\tscores", "a\tb\tc\t[9.5, 8]"], {}, (1.5,), ("c",)),
     ],
 )
 def test_pairs_have_scores_or_negatives_or_neither(lines, columns, scores, negatives, write):

@@ -185,7 +185,7 @@ TRIPLETS = PairExamples(texts=["a", "b", "c"], texts_b=["b", "c", "a"], negative
         ({"loss": "triplet"}, None, "TripletLoss"),
         ({"matryoshka": "8,4"}, None, "MatryoshkaLoss"),
         ({"loss": "cosent", "temperature": 0.1}, (0.0, 3.0, 5.0), "CoSENTLoss"),
-        ({"loss": "cosent", "matryoshka": [8, 4]}, (0.0, 3.0, 5.0), "MatryoshkaLoss"),
+        ({"loss": "cosent", "matryoshka": "8, 4"}, (0.0, 3.0, 5.0), "MatryoshkaLoss"),
     ],
 )
 def test_the_option_chooses_among_the_losses_that_fit(tokenizer, options, labels, expected):
@@ -208,6 +208,7 @@ def test_the_option_chooses_among_the_losses_that_fit(tokenizer, options, labels
         ({"loss": "rank"}, "`loss` must be one of None, 'ranking', .*Did you mean 'ranking'"),
         ({"loss": "triplet", "temperature": 0.1}, "`temperature` .* for the loss 'triplet'"),
         ({"matryoshka": "16,8"}, "`matryoshka` must be widths from 1 to 8, .*: matryoshka='16,8'"),
+        ({"matryoshka": "8,x"}, "`matryoshka` must be widths .*separated by commas.*'8,x'"),
     ],
 )
 def test_a_loss_that_does_not_fit_is_rejected_by_name(tokenizer, options, message):
@@ -242,7 +243,9 @@ def test_the_development_data_must_fit_the_loss_too(tokenizer):
         make_model(TextEmbedder, tokenizer),
         dataclasses.replace(TRIPLETS, negatives=None),
     )
-    with pytest.raises(ValueError, match="must contain triplets for the loss 'triplet'.*: pairs"):
+    with pytest.raises(
+        ValueError, match="`dev` must be triplets for the loss 'triplet'.*dev='pairs'"
+    ):
         TaskData(model, TRIPLETS, pairs, FinetuningOptions(loss="triplet"), [].append)
 
 
