@@ -56,6 +56,7 @@ NOT_RUN = {  # pattern in a line -> reason
 }
 ELLIPSIS = " --model minilm --epochs 1 --run-dir"  # what `...` stands for: other options
 SMALLER = {"--blocks 2,4,6": "--blocks 1", "--workers 8": "--workers 1", "novels-small": "minilm"}
+SMALLER |= {"384,256,128,64": "8,4", "--truncate-dim 64": "--truncate-dim 4"}
 FIRST = {  # makes what other pages have made, and removes what the page makes
     ("docs/coming_from.md", "python"): "cp reviews.csv train.csv; rm -r runs/films",
     ("docs/tutorials/serve.md", "sh"): "keras-bert-d2l export --model runs/reviews --out "
