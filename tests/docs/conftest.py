@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pathlib
 import shutil
 import zipfile
@@ -67,6 +68,7 @@ FILES = {
         for word in WORDS[5:10]
         for label in ("contradiction", "neutral", "entailment")
     ],
+    "pairs.jsonl": [json.dumps({"question": w, "positive": f"it is {w}"}) for w in WORDS[5:25]],
     "pairs.tsv": ["anchor\tpositive", *["a film\ta good film", "paris\tparis is good", "what\tis"]],
     "filtered/text/00000.txt": ["the film is good .", "", "a crane ."],
     "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
@@ -249,6 +251,19 @@ def exporting_once(tmp_path_factory):
     return export_once
 
 
+def squad_articles():
+    """Return a few articles of SQuAD, or one of a few words if its file is not there."""
+    file = pathlib.Path(os.environ.get("KERAS_BERT_D2L_DATA", "."), "squad/dev-v1.1.json.gz")
+    if file.exists():
+        return json.loads(gzip.decompress(file.read_bytes()))["data"][:8]
+    context = "The film is good . Paris is a film . France is bad ."
+    asked = [
+        {"question": f"what is {n}", "answers": [{"answer_start": n % len(context)}]}
+        for n in range(2100)
+    ]
+    return [{"paragraphs": [{"context": context, "qas": asked}]}]
+
+
 @pytest.fixture
 def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch, request):
     """A working directory with copies of the files, and presets that are small."""
@@ -260,9 +275,12 @@ def workplace(hub, prepared, exporting_once, eager_models, tmp_path, monkeypatch
             hub.add(name, folder)
     if "onnx" in page:
         shutil.copytree(request.getfixturevalue("onnx_models"), tmp_path / "onnx")
-    if "serving" in page:
-        for name in ("mine", "embedder", "reranker"):
-            kb.export_saved_model(make_bert(), f"saved_models/{name}")
+    if "serving" in page or "search" in page:
+        kinds = {"mine": lambda bert: bert, "embedder": kb.TextEmbedder, "reranker": kb.Reranker}
+        for name, kind in kinds.items():
+            kb.export_saved_model(kind(make_bert()), f"saved_models/{name}")
+    if "search" in page:
+        (tmp_path / "dev-v1.1.json").write_text(json.dumps({"data": squad_articles()}))
     preset = kb.BERTConfig.preset
     monkeypatch.setattr(kb.BERTConfig, "preset", lambda name, **o: preset(name, **{**SIZES, **o}))
     return tmp_path

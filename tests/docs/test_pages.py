@@ -42,7 +42,7 @@ PAGES = {
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 }
 NOT_RUN = {  # pattern in a line -> reason
-    r"^(pip|git clone|hf download|\S+/pip) ": "downloads packages or models",
+    r"^(pip|git clone|hf download|curl -LO|\S+/pip) ": "downloads packages, models or data",
     r"^tensorboard ": "runs until it is stopped",
     r"^make ": "runs itself; a test below compares it with the Makefile",
     r"^(docker|cd examples/serving)": "needs Docker",
@@ -59,6 +59,8 @@ SMALLER = {"--blocks 2,4,6": "--blocks 1", "--workers 8": "--workers 1", "novels
 SMALLER |= {"384,256,128,64": "8,4", "--truncate-dim 64": "--truncate-dim 4"}
 FIRST = {  # makes what other pages have made, and removes what the page makes
     ("docs/coming_from.md", "python"): "cp reviews.csv train.csv; rm -r runs/films",
+    ("docs/tutorials/search.md", "sh"): "cp lines.txt candidates.txt",
+    ("docs/tutorials/search.md", "python"): "rm -r saved_models",
     ("docs/tutorials/serve.md", "sh"): "keras-bert-d2l export --model runs/reviews --out "
     "saved_models/reviews",
     ("docs/tutorials/your_own_labels.md", "python"): "rm -r runs/reviews",  # the page trains it
@@ -69,7 +71,7 @@ NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README 
     "docs/the_book.md",
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
     *(f"docs/tutorials/from_{name}.md" for name in ("tensorflow_hub", "transformers_tensorflow")),
-    "docs/tutorials/serve.md",
+    *(f"docs/tutorials/{name}.md" for name in ("search", "serve")),
 }
 PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
 
@@ -107,6 +109,7 @@ def parameters():
             yield pytest.param(page, "sh", marks=pytest.mark.long, id=f"{name}-sh")
 
 
+@pytest.mark.filterwarnings("ignore:Truncated to")  # the small models read few tokens
 @pytest.mark.parametrize(("page", "language"), list(parameters()))
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, language, workplace, monkeypatch):
     text, names = PAGES[page], {"kb": kb, "tf": tf}
@@ -179,7 +182,7 @@ class Shell:
                 line.removesuffix(" &").replace(" ...", f"{ELLIPSIS} runs/{len(line)}")
             )
         for name, url in self.urls.items():
-            if f"/models/{name}" in line:
+            if f"/models/{name}" in line or f'"model": "{name}"' in line:
                 line = line.replace("localhost:8501", url)
         line = re.sub("^python ", f"{sys.executable} ", line)
         result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
