@@ -87,7 +87,7 @@ _PLACES = ("", "*_Transformer/", "*_StaticEmbedding/")
 _FILES = (
     *("task.json", "preprocessor.json", *_TOKENIZER),
     "config_sentence_transformers.json",
-    *("*_Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
+    *("*Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
     *("*_Dense/config.json", "*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"),
     *("*_LayerNorm/config.json", "*_LayerNorm/model.safetensors", "*_LayerNorm/pytorch_model.bin"),
 )
