@@ -304,7 +304,8 @@ class TextSignatures:
         def run(places: tf.Tensor) -> Answer:
             batch = {name: tf.gather(windows[name], places) for name in self.preprocess.features}
             if not of_tokens:
-                longest = -(-tf.reduce_max(batch["valid_lens"]) // _STEP) * _STEP
+                most = tf.maximum(tf.reduce_max(batch["valid_lens"]), 1)  # there may be no row
+                longest = -(-most // _STEP) * _STEP
                 batch |= {name: batch[name][:, :longest] for name in ("tokens", "segments")}
             found = self.run(**batch)
             return {name: found[name] for name in outputs}

@@ -42,7 +42,7 @@ def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatc
     monkeypatch.setattr("keras_bert_d2l.serving.onnx_model.DEFAULT_TOP_K", TOP_K)
     monkeypatch.setattr("keras_bert_d2l.serving.server.served_onnx._TOP_K", TOP_K)
     right, given = load(name), load_onnx(name, pairs=name == PAIRS)
-    assert right.interfaces.keys() == given.interfaces.keys()
+    assert right.interfaces.keys() - {"embed_sparse"} == given.interfaces.keys()
     for signature, interface in given.interfaces.items():
         specs = right.interfaces[signature].inputs
         for number in (len(TEXTS), 0):
