@@ -65,6 +65,10 @@ def test_embed_writes_the_vectors_of_the_python_function(run, texts, trained, be
     rows = objects(run("embed", *LINES, "--model", trained).stdout)
     assert [row["text"] for row in rows] == LINES
     np.testing.assert_array_equal(np.array([r["vector"] for r in rows], "float32"), expected)
+    options = ("--prompt", "the ", "--truncate-dim", 8)
+    rows = objects(run("embed", *LINES, "--model", trained, *options).stdout)
+    expected = embed(bert.model, LINES, prompt="the ", truncate_dim=8)
+    np.testing.assert_array_equal(np.array([r["vector"] for r in rows], "float32"), expected)
 
 
 @pytest.mark.slow
