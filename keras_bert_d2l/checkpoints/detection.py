@@ -21,6 +21,7 @@ from keras_bert_d2l.checkpoints.formats import (
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, describe_task
 from keras_bert_d2l.checkpoints.location import SHORT_NAMES, find_checkpoint, known_prompts
 from keras_bert_d2l.checkpoints.weights import HEAD_NAMES, part_of
+from keras_bert_d2l.checks import did_you_mean
 from keras_bert_d2l.files import read_checksums, verify_checksums
 from keras_bert_d2l.printing import one_line
 from keras_bert_d2l.reading import has_file, read_json_object
@@ -206,8 +207,9 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
         if path.name == name:
             message += (
                 " To load a model of the Hugging Face Hub, pass its id, such as "
-                f"google-bert/bert-base-uncased, or a short name: {', '.join(SHORT_NAMES)}."
-            )
+                "google-bert/bert-base-uncased, or a short name, such as bert-base-uncased or "
+                f"bge-small. {did_you_mean(name, SHORT_NAMES)}"
+            ).rstrip()
         return FileNotFoundError(message)
     message = f"{name!r} is not a checkpoint of a known format. Looked for {_LOOKED_FOR}."
     if path.suffix in (".keras", ".h5"):
