@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True, help="an embedder, such as MiniLM")
     parser.add_argument("--queries", type=int, default=60)
     parser.add_argument("--train-queries", type=int, default=400, help="0: no reranker")
-    parser.add_argument("--batch-size", type=int, default=4, help="queries per step")
+    parser.add_argument("--batch-size", type=int, default=4, help="pairs per step")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--max-len", type=int, default=192)
     parser.add_argument("--seed", type=int, default=0)
