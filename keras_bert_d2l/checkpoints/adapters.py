@@ -321,6 +321,8 @@ def _rows(model: Model) -> list[tuple[Row, keras.Variable]]:
     """Return the weights of a model with their names in transformers."""
     weights = named_weights(model)
     task = task_fields(model) if getattr(model, "has_head", False) else None
+    of_steps = [name for name in weights if name.startswith("head/step_")]
+    check_that(not of_steps, "steps", "empty: PEFT has no names for their weights", of_steps)
     rows = table(model.bert_config, task)
     return [(row, weights[row.ours]) for row in rows if row.ours in weights]
 

@@ -105,6 +105,7 @@ class EncodingOptions(NamedTuple):
     labels: Sequence[str] | None
     max_len: int
     overlap: int | None
+    model: Any = None
 
 
 class Task(abc.ABC, Generic[Examples, Model, Found]):

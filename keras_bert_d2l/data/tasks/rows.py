@@ -69,6 +69,8 @@ class TaskRows:
             batch. All examples have the same number of rows.
         label_parts: Names of the columns of `labels`, which then are separate in a batch.
         pad_id: Token id of the padding.
+        prompt_lens: Number of first tokens of each row that a `TextEmbedder` with
+            `include_prompt=False` does not pool, int32 `(R,)`; None for other models.
 
     Example:
 
@@ -97,6 +99,7 @@ class TaskRows:
     is_grouped: bool = False
     label_parts: tuple[str, ...] = ()
     pad_id: int = 0
+    prompt_lens: np.ndarray | None = None
 
     @classmethod
     def encode(
@@ -107,6 +110,7 @@ class TaskRows:
         labels: Sequence[str] | None = None,
         max_len: int,
         overlap: int | None = None,
+        model: Any = None,
     ) -> "TaskRows":
         """Tokenize examples.
 
@@ -124,6 +128,8 @@ class TaskRows:
             max_len: Maximum number of tokens in a row.
             overlap: For `"answer"`, the number of tokens that successive rows of a context share.
                 Defaults to a third of `max_len`.
+            model: For `"embed"`, the `TextEmbedder` whose prompts are put before the texts: that of
+                queries before the first text of a pair, that of documents before the others.
 
         Raises:
             ValueError: There are no examples, a label is not among `labels`, there are fewer than
@@ -135,7 +141,7 @@ class TaskRows:
         check_type("examples", examples, TaskExamples, "Read a file with `read_examples`.")
         if not len(examples):
             raise ValueError(f"There are no examples to learn from in {examples.source!r}.")
-        options = EncodingOptions(labels, max_len, overlap)
+        options = EncodingOptions(labels, max_len, overlap, model)
         fields = task_named(examples.task).encode(examples, tokenizer, options)
         return cls(task=examples.task, pad_id=tokenizer.vocab.pad_id, **fields)
 
@@ -243,6 +249,8 @@ class TaskRows:
             is_text = position < valid_lens[:, tf.newaxis]
             segments = tf.cast(is_second & is_text, tf.int32)
             features = {"tokens": dense, "segments": segments, "valid_lens": valid_lens}
+            if self.prompt_lens is not None:
+                features["prompt_lens"] = tf.gather(tf.constant(self.prompt_lens), rows)
             if self.is_grouped:
                 features = {
                     name: tf.reshape(x, tf.concat([[-1, together], tf.shape(x)[1:]], 0))

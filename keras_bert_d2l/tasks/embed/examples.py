@@ -4,7 +4,6 @@ N: examples.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -80,10 +79,22 @@ def encoded_pairs(
 
     from keras_bert_d2l.data.tasks.rows import encoded_texts
 
-    sides = (examples.texts, examples.texts_b, examples.negatives)
-    together = list(zip(*filter(None, sides), strict=True))
-    number = len(together[0])
-    texts = TextExamples(texts=tuple(itertools.chain.from_iterable(together)))
+    sides = [side for side in (examples.texts, examples.texts_b, examples.negatives) if side]
+    number, model = len(sides), options.model
+    names = ("query", "document", "document")[:number]
+    prompts = [model.prompt(name) if model else "" for name in names]
+    lens = None
+    if model and not model.include_prompt:
+        of_sides = [model.prompt_len(tokenizer, prompt, options.max_len) for prompt in prompts]
+        lens = np.tile(np.array(of_sides, np.int32), len(examples))
+    together = zip(*sides, strict=True)
+    texts = TextExamples(
+        texts=tuple(
+            prompt + text
+            for example in together
+            for prompt, text in zip(prompts, example, strict=True)
+        )
+    )
     fields = encoded_texts(texts, tokenizer, options)
     full_lengths = fields["full_lengths"].reshape(-1, number)
     return {
@@ -93,6 +104,7 @@ def encoded_pairs(
         "full_lengths": full_lengths.max(axis=1),
         "num_truncated": int((full_lengths > options.max_len).any(axis=1).sum()),
         "rows_together": True,
+        "prompt_lens": lens,
     }
 
 

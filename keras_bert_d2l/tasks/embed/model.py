@@ -166,7 +166,10 @@ class TextEmbedder(TaskModel):
         self.include_prompt = check_bool("include_prompt", include_prompt)
         is_right = include_prompt or self.long_texts == "cut"
         check_that(is_right, "include_prompt", "True with windows of `long_texts`", include_prompt)
-        self.prompts = _checked_prompts(prompts)
+        are_texts = prompts is None or isinstance(prompts, Mapping)
+        are_texts = are_texts and all(isinstance(x, str) for x in (prompts or {}).values())
+        check_that(are_texts, "prompts", "texts by names, such as {'query': 'query: '}", prompts)
+        self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.prompt()
         self.similarity = check_choice("similarity", similarity, get_args(Similarity))
@@ -314,16 +317,6 @@ class TextEmbedder(TaskModel):
             advice = "For scores, compile with CosineLoss()."
             _check_labels(y, is_right, "whole numbers, which identify groups", advice)
         return y
-
-
-def _checked_prompts(prompts: object) -> dict[str, str]:
-    prompts = {} if prompts is None else prompts
-    are_texts = isinstance(prompts, Mapping) and all(
-        isinstance(part, str) for item in prompts.items() for part in item
-    )
-    if not isinstance(prompts, Mapping) or not are_texts:
-        raise wrong("prompts", "texts by names, such as {'query': 'query: '}", prompts)
-    return dict(prompts)
 
 
 def _check_labels(y: np.ndarray, is_right: np.ndarray, kind: str, advice: str = "") -> None:

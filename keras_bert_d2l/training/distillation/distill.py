@@ -319,6 +319,7 @@ def _batches(
         tokenizer,
         labels=getattr(model, "labels", None),
         max_len=row_len(longest, examples.task, max_len),
+        model=model,
     )
     return lambda epoch: rows.batches(batch_size, epoch=epoch, seed=seed)
 

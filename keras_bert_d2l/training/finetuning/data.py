@@ -91,6 +91,7 @@ class TaskData:
                     model.tokenizer,
                     labels=getattr(model, "labels", None),
                     max_len=max_len,
+                    model=model,
                 )
                 return rows.for_loss(self.loss)
 

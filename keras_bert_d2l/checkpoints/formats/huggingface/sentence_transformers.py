@@ -229,10 +229,10 @@ def _prompts(path: pathlib.Path) -> tuple[ConfigDict, str]:
     fields = fields_of(path / MODEL_FILE)
     prompts, name = fields.get("prompts") or {}, fields.get("default_prompt_name")
     with errors_naming(path / MODEL_FILE):
-        check_that(isinstance(prompts, dict), "prompts", "an object of texts by names", prompts)
-        prompts = {key: "" if text is None else text for key, text in prompts.items()}
-        are_texts = all(isinstance(text, str) for text in prompts.values())
-        check_that(are_texts, "prompts", "an object of texts by names", prompts)
+        is_object = isinstance(prompts, dict)
+        is_object = is_object and all(isinstance(x or "", str) for x in prompts.values())
+        check_that(is_object, "prompts", "an object of texts by names", prompts)
+        prompts = {key: text or "" for key, text in prompts.items()}
         known = [None, "query", "document", *prompts]  # the two are empty if they are not defined
         expected = f"null or one of {shown(known[1:])}"
         check_that(name in known, "default_prompt_name", expected, name)

@@ -4,8 +4,7 @@ The vector of a text is the mean of the vectors of its tokens. The model is a BE
 and positions, whose `TextEmbedder` skips `[CLS]` and `[SEP]`, which such models do not add.
 
 Source: github.com/huggingface/sentence-transformers,
-`sentence_transformer/modules/static_embedding.py`, and github.com/MinishLab/model2vec, which
-stores a table with fewer rows, and the row and the weight of each token.
+`sentence_transformer/modules/static_embedding.py`.
 """
 
 import pathlib
@@ -63,7 +62,11 @@ def static_config(vocab_size: int, width: int, *, pad_id: int, max_len: int) -> 
 def describe(path: pathlib.Path, folder: pathlib.Path, *, tokenizer: bool) -> Checkpoint:
     """Read a folder, with the arguments of `folder.describe`, and its table in `folder`."""
     stored = open_module(folder)
-    table = _table(stored)
+    name = _TABLE if _TABLE in stored.shapes else "embeddings"  # of model2vec
+    table = read_array(stored, name)
+    with errors_naming(folder):
+        is_table = table.ndim == 2 and stored.shapes.keys() == {name}
+        check_that(is_table, _TABLE, "the only weights, with a vector per token", stored.shapes)
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     if vocab is not None and set(vocab.tokens[len(table) :]) <= set(GOOGLE_SPECIALS):
         table = np.pad(table, ((0, max(0, len(vocab) - len(table))), (0, 0)))
@@ -85,20 +88,6 @@ def describe(path: pathlib.Path, folder: pathlib.Path, *, tokenizer: bool) -> Ch
         embedding={**(embedding or {}), "max_len": None},
         step_weights=weights,
     )
-
-
-def _table(stored: NamedArrays) -> np.ndarray:
-    """Return the vector of each token, float32 `(V, D)`."""
-    if _TABLE in stored.shapes:
-        table = read_array(stored, _TABLE)
-    else:
-        table = read_array(stored, "embeddings")
-        if "mapping" in stored.shapes:
-            table = table[read_array(stored, "mapping").astype(np.int64)]
-        if "weights" in stored.shapes:
-            table = table * read_array(stored, "weights")[:, np.newaxis]
-    check_that(table.ndim == 2, _TABLE, "a table with one vector per token", table.shape)
-    return table.astype(np.float32)
 
 
 def _rows(config: BERTConfig) -> list[Row]:
