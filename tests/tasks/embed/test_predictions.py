@@ -64,7 +64,7 @@ def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
 
 @pytest.mark.slow
 def test_texts_keep_their_order_across_chunks(embedder, monkeypatch):
-    monkeypatch.setattr("keras_bert_d2l.inference.prediction._BATCHES_SORTED", 2)
+    monkeypatch.setattr("keras_bert_d2l.inference.prediction.BATCHES_SORTED", 2)
     vectors = embed(embedder, TEXTS * 2, batch_size=2)
     np.testing.assert_allclose(vectors, np.tile(vectors[:5], (2, 1)), rtol=0, atol=1e-6)
 
