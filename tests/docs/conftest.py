@@ -127,6 +127,7 @@ def small_models(tmp_path_factory):
         SHORT_NAMES["minilm"]: make_bert(),
         SHORT_NAMES["bge-small"]: make_bert(num_hiddens=64),
         "naver/splade-v3-distilbert": make_bert(),
+        SHORT_NAMES["ms-marco-minilm"]: kb.Reranker(make_bert()),
         SHORT_NAMES["bert-base-ner"]: kb.TokenClassifier(make_bert(), LABELS),
         "google-bert/bert-large-uncased-whole-word-masking-finetuned-squad": kb.QuestionAnswerer(
             make_bert()

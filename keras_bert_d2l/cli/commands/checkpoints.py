@@ -134,6 +134,7 @@ def export(
     ] = None,
     null_threshold: NullThreshold = None,
     int8: Flag = False,
+    rerank: Flag = False,
 ) -> None:
     """Export a SavedModel that accepts strings, or an ONNX file.
 
@@ -153,6 +154,7 @@ def export(
         pairs: Classify or score pairs of texts instead of single texts.
         version: Version number of a SavedModel, which names the subfolder of --out. [default: the
             next number]
+        rerank: Export a model with one score as a reranker, although its folder does not say so.
         int8: Quantize an ONNX file to 8-bit integers: faster on recent CPUs, but less accurate.
     """
     own = {"version": version, "top_k": top_k}
@@ -160,7 +162,8 @@ def export(
         refuse("--format saved_model", **own)
     else:
         refuse("--format onnx", int8=int8)
-    exported = load(model, as_embedder=None).model
+    reranker = kb.Reranker.from_pretrained(model, verbose=False) if rerank else None
+    exported = reranker or load(model, as_embedder=None).model
     run = model if is_run(model) else None
     if run is not None and null_threshold is None:
         from keras_bert_d2l.training.run.run_folder import tuned_null_threshold

@@ -5,13 +5,13 @@ Cohere's and NVIDIA's interfaces.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_bert_d2l.checks import is_integer, shown
-from keras_bert_d2l.serving.protocol import JSONObject, read_object
+from keras_bert_d2l.serving.protocol import Arrays, JSONObject, read_object
 from keras_bert_d2l.serving.server.served import Limits, Served, TooLargeError, ask
 
 ROUTE = "/v1/embeddings"
@@ -50,11 +50,7 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
         TooLargeError: The request exceeds a limit.
         ValueError: The request is wrong, or the model has no embeddings.
     """
-    request = read_object(body)
-    for field in request:
-        check_field(
-            field in _FIELDS, f"{field:.100}", f"must be one of {', '.join(_FIELDS)}", field
-        )
+    request = read_request(body, _FIELDS)
     name, model = model_of(models, request.get("model"))
     form = request.get("encoding_format")
     is_known = form in (None, "float", "base64")
@@ -73,12 +69,7 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
     signature = _SIGNATURES.get(kind, _EMBED)
     if signature not in model.interfaces:  # the model has no prompt for it
         signature = _EMBED
-    try:
-        vectors = ask(model, signature, {"text": texts}, limits)["embedding"]
-    except TooLargeError:
-        raise
-    except ValueError as error:
-        raise RequestError(str(error).replace("`text`", "`input`"), "input") from error
+    vectors = answer(model, signature, {"text": texts}, limits, "input")["embedding"]
     size: Any = request.get("dimensions")
     is_right = size is None or (is_integer(size) and 0 < size <= vectors.shape[1])
     check_field(is_right, "dimensions", f"must be from 1 to {vectors.shape[1]}, or omitted", size)
@@ -95,6 +86,37 @@ def embeddings(models: Mapping[str, Served], body: bytes, limits: Limits) -> JSO
     ]
     usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
     return {"object": "list", "data": data, "model": name, "usage": usage}
+
+
+def read_request(body: bytes, fields: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a request.
+
+    Raises:
+        ValueError: The body is not a JSON object, or has other fields than `fields`.
+    """
+    request = read_object(body)
+    for field in request:
+        check_field(field in fields, f"{field:.100}", f"must be one of {', '.join(fields)}", field)
+    return request
+
+
+def answer(
+    model: Served, signature: str, columns: Mapping[str, object], limits: Limits, field: str
+) -> Arrays:
+    """Return the outputs of a signature, whose last input is the texts of a field of a request.
+
+    Raises:
+        TooLargeError: The request exceeds a limit.
+        RequestError: The columns do not match the signature.
+    """
+    try:
+        return ask(model, signature, columns, limits)
+    except TooLargeError:
+        raise
+    except ValueError as error:
+        raise RequestError(
+            str(error).replace(f"`{[*columns][-1]}`", f"`{field}`"), field
+        ) from error
 
 
 def model_of(models: Mapping[str, Served], asked: object) -> tuple[str, Served]:

@@ -37,13 +37,8 @@ from keras_bert_d2l.serving.protocol import (
     request_columns,
     response,
 )
+from keras_bert_d2l.serving.server import reranking
 from keras_bert_d2l.serving.server.embeddings import ROUTE, embeddings, error_object, model_object
-from keras_bert_d2l.serving.server.reranking import (
-    RERANK_ROUTES,
-    TEI_ROUTE,
-    rerank,
-    rerank_texts,
-)
 from keras_bert_d2l.serving.server.served import Limits, Served, TooLargeError, ask
 from keras_bert_d2l.types import PathLike
 
@@ -51,7 +46,11 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8501
 _GRACE_SECONDS = 1  # time to finish requests in progress when the server stops
 _CONCURRENT = 4  # requests that run at the same time; the others wait
 _NAME = re.compile(r"[^/:]+")
-_OF_MODELS = {ROUTE: embeddings, **dict.fromkeys(RERANK_ROUTES, rerank), TEI_ROUTE: rerank_texts}
+_OF_MODELS = {
+    ROUTE: embeddings,
+    **dict.fromkeys(reranking.ROUTES, reranking.rerank),
+    reranking.TEI_ROUTE: reranking.rerank_texts,
+}
 
 
 class LocalServer:
@@ -345,8 +344,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
     path = request.url.path
     of_openai = path.startswith(("/v1/", "/v2/")) and "/v1/models/" not in path
     document = {"error": error_object(message, status, error) if of_openai else message}
-    if path in RERANK_ROUTES:
+    if path in reranking.ROUTES:
         document |= {"message": message, "detail": message}  # for clients of Cohere and Voyage
-    elif path == TEI_ROUTE:
+    elif path == reranking.TEI_ROUTE:
         document["error_type"] = "Validation" if status < 500 else "Backend"
     return _json(document, status, headers)
