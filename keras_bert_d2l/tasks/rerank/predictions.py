@@ -4,10 +4,8 @@ N: number of texts.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_integer, check_that, check_type
@@ -104,13 +102,8 @@ def rerank(
     different = [*dict.fromkeys(rows)]  # equal texts have equal scores, to the last digit
     answers = text_answers(model, tokenizer, query, different, batch_size, max_len, truncate)
     scores = {text: one["scores"][0] for text, one in zip(different, answers, strict=True)}
-    return ranked(rows, np.array([scores[text] for text in rows]), top_k)
-
-
-def ranked(texts: Sequence[str], scores: np.ndarray, top_k: int | None) -> list[Ranked]:
-    """Return the best texts with their scores `(N,)`, best first."""
-    best = np.argsort(-scores, kind="stable")[:top_k]
-    return [Ranked(int(index), float(scores[index]), texts[index]) for index in best]
+    best = sorted(range(len(rows)), key=lambda index: -scores[rows[index]])[:top_k]
+    return [Ranked(index, scores[rows[index]], rows[index]) for index in best]
 
 
 class RerankSignatures(AnswerSignatures):
