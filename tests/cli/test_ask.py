@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.cli.commands import ask, predict
 from keras_bert_d2l.inference.heads import next_sentence_score
@@ -83,6 +84,19 @@ def test_similar_lists_the_most_similar_texts(run, texts, trained, bert):
     ]
     run("embed", "--file", texts, "--model", trained, "--out", "made/lines.npy")
     assert run(*command, "--vectors", "made/lines.npy").stdout.splitlines() == out
+
+
+@pytest.mark.slow
+def test_rerank_sorts_the_texts(run, texts, bert, tmp_path):
+    reranker = kb.Reranker(bert.model)
+    kb.save_pretrained(reranker, tmp_path / "reranker")
+    expected = kb.rerank(reranker, LINES[1], LINES, top_k=2)
+    command = ("rerank", LINES[1], "--file", texts, "--model", tmp_path / "reranker", "--top", 2)
+    out = run(*command).stdout.splitlines()
+    assert out == [f"{one.score:6.3f}  {one.index + 1}  {one.text}" for one in expected]
+    assert [row["index"] for row in objects(run(*command, "--json").stdout)] == [
+        one.index for one in expected
+    ]
 
 
 @pytest.mark.slow
