@@ -8,11 +8,16 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that, is_number
 from keras_bert_d2l.contract.task import EncodingOptions
-from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each
+from keras_bert_d2l.data.tasks.examples import (
+    TaskExamples,
+    are_strings,
+    check_each,
+    is_string,
+)
 from keras_bert_d2l.data.tasks.readers.cells import as_string, collect, unusable_if
 from keras_bert_d2l.data.tasks.readers.columns import (
     ReadingOptions,
@@ -66,12 +71,11 @@ class RankExamples(TaskExamples):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_each(self, "queries", lambda item: isinstance(item, str), "a string")
+        check_each(self, "queries", is_string, "a string")
         check_each(self, "documents", _are_texts, "a tuple of strings, at least one")
         check_each(self, "labels", _are_numbers, "a tuple of finite numbers, one per text")
-        sizes = [*map(len, self.documents)]
-        is_right = self.labels is None or sizes == [*map(len, self.labels)]
-        check_that(is_right, "labels", "one number per text of each query", self.labels)
+        for texts, labels in zip(self.documents, self.labels or (), strict=False):
+            check_that(len(texts) == len(labels), "labels", "one number per text", labels)
 
     @property
     def have_pairs_in_rows(self) -> bool:
@@ -80,9 +84,9 @@ class RankExamples(TaskExamples):
     @property
     def pairs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The query of each of the R texts, and the texts."""
-        sized = zip(self.queries, self.documents, strict=True)
-        queries = (query for query, texts in sized for _ in texts)
-        return tuple(queries), tuple(itertools.chain.from_iterable(self.documents))
+        pairs = zip(self.queries, self.documents, strict=True)
+        queries = tuple(query for query, texts in pairs for _ in texts)
+        return queries, tuple(itertools.chain(*self.documents))
 
     @property
     def has_wrong_texts(self) -> bool:
@@ -134,7 +138,6 @@ def rank_examples(file: TextFile, options: ReadingOptions) -> RankExamples:
     def example(row: Row) -> dict[str, object]:
         query, right = row.text(columns.text).strip(), _cells(row.cell(columns.text_b))
         texts = (*right, *itertools.chain(*(_cells(row.cell(place)) for place in wrong)))
-        unusable_if(not any(as_string(cell).strip() for cell in row.cells), "empty line")
         unusable_if(not query, "empty query")
         unusable_if(not right or not all(text.strip() for text in texts), "empty text")
         labels = [1.0] * len(right) + [0.0] * (len(texts) - len(right))
@@ -151,7 +154,7 @@ def rank_examples(file: TextFile, options: ReadingOptions) -> RankExamples:
     named = columns.named(table)
     examples = collect(RankExamples, file, rows, example, table.notes, columns=named)
     are_margins = is_labeled and bool(wrong)
-    return examples if are_margins or examples.labels is None else _by_query(examples)
+    return examples if are_margins or not examples.labels else _by_query(examples)
 
 
 def _cells(cell: object) -> list[str]:
@@ -174,34 +177,29 @@ def _labels(cell: object, usual: Sequence[float]) -> list[float]:
 
 def _by_query(examples: RankExamples) -> RankExamples:
     """Return one example per different query, with the id of its first one."""
-    ids: dict[str, str] = {}
-    labels_of: dict[str, dict[str, float]] = {}
-    rows = zip(
-        examples.ids, examples.queries, examples.documents, examples.labels or (), strict=True
-    )
-    for one, query, texts, labels in rows:
-        ids.setdefault(query, one)
-        known = labels_of.setdefault(query, {})
+    found: dict[str, tuple[str, dict[str, float]]] = {}
+    columns = (examples.ids, examples.queries, examples.documents, examples.labels or ())
+    for one, query, texts, labels in zip(*columns, strict=True):
+        known = found.setdefault(query, (one, {}))[1]
         for text, label in zip(texts, labels, strict=True):
             known[text] = max(label, known.get(text, label))
-    return dataclasses.replace(
-        examples,
-        ids=tuple(ids.values()),
-        queries=tuple(labels_of),
-        documents=tuple(map(tuple, labels_of.values())),
-        labels=tuple(tuple(known.values()) for known in labels_of.values()),
-    )
+    ids, rankings = zip(*found.values(), strict=True)
+    documents, labels_of = map(tuple, rankings), (tuple(known.values()) for known in rankings)
+    fields: dict[str, Any] = {"ids": ids, "queries": tuple(found)}
+    fields |= {"documents": tuple(documents), "labels": tuple(labels_of)}
+    return dataclasses.replace(examples, **fields)
 
 
 def with_negatives(examples: RankExamples, negatives: Iterable[Sequence[str]]) -> RankExamples:
     """Return the examples with wrong texts: those of each right text, one after the other."""
-    more = iter(negatives)
-    documents, labels = [], []
+    more, documents = iter(negatives), []
     for texts in examples.documents:
-        found = dict.fromkeys(itertools.chain.from_iterable(itertools.islice(more, len(texts))))
-        documents.append((*texts, *found))
-        labels.append((1.0,) * len(texts) + (0.0,) * len(found))
-    return dataclasses.replace(examples, documents=tuple(documents), labels=tuple(labels))
+        wrong = itertools.chain(*itertools.islice(more, len(texts)))
+        documents.append(tuple(dict.fromkeys((*texts, *wrong))))
+    pairs = zip(examples.documents, documents, strict=True)
+    sizes = ((len(right), len(texts)) for right, texts in pairs)
+    labels = tuple(tuple(float(n < right) for n in range(size)) for right, size in sizes)
+    return dataclasses.replace(examples, documents=tuple(documents), labels=labels)
 
 
 def encoded_rankings(

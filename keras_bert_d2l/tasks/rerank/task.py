@@ -49,12 +49,6 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
     def read(self, file: TextFile, options: ReadingOptions) -> RankExamples:
         return rank_examples(file, options)
 
-    def from_arguments(self, texts: tuple[str, ...], context: str | None) -> RankExamples:
-        """Return one example: the first text as the query, and the others."""
-        if len(texts) < 2:
-            raise ValueError(f"A query must be followed by texts. Received: {len(texts) - 1}.")
-        return RankExamples(queries=texts[:1], documents=(texts[1:],))
-
     def with_negatives(
         self,
         model: Any,
@@ -90,16 +84,17 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
         return dict(zip(self.losses, kinds, strict=True))[options["loss"] or self.losses[0]]()
 
     def for_loss(self, train: RankExamples, dev: RankExamples, options: Options) -> RankExamples:
+        dev.check_wrong_texts()
         self._check_labels(dev, options)
         return dev
 
     def _check_labels(self, examples: RankExamples, options: Options) -> None:
-        """Raise `ValueError` if the loss cannot learn from the labels, or all texts are right."""
-        examples.check_wrong_texts()
-        labels = [label for of_query in examples.labels or () for label in of_query]
-        is_right = options["loss"] not in (None, "binary") or (
-            min(labels) >= 0 and max(labels) <= 1
-        )
+        """Raise `ValueError` if the loss cannot learn from the labels."""
+        labels = {label for of_query in examples.labels or () for label in of_query}
+        if len(labels) == 1:
+            examples.check_wrong_texts()
+        is_binary = options["loss"] in (None, "binary")
+        is_right = not is_binary or 0 <= min(labels) <= max(labels) <= 1
         advice = "Choose loss='lambda' for grades, or 'margin_mse' for the scores of a model."
         received = f"{min(labels):g} to {max(labels):g} in {examples.source or 'the examples'}"
         check_that(is_right, "labels", "from 0 to 1 for the loss 'binary'", received, advice)
@@ -119,10 +114,8 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
 
     def samples(self, examples: RankExamples, found: Iterable[list[float]]) -> Iterator[Sample]:
         """Yield the best text of each query, and a right one."""
-        rows = zip(
-            *(examples.queries, examples.documents, examples.labels or (), found), strict=True
-        )
-        for query, texts, labels, scores in rows:
+        columns = (examples.queries, examples.documents, examples.labels or (), found)
+        for query, texts, labels, scores in zip(*columns, strict=True):
             best = max(range(len(texts)), key=scores.__getitem__)
             first = max(range(len(texts)), key=labels.__getitem__)
             gold = texts[first] if labels[first] >= RIGHT else None
