@@ -58,11 +58,11 @@ def original(model_type: str, name: str, **options: object) -> torch.nn.Module:
     """Return a model of transformers whose weights are random, and none of them 0 or 1.
 
     Args:
-        model_type: One of `MODEL_TYPES`.
+        model_type: `"bert"`, or one of `MODEL_TYPES`.
         name: One of `CLASSES`.
         **options: Other fields of the configuration.
     """
-    sizes = _SIZES | MODEL_TYPES[model_type] | CLASSES[name] | options
+    sizes = _SIZES | MODEL_TYPES.get(model_type, {}) | CLASSES[name] | options
     if model_type == "distilbert":  # has `hidden_dim`
         del sizes["intermediate_size"]
     config = transformers.AutoConfig.for_model(model_type, **sizes)
