@@ -89,7 +89,6 @@ _FILES = (
     "config_sentence_transformers.json",
     *("*Pooling/config.json", "*_Normalize/config.json"),  # in numbered folders, such as 1_Pooling
     *("*_Dense/config.json", "*_Dense/model.safetensors", "*_Dense/pytorch_model.bin"),
-    *("*_LayerNorm/config.json", "*_LayerNorm/model.safetensors", "*_LayerNorm/pytorch_model.bin"),
 )
 _SCHEME = "hf://"  # as in KerasHub
 _NAME = re.compile(rf"({_SCHEME})?(?P<model>[a-z0-9][\w.-]*(/[\w.-]+)?)(@[\w./-]+)?", re.I | re.A)

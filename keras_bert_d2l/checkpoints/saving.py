@@ -41,7 +41,7 @@ _REPLACEABLE = {
     *("vocab.json", "pretrained.safetensors"),
     *kerashub.FILES,
     *(MODULES_FILE, MODEL_FILE, TRANSFORMER_FILE, os.path.dirname(POOLING_FILE)),
-    *(f"{number}_{kind}" for number in range(1, 20) for kind in ("Dense", "LayerNorm")),
+    *(f"{number}_Dense" for number in range(1, 20)),
 }
 
 

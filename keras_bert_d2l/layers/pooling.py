@@ -27,7 +27,6 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": ops.sigmoid,
 }
 _LOWEST = -3e38  # finite in float32 and bfloat16, minus infinity in float16
-_EPSILON = 1e-5  # of PyTorch's layer normalization
 
 
 class DenseStep(TypedDict):
@@ -38,15 +37,15 @@ class DenseStep(TypedDict):
     use_bias: bool
 
 
-Step: TypeAlias = Literal["normalize", "layer_norm"] | DenseStep
+Step: TypeAlias = Literal["normalize"] | DenseStep
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class Pooling(NestedLayer):
     """Pooling of the token vectors of each text into one vector, ignoring padding.
 
-    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3; `Pooling`, `Dense`, `LayerNorm`
-    and `Normalize` of sentence-transformers 6.2.
+    Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3; `Pooling`, `Dense` and
+    `Normalize` of sentence-transformers 6.2.
 
     Args:
         pooling: `"cls"`, the first token; `"last"`, the last one; `"mean"` or `"max"`, over all
@@ -83,7 +82,7 @@ class Pooling(NestedLayer):
         self.steps = checked_steps(steps)
         self.normalize, self.include_special = normalize, include_special
         self.layers = [
-            None if step == "normalize" else _layer(step, f"step_{number}", self.dtype_policy)
+            None if isinstance(step, str) else _layer(step, f"step_{number}", self.dtype_policy)
             for number, step in enumerate(self.steps)
         ]
 
@@ -107,7 +106,7 @@ class Pooling(NestedLayer):
         width = len(self.kinds) * int(X_shape[-1] or 0)
         for layer in filter(None, self.layers):
             layer.build((None, width))
-            width = getattr(layer, "units", width)
+            width = layer.units
 
     # Not named `mask`, which Keras would fill in by itself if it is `None`.
     def call(
@@ -180,7 +179,7 @@ def checked_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def _checked_step(step: Step) -> Step:
     if not isinstance(step, Mapping):
-        return check_choice("steps", step, ("normalize", "layer_norm"))
+        return check_choice("steps", step, ("normalize",))
     found: Any = {"activation": "linear", "use_bias": True, **step}
     if found.keys() != DenseStep.__annotations__.keys():
         raise wrong("steps", f"dense steps with the keys {(*DenseStep.__annotations__,)}", step)
@@ -190,9 +189,7 @@ def _checked_step(step: Step) -> Step:
     return cast(DenseStep, found)
 
 
-def _layer(step: Step, name: str, policy: keras.DTypePolicy) -> keras.layers.Layer:
-    if isinstance(step, str):
-        return keras.layers.LayerNormalization(epsilon=_EPSILON, dtype=policy, name=name)
+def _layer(step: DenseStep, name: str, policy: keras.DTypePolicy) -> keras.layers.Layer:
     activation = ACTIVATIONS[step["activation"]]
     use_bias = step["use_bias"]
     return Dense(step["units"], activation=activation, use_bias=use_bias, dtype=policy, name=name)

@@ -148,7 +148,7 @@ def test_a_known_model_has_its_prompts_if_its_folder_names_none(
 
 
 def test_the_weights_of_dense_modules_are_downloaded(model, local_hub, tmp_path):
-    steps = [{"units": 3, "activation": "tanh", "use_bias": True}, "layer_norm"]
+    steps = [{"units": 3, "activation": "tanh", "use_bias": True}]
     embedder = kb.TextEmbedder(kb.load_pretrained(model).model, ("cls", "max"), steps=steps)
     kb.save_pretrained(embedder, tmp_path / "embedder", format="huggingface")
     local_hub.add("leaf/one", tmp_path / "embedder")

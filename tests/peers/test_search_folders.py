@@ -71,12 +71,6 @@ def dense(sizes, activation=nn.Identity, **options):
     return modules.Dense(*sizes, activation_function=activation(), **options)
 
 
-def layer_norm(width):
-    module = modules.LayerNorm(width)
-    nn.init.normal_(module.norm.weight)
-    return module
-
-
 def old_layout(folder):
     """Turn a folder into one of sentence-transformers 0.3 to 2, with weights of PyTorch."""
     inner = folder / "0_Transformer"
@@ -124,7 +118,6 @@ EMBEDDERS = {  # BERT's relative, the modules after it, options of the model and
         ],
     ),
     "dropout": ("bert", lambda: [pooling(), modules.Dropout(0.5), normalize()]),
-    "layer norm": ("bert", lambda: [pooling(), layer_norm(WIDTH)]),
     "prompts": ("bert", lambda: [pooling(), normalize()], PROMPTS),
     "a default prompt": ("roberta", lambda: [pooling()], DEFAULT),
     "all prompts": ("xlm-roberta", lambda: [pooling("lasttoken")], BOTH),

@@ -220,7 +220,7 @@ def test_all_poolings_and_steps_match_keras(include_special, skipped, make_model
     model = TextEmbedder(
         make_model(),
         POOLINGS,
-        steps=[*STEPS, "layer_norm"],
+        steps=STEPS,
         include_special=include_special,
         prompts={"query": "a"},
         include_prompt=False,

@@ -138,11 +138,9 @@ def step_weights(fields: ConfigDict | None) -> list[list[str]]:
     """Return the names of the weights of each step after the pooling of a `TextEmbedder`."""
     names = []
     for number, step in enumerate(checked_steps((fields or {}).get("steps", ()))):
-        if isinstance(step, str):
-            weights = ["gamma", "beta"] if step == "layer_norm" else []
-        else:
-            weights = ["kernel", "bias"] if step["use_bias"] else ["kernel"]
-        names.append([f"head/step_{number}/{weight}" for weight in weights])
+        weights = [] if isinstance(step, str) else ["kernel", "bias"]
+        has_bias = not isinstance(step, str) and step["use_bias"]
+        names.append([f"head/step_{number}/{x}" for x in weights if has_bias or x == "kernel"])
     return names
 
 

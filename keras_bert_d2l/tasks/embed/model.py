@@ -86,10 +86,9 @@ class TextEmbedder(TaskModel):
             number) or `"weighted_mean"` (by position). Or several, which are concatenated.
         normalize: Whether to scale vectors to length 1, so that their dot product is the cosine.
         max_len: Maximum number of tokens in a row for `long_texts="cut"`. `None`: that of `bert`.
-        steps: What follows the pooling, in order, before `normalize`: `"normalize"`,
-            `"layer_norm"`, or dense layers such as `{"units": 768, "activation": "tanh",
-            "use_bias": True}`, whose activation is `"linear"`, `"tanh"`, `"gelu"`, `"relu"`,
-            `"silu"` or `"sigmoid"`.
+        steps: What follows the pooling, in order, before `normalize`: `"normalize"`, or
+            dense layers such as `{"units": 768, "activation": "tanh", "use_bias": True}`, whose
+            activation is `"linear"`, `"tanh"`, `"gelu"`, `"relu"`, `"silu"` or `"sigmoid"`.
         prompts: Texts to put before each text, by name, such as `{"query": "query: "}`.
         default_prompt_name: The name of the prompt that is used by default. `None`: no prompt.
         include_prompt: Whether the tokens of a prompt count in the pooling.

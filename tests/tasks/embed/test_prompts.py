@@ -72,7 +72,7 @@ def test_the_tokens_of_a_prompt_may_be_left_out_of_the_pooling(bert, pooling, tm
 
 
 def test_all_arguments_are_saved(bert, tmp_path):
-    steps = [{"units": 6, "activation": "silu"}, "layer_norm"]
+    steps = [{"units": 6, "activation": "silu"}]
     options = {"steps": steps, "similarity": "dot", "truncate_dim": 3, "include_prompt": False}
     model = embedder(bert, pooling=("max", "last"), default_prompt_name="on", **options)
     model.save(tmp_path / "model.keras")

@@ -11,7 +11,7 @@ Source: github.com/huggingface/sentence-transformers, `base/model.py`, `base/mod
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -50,10 +50,8 @@ _ACTIVATIONS = {
         for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
     },
 }
-# The names of the weights in the folder of a module, in the order of ours.
-_WEIGHTS = {"Dense": ("linear.weight", "linear.bias"), "LayerNorm": ("norm.weight", "norm.bias")}
+_OF_DENSE = ("linear.weight", "linear.bias")  # in the order of ours
 _MODULES = "sentence_transformers.models"
-_NO_EFFECT = ("Dropout",)  # when a text is embedded
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
 _READ = ("do_lower_case", "max_seq_length", "unpad_inputs")
 _OF_CROSS_ENCODER = (*_READ, "modality_config", "transformer_task", "module_output_name")
@@ -103,17 +101,15 @@ def transformer_fields(path: pathlib.Path) -> ConfigDict:
     """
     if not _modules(path):
         return {}
-    file, name = transformer_folder(path) / TRANSFORMER_FILE, "max_seq_length"
-    fields = {"do_lower_case": False, name: None, **fields_of(file)}
+    file = transformer_folder(path) / TRANSFORMER_FILE
+    fields = {"do_lower_case": False, "max_seq_length": None, **fields_of(file)}
+    longest = fields["max_seq_length"]
+    if longest is None:
+        longest = fields_of(file.with_name(OPTIONS_FILE)).get("model_max_length")
     with errors_naming(file):
         check_bool("do_lower_case", fields["do_lower_case"])
-    longest = fields[name]
-    if longest is None:
-        file, name = file.with_name(OPTIONS_FILE), "model_max_length"
-        longest = fields_of(file).get(name)
-    if longest is not None:
-        with errors_naming(file):
-            check_integer(name, longest, 3)
+        if longest is not None:
+            check_integer("max_seq_length", longest, 3)
     kinds = fields.get("modality_config")
     texts = {"modality_config": kinds.get("text")} if isinstance(kinds, dict) else {}
     return {**fields, **texts, "max_seq_length": longest}
@@ -248,19 +244,17 @@ def _modules(path: pathlib.Path) -> list[ConfigDict]:
     """Return the modules of a folder, or none if it is not one of sentence-transformers."""
     file = path / MODULES_FILE
     modules = read_json(file) if has_file(file) else []
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise ValueError(
-            f"{os.fspath(file)!r} must contain a list of objects. Received: {shown(modules)}. "
-            "Copy it again."
-        )
-    for module in modules:
-        name = module.get("path")
-        if not isinstance(name, str) or os.path.isabs(name) or ".." in pathlib.PurePath(name).parts:
-            raise ValueError(
-                f"Each module in {os.fspath(file)!r} must have the `path` of a folder beside this "
-                f"file. Received: path={shown(name)}. Copy it again."
-            )
-    return modules
+    with errors_naming(file):
+        are_modules = isinstance(modules, list) and all(map(_has_place, modules))
+        expected = "a list of objects, each with the `path` of a folder beside this file"
+        check_that(are_modules, "modules", expected, modules)
+    return cast(list[ConfigDict], modules)
+
+
+def _has_place(module: object) -> bool:
+    name = module.get("path") if isinstance(module, dict) else None
+    is_inside = isinstance(name, str) and ".." not in pathlib.PurePath(name).parts
+    return is_inside and not os.path.isabs(str(name))
 
 
 def _kind(module: ConfigDict) -> str:
@@ -279,6 +273,7 @@ def _read_module(
     Returns: what a `TextEmbedder` cannot compute.
     """
     kind, folder = _kind(module), path / module["path"]
+    file = folder / "config.json"
     if not str(module.get("type")).startswith("sentence_transformers."):  # code in the folder
         return [shown(module.get("type"))]
     if number == 0 and kind == "Transformer":
@@ -291,57 +286,47 @@ def _read_module(
         found |= {"pooling": "mean", "include_special": False}
         return []
     if kind == "Pooling" and number == 1:
-        if not has_file(file := folder / "config.json"):
-            raise ValueError(f"There is no file {os.fspath(file)!r}, which {MODULES_FILE} names.")
         fields, ours = read_json_object(file), {theirs: name for name, theirs in POOLINGS.items()}
         modes = _modes(fields)
-        with errors_naming(file):
-            found["include_prompt"] = check_bool(
-                "include_prompt", fields.get("include_prompt", True)
-            )
-        found["pooling"] = [ours.get(mode, mode) for mode in modes]
-        if len(modes) == 1:
-            [found["pooling"]] = found["pooling"]
+        found["include_prompt"] = fields.get("include_prompt", True)
+        kinds = [ours.get(mode, mode) for mode in modes]
+        found["pooling"] = kinds if kinds[1:] else kinds[0]
         return [f"pooling_mode={shown(mode)}" for mode in modes if mode not in ours]
-    if kind in _NO_EFFECT:
+    if kind == "Dropout":  # it has no effect when a text is embedded
         return []
-    if "pooling" not in found or kind not in (*_WEIGHTS, "Normalize"):
+    if "pooling" not in found or kind not in ("Dense", "Normalize"):
         return [kind if number else f"{kind} in the first module"]
-    fields = fields_of(file := folder / "config.json")
+    fields = fields_of(file)
     name = fields.get("module_input_name", _VECTOR)
     result = fields.get("module_output_name") or name
     problems = [] if name == result == _VECTOR else [f"{kind} of {shown(name)} as {shown(result)}"]
-    step: Any = {"Normalize": "normalize", "LayerNorm": "layer_norm"}.get(kind)
-    if kind == "Dense":
-        activation = str(fields.get("activation_function", _ACTIVATIONS["tanh"]))
-        names = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
-        function = names.get(activation.rpartition(".")[2] * activation.startswith("torch."))
-        if function is None:
-            problems.append(f"Dense with activation_function={shown(activation)}")
-        if fields.get("use_residual"):
-            problems.append("Dense with use_residual=True")
-        with errors_naming(file):
-            step = {
-                "units": check_integer("out_features", fields.get("out_features"), 1),
-                "activation": function or "linear",
-                "use_bias": check_bool("bias", fields.get("bias", True)),
-            }
-    found["steps"].append(step)
+    if kind == "Normalize":
+        found["steps"].append("normalize")
+        return problems
+    activation = str(fields.get("activation_function", _ACTIVATIONS["tanh"]))
+    names = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
+    function = names.get(activation.rpartition(".")[2] * activation.startswith("torch."))
+    if function is None:
+        problems.append(f"Dense with activation_function={shown(activation)}")
+    if fields.get("use_residual"):
+        problems.append("Dense with use_residual=True")
+    units, use_bias = fields.get("out_features"), fields.get("bias", True)
+    found["steps"].append(
+        {"units": units, "activation": function or "linear", "use_bias": use_bias}
+    )
     if not problems:
-        for name, theirs in zip(step_weights(found)[-1], _WEIGHTS.get(kind, ()), strict=False):
+        with errors_naming(file):
+            ours_of_step = step_weights(found)[-1]
+        for name, theirs in zip(ours_of_step, _OF_DENSE, strict=False):
             arrays[name] = read_array(open_module(folder), theirs).T
     return problems
 
 
 def open_module(folder: pathlib.Path) -> NamedArrays:
     """Open the weights of a module, in safetensors or of PyTorch."""
-    for file, open_files in ((WEIGHTS_FILE, open_safetensors), (TORCH_FILE, open_torch)):
-        if has_file(folder / file):
-            return open_files([folder / file])
-    raise ValueError(
-        f"{os.fspath(folder)!r} has no weights, neither {WEIGHTS_FILE} nor {TORCH_FILE}, although "
-        f"{MODULES_FILE} names this folder. Copy it again."
-    )
+    if has_file(folder / TORCH_FILE) and not has_file(folder / WEIGHTS_FILE):
+        return open_torch([folder / TORCH_FILE])
+    return open_safetensors([folder / WEIGHTS_FILE])
 
 
 def read_array(stored: NamedArrays, name: str) -> np.ndarray:
@@ -357,10 +342,7 @@ def _read_model(path: pathlib.Path, found: ConfigDict) -> list[str]:
     found["prompts"], default = _prompts(path)
     found["default_prompt_name"] = fields.get("default_prompt_name") if default else None
     found["similarity"] = fields.get("similarity_fn_name") or "cosine"
-    with errors_naming(path / MODEL_FILE):
-        if (width := fields.get("truncate_dim")) is not None:
-            check_integer("truncate_dim", width, 1)
-        found["truncate_dim"] = width
+    found["truncate_dim"] = fields.get("truncate_dim")
     kind = fields.get("model_type") or "SentenceTransformer"
     problems = [] if kind == "SentenceTransformer" else [f"model_type={shown(kind)}"]
     if found["similarity"] not in get_args(Similarity):
@@ -441,19 +423,15 @@ def write_modules(
     paths = {f"{number}_{kind}" * bool(number): kind for number, kind in enumerate(first)}
     steps = [*arguments.get("steps", ()), *["normalize"] * arguments["normalize"]]
     for step, names in zip(steps, [*step_weights(arguments), []], strict=False):
-        kinds = {"normalize": "Normalize", "layer_norm": "LayerNorm"}
-        kind = kinds[step] if isinstance(step, str) else "Dense"
+        kind = "Normalize" if step == "normalize" else "Dense"
         place = folder / f"{len(paths)}_{kind}"
         paths[place.name] = kind
-        if not isinstance(step, str):
+        if kind == "Dense":
             fields = {"in_features": width, "out_features": step["units"], "bias": step["use_bias"]}
             activation = _ACTIVATIONS[step["activation"]]
             write_json(place / "config.json", {**fields, "activation_function": activation})
             width = step["units"]
-        elif step == "layer_norm":
-            write_json(place / "config.json", {"dimension": width})
-        if names:
-            named = zip(_WEIGHTS[kind], names, strict=False)
+            named = zip(_OF_DENSE, names, strict=False)
             arrays = {theirs: np.ascontiguousarray(weights[ours].T) for theirs, ours in named}
             write_safetensors(place / WEIGHTS_FILE, arrays, {"format": "pt"})
     modules = [
