@@ -34,7 +34,6 @@ from .data.pretraining.masking import (
     MaskTokens as MaskTokens,
     mask_tokens as mask_tokens,
 )
-from .data.report import DataReport as DataReport, data_report as data_report
 from .data.store.beam import build_store_with_beam as build_store_with_beam
 from .data.store.building import TokenStore as TokenStore, build_store as build_store
 from .tasks.answer.examples import Answer as Answer, QuestionExamples as QuestionExamples

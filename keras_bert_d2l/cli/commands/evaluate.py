@@ -1,8 +1,7 @@
-"""Commands that judge a model, a run or its data: `evaluate` and `report`."""
+"""Commands that judge a model or a run: `evaluate` and `report`."""
 
 import dataclasses
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from keras_bert_d2l.cli.arguments import (
     Flag,
     Json,
     Model,
-    OptionalOut,
+    Out,
     PositiveInt,
     refuse,
     takes_options,
@@ -21,7 +20,6 @@ from keras_bert_d2l.cli.arguments import (
 from keras_bert_d2l.cli.input_output import as_json_line, check_output, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
-from keras_bert_d2l.training.pretraining.options import PretrainingOptions
 
 
 @takes_options(
@@ -120,53 +118,20 @@ def _evaluate_pairs(
         print(f"{accuracy:6.1%}  {uid}")
 
 
-@takes_options(PretrainingOptions, {"Examples": "max_len masking objective seed"})
-def report(run: Path, /, *, out: OptionalOut = None, **examples: Any) -> None:
-    """Write the HTML report of a run, or describe tokenized text.
+def report(run: Path, /, *, out: Out) -> None:
+    """Write the HTML report of a run.
 
     The page of a run shows curves, predictions, errors, options, data and machine. `pretrain` and
     `finetune` keep it in the run folder, as `report.html`. TensorBoard (the extra `tensorboard`)
     shows several runs together: `tensorboard --logdir runs`.
 
-    The description of a token store shows the text as the model sees it: lengths, unknown words
-    and some masked examples.
-
     For example:
 
     - `keras-bert-d2l report runs/mine --out page.html`
-    - `keras-bert-d2l report stores/books --masking whole_word`
 
     Args:
-        run: Folder or URL of a run of `pretrain` or `finetune`, or a token store of `prepare`.
-        out: Output file, .html, for the page of a run.
+        run: Folder or URL of a run of `pretrain` or `finetune`.
+        out: Output file, .html.
     """
-    if kb.TokenStore.is_at(run):
-        refuse("the report of a run", out=out)
-        _describe(kb.TokenStore.open(run), examples)
-        return
-    refuse("a token store", **examples)
-    if out is None:
-        raise ValueError(f"--out PAGE.html is missing. {str(run)!r} is not a token store.")
     check_output("out", out, suffixes=[".html"])
     print(f"{kb.run_report(run, out).title}: {out}")
-
-
-def _describe(store: "kb.TokenStore", options: Mapping[str, Any]) -> None:
-    """Print the data report of a token store."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from keras_bert_d2l.printing import cell
-
-    with stage("Reading the token store"):
-        found = kb.data_report(store, store.tokenizer(), **options)
-    show = Console().print
-    table = Table(title=cell(f"{store.directory} as the model sees it"), show_header=False)
-    for title, lines in found.groups().items():
-        for number, (name, value) in enumerate(lines):
-            table.add_row("" if number else title, cell(name), cell(value))
-        table.add_section()
-    show(table)
-    show("\nExamples. After each token to predict, its original in parentheses:", style="bold")
-    for example in found.examples[:3]:
-        show(cell(example), end="\n\n")

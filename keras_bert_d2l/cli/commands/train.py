@@ -30,6 +30,8 @@ from keras_bert_d2l.training.pretraining.options import (
 )
 from keras_bert_d2l.types import Option
 
+_TOKENS_AT_ONCE = 1 << 22  # whose occurrences are counted
+
 
 def quickstart(
     *,
@@ -117,12 +119,20 @@ def prepare(
         store = kb.build_store(corpus, tokenizer, out, deduplicate=deduplicate, workers=workers)
     with stage("Checking the token store"):
         store.verify()
+    unknown = _share(store, tokenizer.vocab.unk_id)
     copies = f". Discarded duplicates: {store.num_duplicates:,}" if store.num_duplicates else ""
     print(
         f"{'Already complete' if was_there else 'Written'}: {store.num_tokens:,} tokens in "
-        f"{store.num_sentences:,} sentences of {store.num_documents:,} documents, in "
-        f"{out}{copies}"
+        f"{store.num_sentences:,} sentences of {store.num_documents:,} documents "
+        f"({unknown:.2%} unknown words), in {out}{copies}"
     )
+
+
+def _share(store: "kb.TokenStore", token: int) -> float:
+    """Return the share of a token in a store, of which a part is in memory at a time."""
+    starts = range(0, store.num_tokens, _TOKENS_AT_ONCE)
+    counts = ((store.tokens[n : n + _TOKENS_AT_ONCE] == token).sum() for n in starts)
+    return int(sum(counts)) / store.num_tokens
 
 
 @takes_options(
