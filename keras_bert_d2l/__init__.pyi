@@ -48,7 +48,6 @@ from .data.tasks.rows import TaskRows as TaskRows
 from .data.tasks.examples import split_examples as split_examples
 from .inference.evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .inference.evaluation import print_evaluation as print_evaluation
-from .inference.features import Features as Features, extract_features as extract_features
 from .inference.heads import Prediction as Prediction, fill_mask as fill_mask
 from .inference.sparse import SparseVector as SparseVector, embed_sparse as embed_sparse
 from .inference.perplexity import MinimalPairs as MinimalPairs, minimal_pairs as minimal_pairs

@@ -22,7 +22,7 @@ def has_surrogate(value: object) -> bool:
     return False
 
 
-def text_list(name: str, texts: Any, *, words: bool = False, first: int = 0) -> list[Any]:
+def text_list(name: str, texts: Any, *, words: bool = False) -> list[Any]:
     """Return texts as a list of strings.
 
     Args:
@@ -30,7 +30,6 @@ def text_list(name: str, texts: Any, *, words: bool = False, first: int = 0) -> 
         texts: One text, or several: a list, a tuple, a column, an array or a tensor of strings.
             Bytes are decoded.
         words: Whether the items may be lists of words instead, such as the words of each text.
-        first: Index of the first item, for the message.
 
     Raises:
         ValueError: It is something else, or an item is not a text, such as None, NaN or a number.
@@ -46,7 +45,7 @@ def text_list(name: str, texts: Any, *, words: bool = False, first: int = 0) -> 
         raise ValueError(f"`{name}` must be a text or a list of texts. Received: {shown(texts)}.")
     found = [
         item if type(item) is str and item.isascii() else _text(name, item, words, index)
-        for index, item in enumerate(items, first)
+        for index, item in enumerate(items)
     ]
     for index, item in enumerate(found if words else ()):
         if type(item) is not type(found[0]):

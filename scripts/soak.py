@@ -168,7 +168,6 @@ def functions_of(kind: str) -> dict[str, Callable[[], object]]:
         "similar": lambda: kb.similar(embedder, words.text(), words.texts(8)),
         "fill_mask": lambda: kb.fill_mask(bert, f"{words.text(20)} {mask} {words.text(10)}"),
         "pseudo_perplexity": lambda: kb.pseudo_perplexity(bert, [words.text(10)]),
-        "extract_features": lambda: list(kb.extract_features(bert, words.texts())),
         "predict": lambda: classifier.predict(words.texts(), verbose=0),
     }
     if bert.nsp is not None:
@@ -180,7 +179,7 @@ def functions_of(kind: str) -> dict[str, Callable[[], object]]:
 
 FUNCTIONS = (
     *("tokenizer", "classify", "regress", "tag", "answer", "choose", "embed"),
-    *("embed with a BERTModel", "similar", "fill_mask", "pseudo_perplexity", "extract_features"),
+    *("embed with a BERTModel", "similar", "fill_mask", "pseudo_perplexity"),
     *("predict", "next_sentence_score"),
 )
 

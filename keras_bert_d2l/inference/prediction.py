@@ -216,23 +216,17 @@ class TextRows:
         check_bool("truncate", self.truncate)
 
     def __call__(self, start: int, stop: int) -> dict[str, Tensor]:
-        rows = self.of(start, *(side[start:stop] for side in self.sides))
-        if stop == len(self.sides[0]):
-            self.warn()
-        return rows
-
-    def of(self, first: int, *sides: Sequence[str]) -> dict[str, Tensor]:
-        """Return the rows of some texts, the first of which has the index `first`."""
+        sides = [side[start:stop] for side in self.sides]
         rows = dict(self.preprocess.rows(*sides, **self.options))
         lengths = rows.pop("num_tokens").numpy()
-        self._max_len = max_len = self.preprocess.max_len(len(sides))
+        max_len = self.preprocess.max_len(len(sides))
         num_truncated = int((lengths > max_len).sum())
         if num_truncated and not self.truncate:
             longest = int(lengths.argmax())
             text = " | ".join(texts[longest] for texts in sides)
             raise ValueError(
                 f"A text must have at most {max_len} tokens, including special tokens. "
-                f"Received: {lengths[longest]} tokens in {shown(text)} at index {first + longest}. "
+                f"Received: {lengths[longest]} tokens in {shown(text)} at index {start + longest}. "
                 "Split it, or omit `truncate=False`."
             )
         self.num_truncated += num_truncated
@@ -241,14 +235,11 @@ class TextRows:
         of_tokens = self.preprocess.tokenizer.vocab.pad_id
         for name, value in (("tokens", of_tokens), ("segments", 0)):
             arrays[name] = np.pad(arrays[name], ((0, 0), (0, more)), constant_values=value)
-        return arrays
-
-    def warn(self) -> None:
-        """Warn about the texts that were truncated, if any."""
-        if self.num_truncated:
-            kind = "pair" if len(self.sides) > 1 else "text"
-            found = TruncationWarning(self.num_truncated, kind, self._max_len)
+        if self.num_truncated and stop == len(self.sides[0]):
+            kind = "pair" if len(sides) > 1 else "text"
+            found = TruncationWarning(self.num_truncated, kind, max_len)
             warnings.warn(found, stacklevel=6)
+        return arrays
 
 
 def length_batches(lengths: Tensor, batch_size: int) -> Iterator[np.ndarray]:

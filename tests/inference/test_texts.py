@@ -21,7 +21,6 @@ CALLS = {  # the argument, and a call with texts for it
     "choose": (r"choices\[0\]", lambda m, x: kb.choose(m(kb.MultipleChoice), ["a"], [x])),
     "embed": ("texts", lambda m, x: kb.embed(m(kb.TextEmbedder), x).round(4)),
     "similar": ("query", lambda m, x: kb.similar(m(kb.TextEmbedder), x, ["cat", "mat"])),
-    "features": ("texts", lambda m, x: [f.tokens for f in kb.extract_features(m(), x)]),
     "sentences": ("b", lambda m, x: kb.next_sentence_score(m(), TEXTS, x)),
     "perplexity": ("texts", lambda m, x: kb.pseudo_perplexity(m(), x)),
     "predict": ("texts", lambda m, x: m(kb.TextEmbedder).predict(x, verbose=0).round(4)),
@@ -71,7 +70,6 @@ TRUNCATING = {
     "choose": lambda m, x, **o: kb.choose(m["chooser"], ["cat"], [x], **o),
     "embed": lambda m, x, **o: kb.embed(m["bert"], x, **o),
     "similar": lambda m, x, **o: kb.similar(m["bert"], "cat", x, **o),
-    "features": lambda m, x, **o: list(kb.extract_features(m["bert"], x, **o)),
     "fill_mask": lambda m, x, **o: kb.fill_mask(m["bert"], [f"[MASK] {y}" for y in x], **o),
     "next_sentence": lambda m, x, **o: kb.next_sentence_score(m["bert"], x, ["cat"] * 3, **o),
     "perplexity": lambda m, x, **o: kb.pseudo_perplexity(m["bert"], x, **o),
@@ -97,9 +95,6 @@ def test_texts_of_all_parts_are_counted_together(models):
     with pytest.warns(TruncationWarning, match=": 130 texts. ") as warned:
         kb.embed(models["bert"], [LONG] * 130, batch_size=1)  # parts have 64 batches
     assert len(warned) == 1
-    with pytest.warns(TruncationWarning, match=": 20 texts. ") as warned:
-        list(kb.extract_features(models["bert"], iter([LONG] * 20), batch_size=1))
-    assert len(warned) == 1
 
 
 def test_a_mask_that_would_be_cut_off_is_an_error(models):
@@ -109,12 +104,6 @@ def test_a_mask_that_would_be_cut_off_is_an_error(models):
             pytest.warns(TruncationWarning),
         ):
             kb.fill_mask(models["bert"], ["[MASK]", text])
-
-
-def test_a_later_text_of_an_iterator_is_named_by_its_index(words_bert):
-    texts = iter(["cat"] * 20 + [None])
-    with pytest.raises(ValueError, match="Received: None at index 20"):
-        list(kb.extract_features(words_bert, texts, batch_size=1))
 
 
 @pytest.fixture
