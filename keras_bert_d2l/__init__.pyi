@@ -96,6 +96,7 @@ from .tasks.embed.model import TextEmbedder as TextEmbedder
 from .tasks.tag.model import TokenClassifier as TokenClassifier
 from .contract.task import register_task as register_task
 from .contract.task import Sample as Sample, Task as Task
+from .serving.beam import KerasBERTHandler as KerasBERTHandler
 from .serving.client import ServingClient as ServingClient
 from .serving.audit import audit_saved_model as audit_saved_model
 from .serving.saved_model import export_saved_model as export_saved_model

@@ -52,6 +52,7 @@ NOT_RUN = {  # pattern in a line -> reason
     r" s3://": "needs an object store; test_remote.py has one",
     r"^KERAS_BACKEND=jax ": "needs a process with JAX; test_jax_backend.py trains there",
     r"^python examples/datatrove": "needs datatrove; test_datatrove.py runs it",
+    r"^python examples/beam": "needs Apache Beam; test_beam.py runs it",
     r"python (-m benchmarks|scripts/kill_)": "takes from minutes to hours",
 }
 ELLIPSIS = " --model minilm --epochs 1 --run-dir"  # what `...` stands for: other options

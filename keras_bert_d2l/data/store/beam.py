@@ -79,7 +79,7 @@ def build_store_with_beam(
     check_path("directory", directory)
     check_local("directory", directory)
     directory = pathlib.Path(directory).absolute()  # workers may run in a different folder
-    _apache_beam()
+    apache_beam()
     corpus = as_corpus(corpus)
     origin = origin_of(corpus, tokenizer, deduplicate)
     make = functools.partial(_make_shards, pipeline_options=tuple(pipeline_options))
@@ -90,7 +90,7 @@ def _make_shards(
     tasks: Sequence[Task], tokenizer: Tokenizer, *, pipeline_options: Sequence[str]
 ) -> Iterator[int]:
     """Make the shards in a pipeline, then yield the number of tokens of each."""
-    beam = _apache_beam()
+    beam = apache_beam()
     # Without a list, Beam would parse the command line of this process.
     options = beam.options.pipeline_options.PipelineOptions(list(pipeline_options))
     try:
@@ -140,11 +140,12 @@ class _Worker:
         make_shard(piece, self._tokenizer, folder)
 
 
-def _apache_beam() -> types.ModuleType:
+def apache_beam() -> types.ModuleType:
+    """Return the module `apache_beam`, or raise an `ImportError` that says how to install it."""
     try:
-        import apache_beam
+        import apache_beam as beam
     except ImportError as error:
         raise ImportError(
             'Apache Beam is not installed. Install it with: pip install "keras-bert-d2l[beam]".'
         ) from error
-    return apache_beam
+    return beam
