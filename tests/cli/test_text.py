@@ -34,7 +34,7 @@ def test_prepare_can_discard_duplicates_and_preserve_case(run, folder, vocab):
         *("prepare", "twice.txt", "--layout", "lines", "--vocab", vocab, "--out", "unique"),
         *("--deduplicate", "--cased", "--compat", "huggingface"),
     ).stdout
-    assert out.endswith("Discarded duplicates: 1\n")
+    assert out.endswith("(25.00% unknown words), in unique. Discarded duplicates: 1\n")
     tokenizer = TokenStore.open(folder / "unique").tokenizer()
     assert (tokenizer.options["lowercase"], tokenizer.options["compat"]) == (False, "huggingface")
 
