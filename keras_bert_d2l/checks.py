@@ -23,27 +23,6 @@ _Value = TypeVar("_Value")
 
 IGNORED = -100  # label of tokens and rows that losses and metrics ignore
 
-# Other programs' names, of letters only, that are less like the known names than like wrong ones.
-_SYNONYMS = {
-    "lr": "learning_rate",
-    "numhiddenlayers": "num_blks",
-    "intermediatesize": "ffn_num_hiddens",
-    "maxpositionembeddings": "max_len",
-    "typevocabsize": "num_segments",
-    "hiddenact": "activation",
-    "hiddendropoutprob": "dropout",
-    **dict.fromkeys(("bert", "bertformaskedlm", "bertbackbone", "tfbertmodel"), "BERTModel"),
-    **dict.fromkeys(("frompretrained", "frompreset", "load", "loadmodel"), "load_pretrained"),
-    **dict.fromkeys(("automodel", "loadtrainedmodelfromcheckpoint"), "load_pretrained"),
-    **dict.fromkeys(("bertclassifier", "berttextclassifier"), "SequenceClassifier"),
-    "pipeline": "classify",
-    **dict.fromkeys(("sentencetransformer", "encode"), "TextEmbedder"),
-    **dict.fromkeys(("trainer", "train"), "finetune"),
-    "autotokenizer": "load_tokenizer",
-    "bertfortokenclassification": "TokenClassifier",
-    "crossencoder": "SequenceRegressor",
-}
-
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 80
 _MOST = 100  # characters
@@ -95,7 +74,6 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
         return re.sub(r"[\W_]", "", str(spelled)[:_MOST]).lower()
 
     names = {letters(one): one for one in known}
-    names |= {other: one for other, one in _SYNONYMS.items() if letters(one) in names}
     close = difflib.get_close_matches(letters(name), names, 1)
     return f"Did you mean {names[close[0]]!r}? " if close else ""
 

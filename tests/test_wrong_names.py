@@ -7,7 +7,7 @@ import keras_bert_d2l as kb
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("fil_mask", "fill_mask"), ("bert_config", "BERTConfig"), ("AutoTokenizer", "load_tokenizer")],
+    [("fil_mask", "fill_mask"), ("bert_config", "BERTConfig")],
 )
 def test_the_nearest_public_name_is_suggested(name, meant):
     with pytest.raises(AttributeError, match=f"no public name '{name}'. Did you mean '{meant}'"):
@@ -30,7 +30,6 @@ def finetune(**options):
     ("meant", "call"),
     [
         ("num_heads", lambda: kb.BERTConfig(num_head=4)),
-        ("num_segments", lambda: kb.BERTConfig(type_vocab_size=2)),
         ("base", lambda: kb.BERTConfig.preset("basee")),
         ("batch_size", lambda: kb.pretrain("text", "run", batchsize=8)),
         ("linear", lambda: kb.pretrain("text", "run", schedule="liner")),

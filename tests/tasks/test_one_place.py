@@ -14,7 +14,6 @@ QUESTION = re.compile(
     rf"|(?<!for )\btask (==|!=|in|not in) |\"({NAMES})\""
 )
 NO_QUESTIONS = (  # names of commands, functions, signatures and outputs
-    r"checks.py: \"pipeline\": ",
     r"data/tasks/texts.py: task: str = ",
     r"cli/__init__.py: ",
     r"cli/input_output.py: task = known.get",  # a BERT without a task takes pairs as a classifier
