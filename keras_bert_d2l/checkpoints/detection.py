@@ -215,8 +215,6 @@ def _unknown(path: pathlib.Path) -> FileNotFoundError:
     if path.suffix in (".keras", ".h5"):
         message += " Load a model of Keras 3 with `keras.models.load_model`. "
         message += google.SAVE_AS_HDF5
-    elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
-        message += " Unpack the archive, for example with `tar -xf`, and pass its folder."
     elif has_file(path / "adapter_config.json"):
         message += " It is an adapter: load the model it was trained on, then call `load_adapter`."
     return FileNotFoundError(message)
@@ -238,24 +236,17 @@ def summary(checkpoint: Checkpoint, heads: Collection[str] | None = None) -> str
     fresh = [name for part, name in HEAD_NAMES.items() if part in absent and name in named]
     num_tokens = config.num_tokens or config.vocab_size
     more = config.vocab_size - num_tokens
+    embedding = checkpoint.embedding or {}
+    pooling = embedding.get("unsupported") or embedding.get("pooling")
     num_weights = sum(math.prod(shapes[row.theirs]) for row in stored)
     return one_line(
         f"{checkpoint.name}: {checkpoint.description}; {config.num_blks} blocks, "
         f"{config.num_hiddens} wide, {config.num_heads} attention heads, {num_tokens:,} "
         f"tokens, {num_weights:,} weights; "
         + (describe_task(task) if task else f"heads: {', '.join(found) or 'none'}")
-        + _embedding(checkpoint)
+        + (f"; text embedding: {pooling}" if pooling else "")
         + (f"; missing and freshly initialized: {', '.join(fresh)}" if fresh else "")
         + (f"; unsupported tokenizer: {checkpoint.unsupported}" if checkpoint.unsupported else "")
         + (f"; {more:,} more rows of the embedding are never predicted" if more else "")
         + ("" if checkpoint.vocab else "; no tokenizer")
     )
-
-
-def _embedding(checkpoint: Checkpoint) -> str:
-    """Return how a folder embeds texts, for a summary."""
-    embedding = checkpoint.embedding
-    if embedding is None:
-        return ""
-    found = embedding.get("unsupported") or embedding["pooling"]
-    return f"; text embedding: {found if isinstance(found, str) else ' and '.join(found)}"

@@ -170,12 +170,8 @@ def pool(graph: Graph, layer: Pooling, X: str, mask: str, prompt_lens: str = "")
     vectors = [_pooled(graph, X, places, kind) for kind in layer.kinds]
     X = graph.add("Concat", *vectors, axis=-1) if vectors[1:] else vectors[0]
     for number, step in enumerate(layer.layers):
-        name = f"head/step_{number}"
-        if step is None:
-            X = _unit(graph, X)
-        else:
-            add = dense if isinstance(step, keras.layers.Dense) else normalize
-            X = add(graph, step, X, name)
+        is_dense = step is not None
+        X = dense(graph, step, X, f"head/step_{number}") if is_dense else _unit(graph, X)
     return _unit(graph, X) if layer.normalize else X
 
 

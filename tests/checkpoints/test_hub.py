@@ -18,7 +18,6 @@ from tests.checkpoints.small import (
     VOCAB,
     assert_same_weights,
     random_model,
-    shard,
 )
 
 LABELS = ["O", "B-LOC", "I-LOC"]
@@ -167,22 +166,6 @@ def test_a_revision_follows_the_name(model, folder, tagger, local_hub):
     ):
         fields = json.loads((find_checkpoint(model + revision) / "config.json").read_text())
         assert fields["architectures"] == [architecture]
-
-
-def test_a_model_card_may_be_added_and_is_not_replaced(saved, models, tmp_path):
-    folder = shutil.copytree(saved["huggingface"], tmp_path / "films")
-    (folder / "README.md").write_text("# My model\n")
-    kb.inspect_checkpoint(folder)
-    with pytest.raises(FileExistsError, match="'README.md', which is not part of a checkpoint"):
-        kb.save_pretrained(models["huggingface"], folder)
-
-
-def test_a_sharded_model_is_downloaded_whole(local_hub, folder, models, tmp_path):
-    shards = shutil.copytree(folder, tmp_path / "shards")
-    (shards / "SHA256SUMS").unlink()
-    shard(shards)
-    local_hub.add("someone/shards", shards)
-    assert_same_weights(kb.load_pretrained("someone/shards").model, models["huggingface"])
 
 
 @pytest.mark.parametrize("kind", ["zip", "shards"])

@@ -32,10 +32,9 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import (
 )
 from keras_bert_d2l.checkpoints.location import CONFIG_FILE, VOCAB_FILE, WEIGHTS_FILE
 from keras_bert_d2l.checkpoints.weights import Row, check_extent, stored_weights, weight_names
-from keras_bert_d2l.checks import check_bool, check_that, check_type
+from keras_bert_d2l.checks import check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
-from keras_bert_d2l.layers.pooling import checked_pooling
 from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -161,8 +160,6 @@ def read_config(
         if embedding is not None:
             check_type("embedding", embedding, dict)
             check_task_fields({**embedding, "kind": "TextEmbedder"})
-            checked_pooling(embedding["pooling"])
-            check_bool("normalize", embedding["normalize"])
         sparse = fields.pop("sparse", None)
         sparse = sparse and SparsePooling(**check_type("sparse", sparse, dict))
         names = TokenizerOptions.__annotations__

@@ -210,7 +210,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions]:
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A file is damaged, or there are several vocabularies.
+        ValueError: A file is damaged.
     """
     with errors_naming(path):
         return _SavedModel(path).vocabulary()
@@ -260,18 +260,14 @@ class _SavedModel:
         return activations.pop()
 
     def vocabulary(self) -> tuple[Vocab | None, TokenizerOptions]:
-        """Return the vocabulary, if there is one, and the options of the tokenizer."""
+        """Return the vocabulary, if there is just one, and the options of the tokenizer."""
         files = self._folder.glob("assets/[!.]*.txt")
         vocabs = {Vocab.from_file(file) for file in files if "vocab" in file.name}
-        if len(vocabs) > 1:
-            raise ValueError(
-                f"it has {len(vocabs)} vocabularies in its assets. Remove all but that of the BERT."
-            )
         stored = self._stored
         if _WORDPIECE in self._graph and _FAST not in self._graph:  # it has its preprocessing
             flags = {_LOWERCASE in self._graph}
         else:  # the variable `do_lower_case` of an encoder
             flags = {bool(stored.read(x)) for x, dtype in stored.dtypes.items() if dtype == "bool"}
-        if not vocabs or len(flags) != 1:
+        if len(vocabs) != 1 or len(flags) != 1:
             return None, {}
         return vocabs.pop(), {"lowercase": flags.pop()}

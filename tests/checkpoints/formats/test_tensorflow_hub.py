@@ -135,7 +135,7 @@ def tf1(path):
 
 
 DATA = f"{VARIABLES}.data-00000-of-00001"
-VOCAB, SPECIAL = "assets/vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+VOCAB = "assets/vocab.txt"
 FOLDERS = {
     "no variables": (lambda path: shutil.rmtree(path / "variables"), "no file .*variables.index"),
     "no data": (written(DATA, None), "no file .*data-00000"),
@@ -146,7 +146,6 @@ FOLDERS = {
         lambda path: os.truncate(path / GRAPH, 2**26 + 1),
         "larger than 6|far larger",
     ),
-    "two vocabularies": (written("assets/vocab_1.txt", SPECIAL), "it has 2 vocabularies"),
     "a small vocabulary": (written(VOCAB, b"a\nb\n"), "vocab.txt"),
     "a checkpoint of TensorFlow 1": (tf1, "a module of TensorFlow Hub for TensorFlow 1"),
     "no embedding": (variables("word_embeddings/embeddings", None), "must have an array 'word_emb"),
@@ -179,8 +178,5 @@ def test_other_files_are_left_to_keras_and_to_load_tokenizer(tmp_path):
         (tmp_path / name).touch()
         with pytest.raises(FileNotFoundError, match="keras.models.load_model.*'tf_model.h5'"):
             kb.load_pretrained(tmp_path / name)
-    (tmp_path / "bert.tar.gz").touch()
-    with pytest.raises(FileNotFoundError, match="Unpack the archive"):
-        kb.load_pretrained(tmp_path / "bert.tar.gz")
     with pytest.raises(ValueError, match="For a preprocessing model, use `load_tokenizer`"):
         kb.load_pretrained(FILES / "cased_preprocess")

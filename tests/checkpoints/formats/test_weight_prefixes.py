@@ -56,18 +56,6 @@ def test_hugging_faces_weights_are_found_under_any_prefix(tmp_path, prefix, is_b
     )
 
 
-def test_old_names_and_buffers_are_found_under_a_prefix(tmp_path):
-    folder = tmp_path / "hf"
-    expected = saved(huggingface, "huggingface", folder)
-
-    def edit(weights):
-        weights["bert.embeddings.position_ids"] = np.arange(7)[None]
-        return {f"module.{n.replace('Norm.weight', 'Norm.gamma')}": x for n, x in weights.items()}
-
-    edit_weights(folder, edit)
-    assert_same_weights(model_of(huggingface.describe(folder)), expected)
-
-
 def test_two_models_in_a_file_and_weights_outside_of_the_wrapper_are_named(tmp_path):
     folder = tmp_path / "hf"
     saved(huggingface, "huggingface", folder)

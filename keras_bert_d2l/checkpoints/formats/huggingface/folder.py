@@ -58,7 +58,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
     CLASS,
     NOT_READ,
     current_names,
-    has_tensorflow_names,
     join_parts,
     signature,
     split_joined,
@@ -109,7 +108,7 @@ def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
         if has_file(path / file) or has_file(path / index):
             is_one = has_file(path / file)
             stored = open_files([path / file] if is_one else shard_files(path / index))
-            is_tensorflow = file == _TF_FILE or has_tensorflow_names(stored)
+            is_tensorflow = file == _TF_FILE or any(x.endswith(":0") for x in stored.shapes)
             return with_torch_names(stored, kind) if is_tensorflow else stored
     others = [name for name in os.listdir(path) if not name.endswith((".json", ".md", ".txt"))]
     raise FileNotFoundError(

@@ -145,11 +145,6 @@ def join_parts(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return weights
 
 
-def has_tensorflow_names(stored: NamedArrays) -> bool:
-    """Return whether TensorFlow named the arrays of a file."""
-    return any(name.endswith(":0") for name in stored.shapes)
-
-
 def with_torch_names(stored: NamedArrays, kind: ModelType) -> NamedArrays:
     """Return the weights of a BERT with the names and the layouts that transformers writes today.
 
