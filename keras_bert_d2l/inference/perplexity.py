@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checkpoints.checks import check_head
-from keras_bert_d2l.checks import check_bool, check_integer, shown
+from keras_bert_d2l.checks import check_integer, shown
 from keras_bert_d2l.data.tasks.readers.cells import as_string
 from keras_bert_d2l.data.tasks.readers.tables import read_table
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory, memory_file, read_file
@@ -46,7 +46,6 @@ def pseudo_log_likelihoods(
     *,
     batch_size: int,
     truncate: bool = True,
-    word_wise: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of the log probabilities of each text's tokens.
 
@@ -59,7 +58,6 @@ def pseudo_log_likelihoods(
         texts: The texts.
         batch_size: Masked copies per batch.
         truncate: Whether to truncate texts that are too long, instead of raising an error.
-        word_wise: Whether to mask also the tokens of the same word that follow a token.
 
     Returns: the sums, float64 `(texts,)`, and the numbers of predicted tokens, int `(texts,)`.
 
@@ -80,7 +78,6 @@ def pseudo_log_likelihoods(
     if not counts.all():
         text = texts[int(first[counts.argmin()])]
         raise ValueError(f"Each text must have a token to predict. Received: {shown(text)}.")
-    ends = _ends_of_words(vocab.continues[tokens] & word_wise)  # (different texts, T)
     sums = np.zeros(len(tokens))
     is_tensorflow = keras.backend.backend() == "tensorflow"
     step = 1 if is_tensorflow else 8
@@ -94,7 +91,7 @@ def pseudo_log_likelihoods(
         number, position = numbers[chosen_copies], positions[chosen_copies]
         copies = tokens[number, : padded_length(lengths[number], step)]  # (B, T)
         targets = copies[np.arange(len(number)), position]
-        is_masked = _is_between(position, ends[number, position], copies.shape[1])
+        is_masked = np.arange(copies.shape[1]) == position[:, None]
         batch = {
             "tokens": np.where(is_masked, vocab.mask_id, copies).astype("int32"),
             "segments": np.zeros_like(copies),
@@ -111,24 +108,6 @@ def pseudo_log_likelihoods(
             np.subtract.at(sums, numbers[chosen], losses)
             work.advance(int(lengths[numbers[chosen]].sum()))
     return sums[places], counts[places]
-
-
-def _is_between(starts: np.ndarray, ends: np.ndarray, length: int) -> np.ndarray:
-    """Return a mask `(B, length)` of the positions from each start up to before its end."""
-    columns = np.arange(length)
-    return (starts[:, None] <= columns) & (columns < ends[:, None])
-
-
-def _ends_of_words(continues: np.ndarray) -> np.ndarray:
-    """Return the position after the word of each token, int `(texts, T)`.
-
-    Args:
-        continues: Whether a token continues a word, `(texts, T)`.
-    """
-    length = continues.shape[1]
-    starts = np.where(continues, length, np.arange(length))  # of the words
-    next_starts = np.pad(starts[:, 1:], ((0, 0), (0, 1)), constant_values=length)
-    return np.minimum.accumulate(next_starts[:, ::-1], axis=1)[:, ::-1]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -267,7 +246,6 @@ def minimal_pairs(
     model: keras.Model | PathLike,
     pairs: PathLike | InMemory,
     *,
-    word_wise: bool = False,
     tokenizer: Tokenizer | None = None,
     batch_size: int = 256,
     truncate: bool = True,
@@ -279,8 +257,7 @@ def minimal_pairs(
     sentence of n tokens therefore costs n rows.
 
     Source: Salazar et al. 2020 (Masked Language Model Scoring), sections 2 and 3.2; Warstadt et al.
-    2020 (BLiMP); for `word_wise`, Kauf and Ivanova 2023 (A Better Way to Do Masked Language Model
-    Scoring), "PLL-word-l2r".
+    2020 (BLiMP).
 
     Args:
         model: The model, or the path or the name of its checkpoint.
@@ -288,8 +265,6 @@ def minimal_pairs(
             `UID`, the name of the phenomenon: a file of JSON lines, CSV or TSV with a header (also
             .gz and .xz), a list of dictionaries, a DataFrame or a Dataset. Other columns are
             ignored.
-        word_wise: Whether to mask, with each token, also the following tokens of its word. Rare
-            words of several tokens are then no longer easy to predict from their own parts.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
         batch_size: Masked copies of sentences per batch.
         truncate: As for `classify`. Sentences that differ only in the truncated part are a tie.
@@ -313,14 +288,10 @@ def minimal_pairs(
     """
     model, tokenizer = asked_model(model, BERTModel, tokenizer=tokenizer)
     check_head(model, "mlm")
-    check_bool("word_wise", word_wise)
     check_integer("batch_size", batch_size, 1)
     sentences, uids = _read_pairs(pairs)
     sums, _ = pseudo_log_likelihoods(
-        *(model, tokenizer, sentences),
-        batch_size=batch_size,
-        truncate=truncate,
-        word_wise=word_wise,
+        model, tokenizer, sentences, batch_size=batch_size, truncate=truncate
     )
     scores = sums.reshape(-1, 2)
     is_right, of_pairs = scores[:, 0] > scores[:, 1], np.array(uids)

@@ -121,15 +121,15 @@ def test_evaluate_prints_the_accuracy_of_each_phenomenon(run, error, folder, tra
     columns = ("UID", "sentence_good", "sentence_bad")
     rows = [dict(zip(columns, pair, strict=True)) for pair in pairs]
     (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    command = ("evaluate", "--model", trained, "--data", "pairs.jsonl", "--word-wise")
+    command = ("evaluate", "--model", trained, "--data", "pairs.jsonl")
     lines = run(*command).stdout.splitlines()
-    expected = minimal_pairs(bert.model, rows, word_wise=True)
+    expected = minimal_pairs(bert.model, rows)
     names, shares = ["order", "other", "(all 3 pairs)"], [*expected.by_uid.values()]
     accuracies = zip([*shares, expected.accuracy], names, strict=True)
     assert lines == [f"{accuracy:6.1%}  {name}" for accuracy, name in accuracies]
     [found] = objects(run(*command, "--json").stdout)
     assert found["by_uid"] == expected.by_uid == {**found["by_uid"], "other": 0}  # ties are wrong
-    assert (found["word_wise"], found["precision"]) == (True, "float32")
+    assert found["precision"] == "float32"
     assert found["model"] == str(trained)
     for option in (("--label", "label"), ("--max-len", 9), ("--null-threshold", 0)):
         assert f"{option[0]} is for a fine-tuned model" in error(*command, *option)

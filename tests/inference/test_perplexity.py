@@ -18,17 +18,14 @@ TEXTS = ["the cat sat on the mat", "dogs", "the [MASK] ran badly .", "good good 
 COUNTS = [6, 2, 5, 3]
 
 
-def plain_loop(model, tokenizer, text, *, word_wise=False):
+def plain_loop(model, tokenizer, text):
     """Add up the log probabilities of one text, one token at a time."""
     [ids] = tokenizer(text)["tokens"].numpy()
-    spelled, vocab = tokenizer.vocab.to_tokens(ids), tokenizer.vocab
+    vocab = tokenizer.vocab
     places = np.flatnonzero(~np.isin(ids, (vocab.cls_id, vocab.sep_id, vocab.mask_id)))
     copies = np.tile(ids, (len(places), 1))
     for copy, place in zip(copies, places, strict=True):
         copy[place] = vocab.mask_id
-        while word_wise and spelled[place + 1].startswith("##"):
-            place += 1
-            copy[place] = vocab.mask_id
     _, logits, _ = model(copies, np.zeros_like(copies), pred_positions=places[:, None])
     logits = np.asarray(logits, "float64")[:, 0]
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -85,10 +82,9 @@ PAIRS = [{"sentence_good": a, "sentence_bad": b, "UID": uid} for a, b, uid in SE
 @pytest.mark.slow
 def test_the_scores_are_those_of_a_plain_loop(words_bert, words_tokenizer):
     expected = [
-        [plain_loop(words_bert, words_tokenizer, text, word_wise=True) for text in pair[:2]]
-        for pair in SENTENCES
+        [plain_loop(words_bert, words_tokenizer, text) for text in pair[:2]] for pair in SENTENCES
     ]
-    found = minimal_pairs(words_bert, PAIRS, word_wise=True, batch_size=5)
+    found = minimal_pairs(words_bert, PAIRS, batch_size=5)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-5)
     is_right = [good > bad for good, bad in expected]
     assert found.scores[2, 0] == found.scores[2, 1]  # in different batches
@@ -144,10 +140,3 @@ def test_wrong_pairs_are_rejected(words_bert, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             minimal_pairs(words_bert, pairs, truncate=False)
-
-
-@pytest.mark.parametrize("option", [{"word_wise": 1}, {"batch_size": 0}], ids=str)
-def test_options_out_of_range_are_rejected(option, words_bert):
-    [(name, value)] = option.items()
-    with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}={value}"):
-        minimal_pairs(words_bert, PAIRS, **option)

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.cli.arguments import (
-    Flag,
     Json,
     Model,
     Out,
@@ -35,7 +34,6 @@ def evaluate(
     ] = None,
     precision: Literal["float32", "mixed_bfloat16"] = "float32",
     null_threshold: float | None = None,
-    word_wise: Flag = False,
     json: Json = False,
     max_len: int | None = None,
     **columns: Any,
@@ -62,8 +60,6 @@ def evaluate(
             the time and changes the answer for about one minimal pair in 500.
         null_threshold: Count a question as unanswered when the no-answer score beats the best
             answer by more than this. [default: the best threshold for these examples]
-        word_wise: For minimal pairs, with each masked token, also mask the later tokens of its
-            word.
     """
     import keras
 
@@ -72,10 +68,9 @@ def evaluate(
     settings: dict[str, Any] = {"model": model, "data": str(data)}
     if isinstance(trained, kb.BERTModel):
         refuse("a fine-tuned model", max_len=max_len, null_threshold=null_threshold, **columns)
-        settings |= {"word_wise": word_wise, "precision": precision}
+        settings["precision"] = precision
         _evaluate_pairs(trained, data, batch_size or 256, settings, json=json)
         return
-    refuse("a BERT without a task", word_wise=word_wise)
     check_taken(task, model, null_threshold=null_threshold)
     several = getattr(trained, "multi_label", False)
     examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
@@ -105,9 +100,8 @@ def _evaluate_pairs(
     bert: "kb.BERTModel", data: Path, batch_size: int, settings: dict[str, Any], *, json: bool
 ) -> None:
     """Print how often a BERT prefers the grammatical sentence of a minimal pair."""
-    word_wise = settings["word_wise"]
     with stage("Scoring sentences"):
-        found = kb.minimal_pairs(bert, data, word_wise=word_wise, batch_size=batch_size)
+        found = kb.minimal_pairs(bert, data, batch_size=batch_size)
     if json:
         results = dataclasses.asdict(found)
         del results["scores"]

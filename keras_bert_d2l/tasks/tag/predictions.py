@@ -6,7 +6,7 @@ B: texts in a batch, T: tokens per row, W: maximum number of words per text, C: 
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args, overload
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import keras
 import numpy as np
@@ -41,7 +41,7 @@ from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
 
 ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]
-Joining: TypeAlias = Literal["simple", "first", "average", "max"]
+Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
 """How the labels of tokens are joined to entities."""
 
 _PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
@@ -104,42 +104,15 @@ class Entity(Result):
     end: int
 
 
-_Tagger: TypeAlias = TokenClassifier | PathLike
-_Several: TypeAlias = Texts | ListsOfWords
-_NotJoined: TypeAlias = Literal["none"]
-
-
-class _Options(TypedDict, total=False):
-    tokenizer: Tokenizer | None
-    batch_size: int
-    max_len: int | None
-
-
-@overload
 def tag(
-    model: _Tagger, texts: str, *, aggregate: _NotJoined = "none", **options: Unpack[_Options]
-) -> list[Tag]: ...
-@overload
-def tag(
-    model: _Tagger, texts: _Several, *, aggregate: _NotJoined = "none", **options: Unpack[_Options]
-) -> list[list[Tag]]: ...
-@overload
-def tag(
-    model: _Tagger, texts: str, *, aggregate: Joining, **options: Unpack[_Options]
-) -> list[Entity]: ...
-@overload
-def tag(
-    model: _Tagger, texts: _Several, *, aggregate: Joining, **options: Unpack[_Options]
-) -> list[list[Entity]]: ...
-def tag(
-    model: _Tagger,
-    texts: str | _Several,
+    model: TokenClassifier | PathLike,
+    texts: str | Texts | ListsOfWords,
     *,
-    aggregate: _NotJoined | Joining = "none",
+    aggregate: Aggregation = "none",
     tokenizer: Tokenizer | None = None,
     batch_size: int = 32,
     max_len: int | None = None,
-) -> list[Tag] | list[Entity] | list[list[Tag]] | list[list[Entity]]:
+) -> list[Any]:
     """Predict the label of every word in texts, or the entities that the labels mark.
 
     The tokenizer splits a text into words at white space and around punctuation; BPE and Unigram
@@ -192,7 +165,7 @@ def tag(
     ```
     """
     model, tokenizer = asked_model(model, TokenClassifier, tokenizer=tokenizer)
-    check_choice("aggregate", aggregate, ("none", *get_args(Joining)))
+    check_choice("aggregate", aggregate, get_args(Aggregation))
     check_integer("batch_size", batch_size, 1)
     max_len = checked_max_len(max_len, 3, model.max_row_len)
     rows = text_list("texts", texts, words=True)
