@@ -18,6 +18,7 @@ SECONDS = 60
 TEXTS = ["red [MASK]", "", "[MASK] blue [MASK]ish green", "Reddish, 日本 🙂\t", "red green " * 20]
 REQUESTS = {
     "embed": {"text": TEXTS},
+    "embed_sparse": {"text": TEXTS},
     "fill_mask": {"text": TEXTS},
     "nsp": {"text": TEXTS, "text_b": TEXTS[::-1]},
     "serving_default": {"text": TEXTS},
@@ -104,7 +105,7 @@ def test_metadata_describes_the_server(client):
         ("embed", {}, "Received: none"),
         ("embed", ["red"], "must be a dictionary with the keys text"),
         ("nsp", {"text": ["red"], "text_b": ["red", "blue"]}, "the same number of rows"),
-        ("unknown", {"text": ["red"]}, "must be one of embed, fill_mask"),
+        ("unknown", {"text": ["red"]}, "must be one of embed, embed_sparse"),
         ({}, {"text": ["red"]}, "`signature_name` must be one of"),
     ],
 )
