@@ -138,7 +138,7 @@ class ServingClient:
         Returns: arrays by name. Strings are `str`, or `bytes` if they are not UTF-8. If several
             requests were sent, outputs of different sizes are padded with zeros or empty strings.
         """
-        specs, outputs = self._interface(signature_name)
+        specs, outputs = find_interface((self._known or self.metadata()).signatures, signature_name)
         arrays = to_arrays(inputs, specs)
         sizes = {x.shape[:1] for name, x in arrays.items() if specs[name].shape != ()}
         if len(sizes) != 1 or not sizes.isdisjoint({(), (0,)}):
@@ -165,9 +165,6 @@ class ServingClient:
                 self._known = None  # the server may have loaded a version with other signatures
                 raise
         return {name: _joined([one[name] for one in answers]) for name in outputs}
-
-    def _interface(self, signature: str) -> Interface:
-        return find_interface((self._known or self.metadata()).signatures, signature)
 
     def _request(
         self,

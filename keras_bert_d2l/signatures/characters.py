@@ -56,19 +56,11 @@ class Characters:
         Returns: the starts and the ends, both `(N,)`.
         """
         if has_spaces:
-            starts = self.starts_after_spaces(rows, starts)
-            ends = self.ends_before_spaces(rows, ends)
-        return starts, self.ends_with_accents(rows, ends)
+            starts = self._past(_SPACE, rows, starts)
+            ends = self._before_spaces(rows, ends)
+        return starts, self._past(_ACCENT, rows, ends)
 
-    def ends_with_accents(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Extend the ends `(N,)` of spans past the combining accents that follow."""
-        return self._past(_ACCENT, rows, ends)
-
-    def starts_after_spaces(self, rows: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Move the starts `(N,)` of spans past the spaces there."""
-        return self._past(_SPACE, rows, starts)
-
-    def ends_before_spaces(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    def _before_spaces(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Move the ends `(N,)` of spans before the spaces there."""
         offset = self._num_before(rows)
         others = tf.concat([[-1], self._others(_SPACE)], axis=0)

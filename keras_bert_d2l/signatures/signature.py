@@ -275,17 +275,14 @@ class TextSignatures:
 
     def padded(self, rows: Batch) -> Batch:
         """Return the features of rows, padded to the shortest sufficient of the lengths."""
-        length = self._padded_length(tf.shape(rows["tokens"])[1])
+        lengths = tf.constant(self.lengths)
+        place = tf.searchsorted(lengths, tf.shape(rows["tokens"])[1:])
         features = {
             name: rows[name]
             for name in (*self.preprocess.features, "starts", "ends")
             if name in rows
         }
-        return self.preprocess.padded(features, length)
-
-    def _padded_length(self, length: tf.Tensor) -> tf.Tensor:
-        lengths = tf.constant(self.lengths)
-        return tf.gather(lengths, tf.searchsorted(lengths, length[tf.newaxis]))[0]
+        return self.preprocess.padded(features, tf.gather(lengths, place)[0])
 
     def in_steps(self, windows: Batch, *outputs: str, of_tokens: bool = True) -> Answer:
         """Run the model on the windows of long texts, or on many texts, a few at a time.
@@ -346,12 +343,9 @@ class TextSignatures:
 
     def of_strings(self, function: Callable[..., Answer], *specs: tf.TensorSpec) -> Signature:
         """Return the signature of a function of texts, and perhaps other inputs."""
-        return Signature(function, specs, tuple(filled(spec, self._example) for spec in specs))
-
-    @property
-    def _example(self) -> bytes:
-        """Text for warming up a server: a mask, so that `fill_mask` has something to predict."""
-        return self.vocab.to_tokens(self.vocab.mask_id).encode()
+        # A server warms up with a mask, so that `fill_mask` has something to predict.
+        text = self.vocab.to_tokens(self.vocab.mask_id).encode()
+        return Signature(function, specs, tuple(filled(spec, text) for spec in specs))
 
 
 class AnswerSignatures(TextSignatures):

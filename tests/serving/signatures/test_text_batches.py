@@ -67,13 +67,12 @@ def test_the_batch_matches_the_tokenizer(batches, tokenizer):
 def test_spans_start_after_the_same_spaces_as_in_python():
     texts = [f"{chr(code)}a" for code in (*range(9, 14), *range(0x1C, 0x21), 0x85, 0xA0, 0x200B)]
     rows = tf.range(len(texts))
-    starts = Characters(tf.constant(texts)).starts_after_spaces(rows, tf.zeros_like(rows))
+    starts, _ = Characters(tf.constant(texts)).whole(rows, 0 * rows, 0 * rows + 2, has_spaces=True)
     assert starts.numpy().tolist() == [1] * 5 + [0] * 4 + [1] * 3 + [0]
 
 
 def test_spans_end_before_the_same_spaces_as_in_python():
     texts = ["b a, \u3000c", "a", "a \u0301", "  b\t\n"]
     rows, ends = tf.range(4), tf.constant([6, 1, 2, 5])
-    characters = Characters(tf.constant(texts))
-    found = characters.ends_with_accents(rows, characters.ends_before_spaces(rows, ends))
+    _, found = Characters(tf.constant(texts)).whole(rows, 0 * rows, ends, has_spaces=True)
     assert found.numpy().tolist() == [4, 1, 1, 3]
