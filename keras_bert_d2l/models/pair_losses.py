@@ -5,16 +5,15 @@ B batch, N examples, D hidden width.
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar
 
 import keras
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice, check_positive, is_in_graph
+from keras_bert_d2l.checks import check_positive, is_in_graph
 from keras_bert_d2l.models.losses import label_weights, weighted_mean
 from keras_bert_d2l.types import ConfigDict, Tensor
 
-Distance: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
 _EXCLUDED = -1e9  # added to the logit of two pairs that are not compared
 
 
@@ -72,6 +71,12 @@ class ExampleLoss(keras.losses.Loss, abc.ABC):
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
     return ops.sum(ops.normalize(first) * ops.normalize(second), axis=-1)
+
+
+def _distances(first: Tensor, second: Tensor) -> Tensor:
+    squares = ops.sum(ops.square(first - second), axis=-1)
+    # The square root has no finite gradient at 0, the distance of equal texts.
+    return ops.where(squares > 0, ops.sqrt(ops.where(squares > 0, squares, 1.0)), 0.0)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -165,13 +170,13 @@ class CoSENTLoss(ExampleLoss):
 class TripletLoss(ExampleLoss):
     """Loss of triplets: the second text must be nearer to the first than the third, by a margin.
 
-    The loss of a triplet is `max(distance(1, 2) - distance(1, 3) + margin, 0)`.
+    The loss of a triplet is `max(distance(1, 2) - distance(1, 3) + margin, 0)`, with Euclidean
+    distances.
 
     Source: Reimers and Gurevych 2019 (Sentence-BERT), section 3, triplet objective;
     sentence-transformers, `TripletLoss`, with the same defaults.
 
     Args:
-        distance: `"euclidean"`, `"cosine"` (1 minus the cosine) or `"manhattan"`.
         margin: Margin. Vectors of length 1 have Euclidean distances of at most 2.
         name: Name of the loss.
 
@@ -181,7 +186,7 @@ class TripletLoss(ExampleLoss):
         sample_weight: `(B,)`. `None`: ones.
 
     Raises:
-        ValueError: `distance` is unknown, or `margin` is not positive.
+        ValueError: `margin` is not positive.
 
     Example:
 
@@ -196,27 +201,15 @@ class TripletLoss(ExampleLoss):
 
     rows_together = 3
 
-    def __init__(
-        self, distance: Distance = "euclidean", margin: float = 5.0, name: str = "triplet"
-    ) -> None:
+    def __init__(self, margin: float = 5.0, name: str = "triplet") -> None:
         super().__init__(name=name)
-        self.distance = check_choice("distance", distance, get_args(Distance))
         check_positive("margin", margin)
         self.margin = margin
 
     def of_examples(self, labels: Tensor, vectors: Sequence[Tensor], weights: Tensor) -> Tensor:
         first, second, third = vectors
-        difference = self._distances(first, second) - self._distances(first, third)
+        difference = _distances(first, second) - _distances(first, third)
         return weighted_mean(ops.relu(difference + self.margin), weights)
 
-    def _distances(self, first: Tensor, second: Tensor) -> Tensor:
-        if self.distance == "cosine":
-            return 1 - _cosines(first, second)
-        if self.distance == "manhattan":
-            return ops.sum(ops.abs(first - second), axis=-1)
-        squares = ops.sum(ops.square(first - second), axis=-1)
-        # The square root has no finite gradient at 0, the distance of equal texts.
-        return ops.where(squares > 0, ops.sqrt(ops.where(squares > 0, squares, 1.0)), 0.0)
-
     def get_config(self) -> ConfigDict:
-        return {**super().get_config(), "distance": self.distance, "margin": self.margin}
+        return {**super().get_config(), "margin": self.margin}
