@@ -15,6 +15,7 @@ from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.classify.model import SequenceClassifier
+from keras_bert_d2l.tasks.embed.model import TextEmbedder
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
@@ -181,8 +182,7 @@ def test_the_model_card_describes_the_version(exported, model, tokenizer):
     assert (card["name"], card["version"], card["training"]) == ("demo", 1, None)
     assert BERTConfig.from_dict(card["config"]) == model.bert_config
     assert card["vocabulary"] == {"size": 9, "sha256": tokenizer.vocab.fingerprint}
-    embedding = {"pooling": "mean", "normalize": True, "long_texts": "cut", "max_len": None}
-    assert card["embedding"] == embedding
+    assert card["embedding"] == TextEmbedder(model).task_config()
     assert card["signatures"]["fill_mask"] == {
         "inputs": {"text": {"dtype": "string", "shape": [None]}},
         "outputs": {
