@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import (
-    QuestionAnswerer,
     SequenceClassifier,
-    TokenClassifier,
     answer,
     classify,
     embed,
@@ -14,7 +12,6 @@ from keras_bert_d2l import (
     export_saved_model,
     fill_mask,
     pseudo_perplexity,
-    tag,
 )
 
 
@@ -23,9 +20,6 @@ def models(words_bert, words_tokenizer):
     return {
         "bert": words_bert,
         "tokenizer": words_tokenizer,
-        "classifier": SequenceClassifier(words_bert, ["a", "b"], tokenizer=words_tokenizer),
-        "tagger": TokenClassifier(words_bert, ["a", "b"], tokenizer=words_tokenizer),
-        "answerer": QuestionAnswerer(words_bert, tokenizer=words_tokenizer),
     }
 
 
@@ -45,12 +39,6 @@ def test_the_model_must_be_a_model_or_a_checkpoint(models, tmp_path):
             with pytest.raises(ValueError, match=f"`model` must be a .*Received: {model!r}. Load"):
                 export(model, tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("ask", [fill_mask, classify, tag])
-def test_a_model_must_be_the_first_argument(ask, models):
-    with pytest.raises(ValueError, match="`model` must be a .*Received: .'cat'.. Load one"):
-        ask(["cat"], models["bert"])
 
 
 def test_a_model_whose_outputs_are_nan_is_rejected(words_bert, words_tokenizer):

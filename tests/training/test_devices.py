@@ -45,30 +45,15 @@ def test_bfloat16_must_be_clearly_faster(speedup, expected, monkeypatch):
 
 
 def test_the_measurement_takes_both_dtypes_with_the_sizes_of_the_model(monkeypatch):
-    clock, sizes, function = types.SimpleNamespace(now=0.0), [], tf.function
-
-    def timed(**options):
-        """Compile a function whose calls take two seconds, or one with bfloat16."""
-
-        def compiled(step):
-            run = function(step, **options)
-
-            def call(x, dy):
-                clock.now += 1.0 if x.dtype == tf.bfloat16 else 2.0
-                sizes.append((*x.shape, dy.shape[1]))
-                return run(x, dy)
-
-            return call
-
-        return compiled
-
-    clock.perf_counter = lambda: clock.now
-    monkeypatch.setattr(devices, "time", clock)
-    monkeypatch.setattr(tf, "function", timed)
-    assert devices.bfloat16_speedup(256, 1024, 512) == 2.0
-    assert devices.bfloat16_speedup(1024, 4096, 10**6) == 2.0
-    assert devices.bfloat16_speedup(16, 32, 10**6) == 2.0
-    assert set(sizes) == {(512, 256, 1024), (256, 1024, 4096), (1024, 16, 32)}  # not 10**6 rows
+    sizes, multiply = [], tf.matmul
+    monkeypatch.setattr(devices, "_SECONDS", 1e-3)
+    monkeypatch.setattr(
+        tf, "matmul", lambda a, b, **how: sizes.append((a.dtype, *a.shape)) or multiply(a, b, **how)
+    )
+    for num_hiddens, rows in ((16, 1024), (256, 1024), (1024, 256)):  # not 10**6 rows
+        sizes.clear()
+        assert devices.bfloat16_speedup(num_hiddens, 4 * num_hiddens, 10**6) > 0
+        assert {(dtype, rows, num_hiddens) for dtype in (tf.float32, tf.bfloat16)} <= {*sizes}
 
 
 @pytest.mark.parametrize(

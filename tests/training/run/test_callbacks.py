@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.training.run.callbacks import (
-    Printer,
     Progress,
     RunLog,
     StopAtNonFiniteLoss,
@@ -137,12 +136,6 @@ def test_the_stage_of_a_training_shows_position_loss_and_accuracy():
     assert work.remark == "step 4/20, loss 7.250, accuracy 0.125"
     shown.on_test_begin()
     assert work.remark == "step 4/20, evaluating"
-
-
-def test_a_printer_without_verbose_is_silent(capsys):
-    Printer(0)("a line")
-    Printer(1)("another line")
-    assert capsys.readouterr().out == "another line\n"
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
