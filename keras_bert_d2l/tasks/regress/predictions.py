@@ -6,7 +6,7 @@ B: number of texts, T: tokens per row, C: number of scores.
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import cast
 
 import numpy as np
 
@@ -51,11 +51,6 @@ class Regression(Result):
     score: float
     scores: dict[str, float]
 
-    @classmethod
-    def of(cls, labels: Sequence[str], scores: Sequence[float]) -> Self:
-        """Return the result for scores in the order of their names."""
-        return cls(scores[0], dict(zip(labels, scores, strict=True)))
-
 
 @one_per_text(Regression)
 def regress(
@@ -99,7 +94,8 @@ def regress(
     """
     model, tokenizer = asked_model(model, SequenceRegressor, tokenizer=tokenizer)
     answers = text_answers(model, tokenizer, texts, texts_b, batch_size, max_len, truncate)
-    found = [Regression.of(model.labels, one["scores"]) for one in answers]
+    by_name = [dict(zip(model.labels, one["scores"], strict=True)) for one in answers]
+    found = [Regression(scores[model.labels[0]], scores) for scores in by_name]
     return found[0] if isinstance(texts, str) and isinstance(texts_b, str | None) else found
 
 

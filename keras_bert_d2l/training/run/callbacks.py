@@ -229,11 +229,8 @@ class RunLog(keras.callbacks.Callback):
         with self._writer.as_default(step=self.progress.step):
             for name, value in values.items():
                 kind = "held_out" if name.startswith(_HELD_OUT) else "train"
-                tag, number = (
-                    f"{kind}/{name.removeprefix(_HELD_OUT)}",
-                    tf.constant(value, tf.float32),
-                )
-                tf.summary.write(tag, number, metadata=_SCALAR)
+                tag = f"{kind}/{name.removeprefix(_HELD_OUT)}"
+                tf.summary.write(tag, tf.constant(value, tf.float32), metadata=_SCALAR)
         self._writer.flush()
         return line
 
