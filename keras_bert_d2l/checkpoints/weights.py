@@ -199,27 +199,19 @@ def without_prefix(prefix: str) -> str:
     return f" (without the prefix {shown(prefix)} of its weights)" if prefix else ""
 
 
-_FEW_VALUES = 1 << 24  # a sinusoidal position embedding of this size takes 64 MB
 _MOST_USES = 4  # of a shared block, per array: ALBERT has 24 blocks and 23 arrays
 
 
 def check_extent(config: BERTConfig, arrays: NamedArrays) -> None:
     """Raise `ValueError` if a model would be far larger than the arrays of its file.
 
-    The number of blocks determines the size of the table of names, and sinusoidal positions are not
-    in the file. `check_contents` compares all other sizes.
+    The number of blocks determines the size of the table of names. `check_contents` compares all
+    other sizes.
     """
     if config.num_blks > len(arrays.shapes) * (_MOST_USES if config.shared_blocks else 1):
         raise ValueError(
             f"{arrays.source!r} has {len(arrays.shapes)} arrays, too few for the configuration: "
             f"num_blks={config.num_blks}. One of the two files is damaged."
-        )
-    num_positions = config.max_len * config.width_of_embeddings
-    num_values = sum(math.prod(shape) for shape in arrays.shapes.values())
-    if config.positions == "sinusoidal" and num_positions > max(num_values, _FEW_VALUES):
-        raise ValueError(
-            f"{arrays.source!r} has {num_values:,} values, but the sinusoidal positions of the "
-            f"configuration would have {num_positions:,}: max_len={config.max_len}. Is it damaged?"
         )
 
 

@@ -185,10 +185,6 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
 def find_prefix(path: pathlib.Path) -> pathlib.Path:
     """Return the prefix of the checkpoint at a path. In a folder, choose the latest checkpoint."""
     if not path.is_dir():
-        if path not in _prefixes(path.parent):
-            raise FileNotFoundError(
-                f"There is no checkpoint {os.fspath(path)!r}: {path.name + '.index'!r} is missing."
-            )
         return path
     found = _prefixes(path)
     if len(found) == 1:

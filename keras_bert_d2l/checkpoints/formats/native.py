@@ -66,13 +66,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
         FileNotFoundError: The weights are missing.
         ValueError: A file is damaged or has a different format version.
     """
-    file = path / WEIGHTS_FILE
-    if not has_file(file):
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} is an incomplete checkpoint: it has a {CONFIG_FILE} but no "
-            f"{WEIGHTS_FILE!r}."
-        )
-    arrays = open_safetensors([file])
+    arrays = open_safetensors([path / WEIGHTS_FILE])
     config, options, task, embedding, sparse = read_config(path / CONFIG_FILE)
     check_extent(config, arrays)
     vocab_file = vocab_file_in(path)

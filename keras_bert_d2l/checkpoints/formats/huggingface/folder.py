@@ -88,7 +88,6 @@ from keras_bert_d2l.types import ConfigDict
 
 INDEX_FILE, _TORCH_INDEX = f"{WEIGHTS_FILE}.index.json", f"{TORCH_FILE}.index.json"
 _TF_FILE, _TF_INDEX = "tf_model.h5", "tf_model.h5.index.json"
-_COPY_CONFIG = "Copy it, or write it with transformers: `bert.config.save_pretrained(folder)`."
 
 
 def open_weights(path: pathlib.Path, kind: ModelType) -> NamedArrays:
@@ -153,8 +152,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     folder = transformer_folder(path)
     if is_static(path):
         return static.describe(path, folder, tokenizer=tokenizer)
-    if not has_file(file := folder / CONFIG_FILE):
-        raise FileNotFoundError(f"There is no file {os.fspath(file)!r}. {_COPY_CONFIG}")
+    file = folder / CONFIG_FILE
     config, kind = config_from_json(file)
     stored = split_joined(open_weights(folder, kind))
     prefix = wrapper_prefix(stored, signature(kind))
