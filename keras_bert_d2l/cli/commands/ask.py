@@ -142,19 +142,13 @@ def embed(
     if sparse:
         refuse("vectors without --sparse", out=out, **prompts)
         found, bert = read_texts(texts, file), load(model).model
-        how: dict[str, Any] = {"truncate": truncate, "batch_size": batch_size}
-        print_answers(
-            found,
-            lambda part: kb.embed_sparse(bert, found[part], **how),
-            lambda text, _: text,
-            dataclasses.asdict,
-            json=True,
-        )
+        for one in kb.embed_sparse(bert, found, truncate=truncate, batch_size=batch_size):
+            print(as_json_line(dataclasses.asdict(one)))
         return
     check_output("out", out, inputs=[file], suffixes=[".npy"])
     found = read_texts(texts, file)
     embedder = load(model, as_embedder=True).model
-    how = {"batch_size": batch_size, "truncate": truncate, **prompts}
+    how: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate, **prompts}
     vectors = (
         vector
         for part in parts("Encoding", len(found), PART)
