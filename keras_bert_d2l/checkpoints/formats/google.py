@@ -195,10 +195,7 @@ def find_prefix(path: pathlib.Path) -> pathlib.Path:
     if latest in [prefix.name for prefix in found]:
         return path / latest
     if not found:
-        raise FileNotFoundError(
-            f"{os.fspath(path)!r} has a {CONFIG_FILE} but no checkpoint: {PREFIX}.index and "
-            f"{PREFIX}.data-00000-of-00001 are missing."
-        )
+        return path / PREFIX
     raise ValueError(
         f"{os.fspath(path)!r} contains {len(found)} checkpoints and no file `checkpoint` that "
         "names one of them. Pass one of their paths: "

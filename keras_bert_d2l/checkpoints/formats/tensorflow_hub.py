@@ -29,7 +29,7 @@ from keras_bert_d2l.checkpoints import weights
 from keras_bert_d2l.checkpoints.array_files import NamedArrays
 from keras_bert_d2l.checkpoints.formats.checkpoint import Checkpoint, parts_of
 from keras_bert_d2l.checkpoints.formats.google import SAVE_AS_HDF5
-from keras_bert_d2l.checkpoints.tensorflow_files import OBJECT_GRAPH, open_tf, variables_of
+from keras_bert_d2l.checkpoints.tensorflow_files import open_tf, variables_of
 from keras_bert_d2l.checkpoints.weights import Layout, Names, Row
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.config import BERTConfig
@@ -177,7 +177,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True) -> Checkpoint:
     """
     with errors_naming(path):
         model = _SavedModel(path)
-        stored = model.variables()
+        stored = variables_of(model.stored)
     names = bert_names(stored)
     if not names:
         raise ValueError(
@@ -221,6 +221,9 @@ class _SavedModel:
 
     Args:
         folder: Its folder.
+
+    Attributes:
+        stored: Its variables, in a checkpoint of TensorFlow 2.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -228,16 +231,7 @@ class _SavedModel:
         file = check_file(folder / GRAPH_FILE)
         check_size(file, _MOST_BYTES)
         self._graph = file.read_bytes()
-        self._stored = open_tf(folder / _PREFIX)
-
-    def variables(self) -> NamedArrays:
-        """Return the variables by their names in the program."""
-        if OBJECT_GRAPH not in self._stored.shapes:
-            raise ValueError(
-                "it is a module of TensorFlow Hub for TensorFlow 1. Download the model for "
-                "TensorFlow 2, or its checkpoint from github.com/google-research/bert."
-            )
-        return variables_of(self._stored)
+        self.stored = open_tf(folder / _PREFIX)
 
     def activation(self) -> str:
         """Return the activation of the blocks of an encoder.
@@ -263,7 +257,7 @@ class _SavedModel:
         """Return the vocabulary, if there is just one, and the options of the tokenizer."""
         files = self._folder.glob("assets/[!.]*.txt")
         vocabs = {Vocab.from_file(file) for file in files if "vocab" in file.name}
-        stored = self._stored
+        stored = self.stored
         if _WORDPIECE in self._graph and _FAST not in self._graph:  # it has its preprocessing
             flags = {_LOWERCASE in self._graph}
         else:  # the variable `do_lower_case` of an encoder

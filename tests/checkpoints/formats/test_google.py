@@ -293,7 +293,7 @@ def test_the_case_of_googles_vocabularies_is_inferred_correctly(data_dir, folder
     ("missing", "error", "message"),
     [
         ("bert_config.json", FileNotFoundError, "no bert_config.json"),
-        (INDEX, FileNotFoundError, "no checkpoint: bert_model.ckpt.index"),
+        (INDEX, FileNotFoundError, "no file .*bert_model.ckpt.index"),
         (DATA, FileNotFoundError, "no file .*bert_model.ckpt.data-00000"),
     ],
 )

@@ -147,7 +147,7 @@ FOLDERS = {
         "larger than 6|far larger",
     ),
     "a small vocabulary": (written(VOCAB, b"a\nb\n"), "vocab.txt"),
-    "a checkpoint of TensorFlow 1": (tf1, "a module of TensorFlow Hub for TensorFlow 1"),
+    "a checkpoint of TensorFlow 1": (tf1, "no valid object graph of TensorFlow 2"),
     "no embedding": (variables("word_embeddings/embeddings", None), "must have an array 'word_emb"),
     "no bias": (block("output/bias", None), "lacks weights"),
     "other heads": (
