@@ -31,6 +31,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tag": tag,
     "rerank": rerank,
 }
+_AT_ONCE = 1024  # elements per batch of Beam, at most
 _ONE_AT_A_TIME = threading.Lock()  # a function uses all cores, and traces its graph once
 
 
@@ -48,7 +49,6 @@ class KerasBERTHandler(ModelHandler):
             this path, or a name of the Hugging Face Hub.
         function: `"embed"`, `"embed_sparse"`, `"classify"`, `"regress"` or `"tag"` of texts, or
             `"rerank"` of pairs of a query and a list of texts.
-        max_batch_size: Maximum number of elements per batch of Beam.
         **options: Options of the function, such as `prompt_name="document"` or `batch_size=64`.
 
     Raises:
@@ -65,17 +65,10 @@ class KerasBERTHandler(ModelHandler):
         ...     vectors = texts | RunInference(handler) | beam.Map(lambda found: found.inference)
     """
 
-    def __init__(
-        self,
-        path: PathLike,
-        function: str = "embed",
-        *,
-        max_batch_size: int = 1024,
-        **options: Option,
-    ) -> None:
+    def __init__(self, path: PathLike, function: str = "embed", **options: Option) -> None:
         apache_beam()
         check_choice("function", function, tuple(_FUNCTIONS))
-        super().__init__(max_batch_size=max_batch_size)
+        super().__init__(max_batch_size=_AT_ONCE)
         self._path, self._function, self._options = str(path), function, options
 
     def load_model(self) -> keras.Model:
