@@ -238,8 +238,9 @@ def check_range(
     most: Tensor,
     advice: str = "",
     ignored: int | None = None,
+    are_whole: bool = True,
 ) -> None:
-    """Raise a `ValueError` unless all values are integers from `least` to `most`.
+    """Raise a `ValueError` unless all values are from `least` to `most`, and integers.
 
     In a TensorFlow graph, such as a function for `Dataset.map`, it adds an assertion.
     `value_errors` converts its failure to the same `ValueError`.
@@ -251,6 +252,7 @@ def check_range(
         most: Largest value. A tensor `least` must be the same tensor.
         advice: How to fix it, for the message. It may contain neither braces nor quotes.
         ignored: A value that is accepted as well.
+        are_whole: Whether the values must be integers.
     """
     import numpy as np
 
@@ -264,16 +266,18 @@ def check_range(
     besides = "" if ignored is None else f", or {ignored}"
     message = f"`{name}` must be {limits}{besides}. Received: {{}}. {advice}".rstrip()
     if is_in_graph(values) or is_in_graph(most):
-        _add_assertion(values, least, most, ignored, message)
+        _add_assertion(values, least, most, ignored, message, are_whole)
         return
-    is_right = (values >= least) & (values <= most) & (values == np.floor(values))
+    is_right = (
+        (values >= least) & (values <= most) & ((values == np.floor(values)) | (not are_whole))
+    )
     wrong = values[~(is_right | (values == ignored))]
     if wrong.size:
         raise ValueError(message.format(most, wrong[0]))
 
 
 def _add_assertion(
-    values: Tensor, least: Tensor, most: Tensor, ignored: int | None, message: str
+    values: Tensor, least: Tensor, most: Tensor, ignored: int | None, message: str, are_whole: bool
 ) -> None:
     import tensorflow as tf
 
@@ -281,7 +285,7 @@ def _add_assertion(
     dtype = tf.float64 if values.dtype.is_floating else tf.int64
     values, least, limit = (tf.cast(x, dtype) for x in (values, least, most))
     is_right = (values >= least) & (values <= limit)
-    if values.dtype.is_floating:
+    if values.dtype.is_floating and are_whole:
         is_right &= values == tf.floor(values)
     if ignored is not None:
         is_right |= values == ignored

@@ -273,6 +273,7 @@ def _with_names(checkpoint: Checkpoint, labels: object) -> Checkpoint:
     task = checkpoint.task or {}
     if not isinstance(labels, list | tuple) or "labels" not in task:
         return checkpoint
+    checkpoint = checkpoint._replace(unnamed="")
     if task["labels"] != unnamed_labels(len(labels)):
         return checkpoint
     return checkpoint._replace(task={**task, "labels": list(labels)})
@@ -320,6 +321,8 @@ def heads_of(kind: type[TaskModel], pooling: object) -> tuple[str, ...]:
 def load_model(checkpoint: Checkpoint) -> BERTModel | TaskModel:
     """Build the model of a checkpoint and load its weights."""
     config, table, arrays = checkpoint.config, checkpoint.table, checkpoint.arrays
+    if checkpoint.unnamed:
+        raise ValueError(f"{checkpoint.unnamed} Correct it, or pass `labels` to `from_pretrained`.")
     may_lack = HEAD_NAMES if checkpoint.task is None else ()
     check_contents(table, arrays, main_shapes(config), may_lack)
     with stage("Loading the checkpoint"):

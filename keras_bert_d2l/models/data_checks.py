@@ -66,7 +66,8 @@ class CheckedModel(keras.Model):
             if type(loss) in limits and labels is not None:
                 name = f"{head} labels" if head else "labels"
                 advice = f"{IGNORED} marks a missing label."
-                check_range(name, labels, 0, limits[type(loss)], advice, ignored=IGNORED)
+                are_ids = type(loss) is not WeightedBinaryCrossEntropy  # it takes shares, too
+                check_range(name, labels, 0, limits[type(loss)], advice, IGNORED, are_ids)
 
     def checked_data(self, x: Tensor, y: Tensor = None) -> Tensor:
         """Check arrays, or return a dataset or a generator that checks its batches."""

@@ -1,21 +1,16 @@
 """Embed, label and rerank texts in pipelines of Apache Beam, on many machines in parallel."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
+import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.loading import load_pretrained, load_task
 from keras_bert_d2l.checks import check_choice
 from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.store.beam import apache_beam
-from keras_bert_d2l.inference.sparse import embed_sparse
-from keras_bert_d2l.tasks.classify.predictions import classify
-from keras_bert_d2l.tasks.embed.predictions import embed
-from keras_bert_d2l.tasks.regress.predictions import regress
-from keras_bert_d2l.tasks.rerank.predictions import rerank
-from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.types import Option, PathLike
 
 try:
@@ -23,14 +18,7 @@ try:
 except ImportError:  # the constructor says how to install it
     ModelHandler = object
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "embed": embed,
-    "embed_sparse": embed_sparse,
-    "classify": classify,
-    "regress": regress,
-    "tag": tag,
-    "rerank": rerank,
-}
+_FUNCTIONS = ("embed", "embed_sparse", "classify", "regress", "tag", "rerank")
 _AT_ONCE = 1024  # elements per batch of Beam, at most
 _ONE_AT_A_TIME = threading.Lock()  # a function uses all cores, and traces its graph once
 
@@ -67,7 +55,7 @@ class KerasBERTHandler(ModelHandler):
 
     def __init__(self, path: PathLike, function: str = "embed", **options: Option) -> None:
         apache_beam()
-        check_choice("function", function, tuple(_FUNCTIONS))
+        check_choice("function", function, _FUNCTIONS)
         super().__init__(max_batch_size=_AT_ONCE)
         self._path, self._function, self._options = str(path), function, options
 
@@ -90,9 +78,9 @@ class KerasBERTHandler(ModelHandler):
             model: The model.
             inference_args: More options of the function.
         """
-        ask, options = _FUNCTIONS[self._function], {**self._options, **(inference_args or {})}
+        ask, options = getattr(kb, self._function), {**self._options, **(inference_args or {})}
         with _ONE_AT_A_TIME:
-            if ask is rerank:
+            if self._function == "rerank":
                 found = [ask(model, query, texts, **options) for query, texts in batch]
             else:
                 found = ask(model, list(batch), **options)

@@ -201,10 +201,10 @@ def problem(handling, name, value, reader, base):
         warnings.simplefilter("error", UserWarning)
         try:
             found = reader(name, value)
-        except (ValueError, UserWarning) as error:
+        except (ValueError, FileNotFoundError, UserWarning) as error:
             named = [name.rpartition(".")[2], *re.findall(r"\w+", json.dumps(value))]
             is_named = any(re.search(rf"\b{word}\b", str(error)) for word in named)
-            is_right = handling == "refused" and is_named and isinstance(error, ValueError)
+            is_right = handling == "refused" and is_named and not isinstance(error, UserWarning)
             is_needed = handling == "applied" and json.dumps(value)[-3:-1] in ("[]", "{}")
             return None if is_right or is_needed else f"{name}: {value!r}: {error!r:.200}"
     is_right = handling == "no effect" and same(found, base)

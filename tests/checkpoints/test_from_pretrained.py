@@ -226,9 +226,8 @@ def test_the_default_problem_type_depends_on_the_number_of_labels(name, number, 
         ({"architectures": ["BertForMultipleChoice"]}, r"classifier.weight"),
         ({"id2label": None, "num_labels": 10**10}, r"`num_labels` must be 2,.*10000000000"),
         ({"problem_type": "ranking"}, "`problem_type`"),
-        ({"id2label": {"0": "a", "1": ""}}, "config.json.*`id2label`"),
+        ({"id2label": {"0": "a", "1": ""}}, "`id2label`.*pass `labels` to `from_pretrained`"),
         ({"id2label": {"0": "a", "1": "b", "2": "c"}}, "`id2label`.*ids 0 to 1.*'2': 'c'"),
-        ({"id2label": {"1": "a", "2": "b"}}, "`id2label`"),
     ],
 )
 def test_a_damaged_hugging_face_task_is_rejected(change, message, editable_task):
@@ -236,6 +235,16 @@ def test_a_damaged_hugging_face_task_is_rejected(change, message, editable_task)
     edit_config(folder, **change)
     with pytest.raises(ValueError, match=message):
         load_pretrained(folder)
+
+
+@pytest.mark.parametrize("names", [{"0": "a", "1": "a"}, ["a", "b"], {"1": "a", "2": "b"}])
+def test_given_labels_replace_names_that_are_not_valid(names, editable_task):
+    folder = editable_task("one label", "huggingface")
+    expected = load_pretrained(folder).model
+    edit_config(folder, id2label=names)
+    model = SequenceClassifier.from_pretrained(folder, labels=["bad", "good"])
+    assert model.labels == ("bad", "good")
+    np.testing.assert_array_equal(model.head.kernel, expected.head.kernel)
 
 
 def test_numbers_as_label_names_are_text(editable_task):

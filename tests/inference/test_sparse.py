@@ -119,6 +119,7 @@ def test_wrong_arguments_are_named(bert):
         (["Router", "SpladePooling"], {}, {}, "`type` must be .* Transformer"),
         (["SparseStaticEmbedding"], {}, OF_6, "`type` must be .* Transformer"),
         (["MLMTransformer", "SpladePooling"], {"pooling_strategy": "mean"}, {}, "`pooling` must"),
+        (["Transformer", "SpladePooling"], {}, {"transformer_task": "text"}, "`transformer_task`"),
         (["Transformer", "SpladePooling"], {}, {"default_prompt_name": "q"}, "`default_prompt_n"),
     ],
 )

@@ -18,6 +18,7 @@ NO_QUESTIONS = (  # names of commands, functions, signatures and outputs
     r"cli/__init__.py: ",
     r"cli/input_output.py: task = known.get",  # a BERT without a task takes pairs as a classifier
     r"cli/commands/predict.py: said = \[record\[name\] for name in",
+    r"serving/beam.py: .*(_FUNCTIONS|function)",
     r"signatures/signature.py: (found\[|.*embed)",
     r"serving/server/(embeddings|reranking|served|served_onnx).py: .*\"(embed|rerank)\"",
 )

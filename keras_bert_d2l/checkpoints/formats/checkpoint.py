@@ -39,6 +39,7 @@ class Checkpoint(NamedTuple):
         name: The path of the checkpoint or its name on the Hub, for messages.
         positions: The sinusoidal positions of the file, whose last bits depend on the program that
             computed them, or `None`.
+        unnamed: Why the names of the task's labels are not known, or an empty string.
         sparse: How the folder pools MLM logits into sparse vectors, or `None` if it does not.
     """
 
@@ -54,6 +55,7 @@ class Checkpoint(NamedTuple):
     step_weights: Mapping[str, np.ndarray] = {}
     name: str = ""
     positions: np.ndarray | None = None
+    unnamed: str = ""
     sparse: SparsePooling | None = None
 
     @property

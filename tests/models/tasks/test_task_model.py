@@ -61,7 +61,8 @@ def make_batch(size=SIZE, kind=None):
 
 def make_task(kind, bert=None, **options):
     """Return an eager model, because tracing would take longer than computing."""
-    labels = {"labels": ["a", "b", "c"]} if "labels" in TASKS[kind].fields else {}
+    names = ["a"] if TASKS[kind].ranks else ["a", "b", "c"]
+    labels = {"labels": names} if "labels" in TASKS[kind].fields else {}
     model = TASKS[kind](bert or make_bert(), **{**labels, **options})
     model.run_eagerly = True
     return model
@@ -87,6 +88,7 @@ def make_labels(kind, size=SIZE):
     return {
         "SequenceClassifier": rng.integers(0, 3, size),
         "SequenceRegressor": rng.normal(size=(size, 3)).astype("float32"),
+        "Reranker": rng.integers(0, 2, size).astype("float32"),
         "TokenClassifier": rng.choice([-100, 0, 1, 2], (size, LENGTH)),
         "QuestionAnswerer": {side: rng.integers(0, 3, size) for side in ("start", "end")},
         "TextEmbedder": np.arange(size) % 3,

@@ -164,7 +164,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     with errors_naming(file):
         fields = read_cross_encoder(path, config.max_len, read_json_object(file))
         stored_class = stored.metadata.get(CLASS)
-        task = task_of(fields, kind, arrays.shapes, arrays.source, stored_class, asked)
+        task, unnamed = task_of(fields, kind, arrays.shapes, arrays.source, stored_class, asked)
     config, heads = _with_stored_heads(config, kind, names, task)
     pooler = _unused_pooler(config, kind, task)
     names = {name: old for name, old in names.items() if name not in pooler}
@@ -192,6 +192,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
         tokenizer_options=options,
         task=task,
         unsupported=unsupported,
+        unnamed=unnamed and f"{os.fspath(file)!r}: {unnamed}",
         embedding=embedding,
         step_weights=weights_of_steps,
         sparse=sparse,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import check_choice, check_that, shown, wrong
+from keras_bert_d2l.checks import check_choice, shown, wrong
 from keras_bert_d2l.contract.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
@@ -54,8 +54,11 @@ def task_of(
     source: str,
     stored_class: str | None = None,
     asked: str = "",
-) -> ConfigDict | None:
+) -> tuple[ConfigDict | None, str]:
     """Return the task of a checkpoint, or `None` for a BERT without a task.
+
+    The second result is empty, or the reason why the file does not name the labels. They then have
+    the names of `unnamed_labels`.
 
     Args:
         fields: The fields of `config.json`.
@@ -81,17 +84,19 @@ def task_of(
         fields = {**fields, "architectures": names}
     own = _layers_in(fields, kind, layers, shapes, source)
     if own is None:
-        return None
-    number = sum(shapes.get(f"{own.head}.bias", ())[:1])
+        return None, ""
+    shape = shapes.get(f"{own.head}.bias", ())
     fitting = [task for task in known if _layers_of(task, kind) == own]
+    labels = _labels(fields, shape)
     problem = fields.get("problem_type")
     if len(fitting) > 1:  # such as classification and regression
         problems = tuple(one for task in fitting for one in _names(task).problems)
         if problem is None:  # same rule as transformers for a first batch of integer labels
-            problem = "regression" if number == 1 else "single_label_classification"
+            is_score = len(labels[0]) == 1
+            problem = "regression" if is_score else "single_label_classification"
         check_choice("problem_type", problem, problems)
         fitting = [task for task in fitting if problem in _names(task).problems]
-    is_encoder = number == 1 and bool(fields.get(_CROSS_ENCODER))
+    is_encoder = len(labels[0]) == 1 and bool(fields.get(_CROSS_ENCODER))
     best = [task for task in fitting if task.model.__name__ == asked]
     best += [task for task in fitting if task.model.ranks == is_encoder]
     fitting = best or fitting
@@ -105,9 +110,9 @@ def task_of(
         "max_len": fields.get("max_len"),
     }
     check_choice(_POOLING, values["pooling"], ("cls", "mean"))
-    if "labels" in model.fields:
-        values["labels"] = _labels(fields, number)
-    return {"kind": model.__name__, **{name: values[name] for name in model.fields}}
+    values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
+    named = {name: values[name] for name in model.fields}
+    return {"kind": model.__name__, **named}, unnamed
 
 
 def _layers_in(
@@ -228,20 +233,20 @@ def _activation(fields: ConfigDict, task: AnyTask) -> str:
     return names[found]
 
 
-def _labels(fields: ConfigDict, number: int) -> list[str]:
-    """Return the label names in the order of their ids, as many as the head has outputs.
+def _labels(fields: ConfigDict, shape: tuple[int, ...]) -> tuple[list[str], str]:
+    """Return the label names in the order of their ids, and why they are missing, if they are.
 
-    Raises:
-        ValueError: The names are not valid.
+    `shape` is that of the head's bias.
     """
-    id2label = fields.get("id2label")
+    id2label, number = fields.get("id2label"), sum(shape[:1])
     if id2label is None:
         found = fields.get("num_labels", 2)
-        check_that(found == number, "num_labels", f"{number}, the outputs of the head", found)
-        return unnamed_labels(number)
+        problem = wrong("num_labels", f"{number}, the number of outputs of the head", found)
+        return unnamed_labels(number), "" if found == number else str(problem)
     names = id2label if isinstance(id2label, dict) else {}
     values = [names.get(str(id), "") for id in range(number)]
     labels = [str(name) for name in values if isinstance(name, str | int | float) and name != ""]
     expected = f"an object with different names for the ids 0 to {number - 1} of the head's outputs"
-    check_that(len(set(labels)) == len(names) == number, "id2label", expected, id2label)
-    return labels
+    if len(set(labels)) == len(names) == number:
+        return labels, ""
+    return unnamed_labels(number), str(wrong("id2label", expected, id2label))

@@ -60,11 +60,15 @@ _SUPPORTED = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
 }
+_OF_LOGITS = {  # what differs for a `SparseEncoder`
+    "modality_config": {"method": "forward", "method_output_name": "logits"},
+    "transformer_task": "fill-mask",
+}
 
 
 def transformer_folder(path: pathlib.Path) -> pathlib.Path:
     """Return the folder of the BERT in the folder of a checkpoint; usually the same."""
-    kinds = {_kind(module): module for module in _modules(path)}
+    kinds = {_kind(module): module for module in _modules(path)[::-1]}  # the first of a kind
     return path / kinds.get("Transformer", kinds.get(STATIC, {"path": ""}))["path"]
 
 
@@ -168,7 +172,11 @@ def read_sparse(path: pathlib.Path, most: int) -> SparsePooling | None:
     with errors_naming(path / MODULES_FILE):
         usual = ["Transformer", "SpladePooling"]
         check_that(kinds == usual, "type", f"{usual} for a SparseEncoder", kinds)
-    max_len = transformer_fields(path)["max_seq_length"] or most
+    with errors_naming(transformer_folder(path) / TRANSFORMER_FILE):
+        found = transformer_fields(path)
+        for name, expected in {**_SUPPORTED, **_OF_LOGITS}.items():
+            value = found.get(name, expected)
+            check_that(value == expected, name, shown(expected), value)
     prompt = _prompts(path)[1]
     with errors_naming(path / MODEL_FILE):
         check_that(not prompt, "default_prompt_name", "null for a SparseEncoder", prompt)
@@ -177,7 +185,7 @@ def read_sparse(path: pathlib.Path, most: int) -> SparsePooling | None:
     with errors_naming(file):
         return SparsePooling(
             *(pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")),
-            max_len=min(max_len, most),
+            max_len=min(found["max_seq_length"] or most, most),
             top_k=fields.get("max_active_dims"),
         )
 
