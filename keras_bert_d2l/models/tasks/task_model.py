@@ -270,7 +270,7 @@ class TaskModel(TextModel):
             **options: The arguments of the class other than `bert`, for example `labels`. For a
                 checkpoint of the same task, they may be omitted; otherwise they must match it,
                 except that other `labels` create a new head. Labels that the checkpoint calls
-                `LABEL_0`, `LABEL_1` and so on get the given names.
+                `LABEL_0`, `LABEL_1` and so on, or whose names are not valid, get the given names.
 
         Returns: the model, with the tokenizer attached.
 
