@@ -7,6 +7,7 @@ from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served_model import ServedModel
 
 cohere = pytest.importorskip("cohere", reason="needs cohere: make test-peers")
+httpx = pytest.importorskip("httpx", reason="needs cohere: make test-peers")
 
 QUERY, TEXTS = "the mat", ["a cat", "the mat", ""]
 
@@ -27,12 +28,13 @@ def url(model, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["Client", "ClientV2"])
 def test_the_client_gets_sorted_texts_and_errors(url, model, kind):
-    client = getattr(cohere, kind)(api_key="any", base_url=url)
-    answer = client.rerank(model="cats", query=QUERY, documents=TEXTS, top_n=2)
+    with httpx.Client() as connections:  # the client itself never closes them
+        client = getattr(cohere, kind)(api_key="any", base_url=url, httpx_client=connections)
+        answer = client.rerank(model="cats", query=QUERY, documents=TEXTS, top_n=2)
+        with pytest.raises(cohere.NotFoundError) as error:
+            client.rerank(model="dogs", query=QUERY, documents=TEXTS)
+    assert "must be 'cats'" in error.value.body["message"]
     right = kb.rerank(model, QUERY, TEXTS, top_k=2)
     assert [one.index for one in answer.results] == [one.index for one in right]
     scores = [one.relevance_score for one in answer.results]
     assert scores == pytest.approx([one.score for one in right], abs=1e-5)
-    with pytest.raises(cohere.NotFoundError) as error:
-        client.rerank(model="dogs", query=QUERY, documents=TEXTS)
-    assert "must be 'cats'" in error.value.body["message"]
