@@ -3,6 +3,7 @@
 R rows of a batch, those of one query one after the other; D hidden width.
 """
 
+import abc
 import math
 from typing import Literal
 
@@ -16,7 +17,7 @@ from keras_bert_d2l.types import ConfigDict, Tensor
 _RATIO = 10.0  # of the two weights of a pair in NDCG-Loss2++
 
 
-class QueryLoss(keras.losses.Loss):
+class QueryLoss(keras.losses.Loss, abc.ABC):
     """Base class of losses that compare the rows of a query with each other.
 
     A loss with `compares_rows` needs all rows of a query in one batch, and labels `(R, 2)`: the
@@ -33,6 +34,7 @@ class QueryLoss(keras.losses.Loss):
         same = queries[:, None] == queries[None, :]  # (R, R)
         return self.of_rows(same, labels, ops.cast(y_pred, "float32"), weights)
 
+    @abc.abstractmethod
     def of_rows(self, same: Tensor, labels: Tensor, y_pred: Tensor, weights: Tensor) -> Tensor:
         """Return the loss.
 
@@ -42,7 +44,6 @@ class QueryLoss(keras.losses.Loss):
             y_pred: The outputs, `(R, ...)`.
             weights: The weight of each row, `(R,)`.
         """
-        raise NotImplementedError
 
     def get_config(self) -> ConfigDict:
         return {"name": self.name}

@@ -415,7 +415,7 @@ def write_modules(
 
     Args:
         folder: The folder of the checkpoint.
-        first: The modules before the steps, of which the first is in `folder` itself.
+        first: The modules before the steps. The first of them is in `folder` itself.
         width: Width of the vector before the steps.
         arguments: As for `write_embedding`.
         weights: As for `write_embedding`.

@@ -24,7 +24,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.weights import Row, stored_weights, weight_names
-from keras_bert_d2l.checks import check_integer, check_that
+from keras_bert_d2l.checks import check_integer, check_that, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
@@ -115,8 +115,8 @@ def write(
         ValueError: There is no tokenizer.
     """
     config, fields = model.bert_config, task_fields(model) or {}
-    check_that(vocab is not None, "tokenizer", f"that of the model, for a {STATIC}", None)
-    assert vocab is not None
+    if vocab is None:
+        raise wrong("tokenizer", f"that of the model, for a {STATIC}", None)
     steps = [Row(name, name) for names in step_weights(fields) for name in names]
     weights = stored_weights(model, [*_rows(config), *steps])
     table = weights[_OURS] + weights.get("encoder/segment_embedding/embeddings", np.zeros((1, 1)))
