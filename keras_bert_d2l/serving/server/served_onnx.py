@@ -59,7 +59,7 @@ _RERANK["texts"] = Spec((None,), np.dtype(object), "texts")
 _CHOICES = {**_TEXT, "choices": Spec((None, None), np.dtype(object), "choices")}
 _EMPTY = np.array([b""], object)
 _OF_ANSWERS = ("answers", "scores", "starts", "ends")  # the first of each is the best
-_ROWS_PER_STEP = 32  # of long texts, to limit memory use
+_TOKENS_PER_STEP = 1024  # with padding; larger steps take more memory and no less time
 _TOP_K = 5  # answers per question, as in the signatures of SavedModels
 
 
@@ -122,9 +122,10 @@ class ServedONNX:
         self._rows = NumPyPreprocessor(
             self._tokenizer, self._vocab, special_ids, self._max_len, side
         )
-        self._run_options = onnxruntime.RunOptions()
-        # Otherwise, the memory of the largest request would be kept.
-        self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._shrink = onnxruntime.RunOptions()
+        # Otherwise, the memory of the largest batch would be kept. Batches of one step do without,
+        # because it takes about a tenth of their time.
+        self._shrink.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._inputs = {one.name for one in self._session.get_inputs()}
         self.interfaces: dict[str, Interface] = {}
         self._describe(texts, shapes)
@@ -198,27 +199,19 @@ class ServedONNX:
         if signature == "fill_mask":
             found = self._fill_mask(batch)
         else:
-            found = dict(self._run(signature, **batch))
+            found = {name: np.array(x) for name, x in self._of_rows(signature, batch).items()}
         if "labels" in self._task and signature == "serving_default":
             found["labels"] = np.tile(self._labels, (len(truncated), 1))
             found |= {"label": self._labels[found["id"]]} if "id" in found else {}
         return {**found, "truncated": truncated}
 
     def _rerank(self, query: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the scores of texts for a query, from a few rows at a time, the longest first."""
+        """Return the scores of texts for a query."""
         given, places = np.unique(texts if len(texts) else _EMPTY, return_inverse=True)
         repeated = np.full(len(given), query, object)
         batch, truncated = self._rows.of_texts(repeated, given)
-        lengths = batch["valid_lens"].astype("int32")
-        order = np.argsort(-lengths, kind="stable")
-        found = {name: np.zeros(len(given), "float32") for name in _ANSWERS["rerank"]}
-        for begin in range(0, len(given), _ROWS_PER_STEP):
-            rows = order[begin : begin + _ROWS_PER_STEP]
-            some = {name: batch[name][rows, : lengths[rows[0]]] for name in ("tokens", "segments")}
-            answer = self._run("rerank", **some, valid_lens=lengths[rows])
-            for name, x in answer.items():
-                found[name][rows] = x[:, 0]
-        found |= {"num_tokens": lengths, "truncated": truncated}
+        found = {name: np.concatenate(x) for name, x in self._of_rows("rerank", batch).items()}
+        found |= {"num_tokens": batch["valid_lens"].astype("int32"), "truncated": truncated}
         return {name: x[places[: len(texts)]] for name, x in found.items()}
 
     def _prompt_len(self, prompt: str) -> int:
@@ -259,7 +252,7 @@ class ServedONNX:
             window = np.searchsorted(begins, tokens, side="right") - 1
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
             rows += [[encoding.ids[start : start + room]] for start in starts]
-        ids, scores = self._of_rows("words", rows)
+        ids, scores = self._of_rows("words", self._rows.framed(rows)).values()
         shape = len(texts), max(len(words) for _, words, *_ in found)
         columns = {name: np.zeros(shape, "int32") for name in ("ids", "starts", "ends")}
         columns |= {name: np.full(shape, b"", object) for name in ("words", "labels")}
@@ -294,7 +287,7 @@ class ServedONNX:
         last = max(len(context) - room, 0)
         begins = range(0, last + room - overlap, room - overlap)
         rows = [[ids, context.ids[begin : begin + room]] for begin in begins]
-        starts, ends = self._of_rows("spans", rows)
+        starts, ends = self._of_rows("spans", self._rows.framed(rows)).values()
         windows = [
             (begin, *(logits[head : head + len(tokens)] for logits in of_row))
             for begin, (_, tokens), *of_row in zip(begins, rows, starts, ends, strict=True)
@@ -321,14 +314,20 @@ class ServedONNX:
             "truncated": len(question) > most,
         }
 
-    def _of_rows(self, name: str, rows: Sequence[Sequence[Sequence[int]]]) -> list[list]:
-        """Return the outputs of `_ANSWERS[name]` for each row, a few rows at a time."""
-        found: list[list] = [[] for _ in _ANSWERS[name]]
-        for begin in range(0, len(rows), _ROWS_PER_STEP):
-            batch = self._rows.framed(rows[begin : begin + _ROWS_PER_STEP])
-            for column, x in zip(found, self._run(name, **batch).values(), strict=True):
-                column.extend(x)
-        return found
+    def _of_rows(self, signature: str, batch: Arrays) -> dict[str, list]:
+        """Return the outputs of the file for each row, from a few rows at a time."""
+        lengths = batch["valid_lens"]
+        order = np.argsort(-lengths, kind="stable")  # similar lengths need little padding
+        found, begin = dict[str, list](), 0
+        while begin < len(order):
+            width = lengths[order[begin]]
+            rows = order[begin : begin + max(1, _TOKENS_PER_STEP // width)]
+            some = {name: x[rows, :width] if x.ndim > 1 else x[rows] for name, x in batch.items()}
+            for name, x in self._run(signature, **some).items():
+                found.setdefault(name, []).extend(x)
+            begin += len(rows)
+        places = np.argsort(order)
+        return {name: [x[place] for place in places] for name, x in found.items()}
 
     def _fill_mask(self, batch: Arrays) -> dict[str, np.ndarray]:
         """Return what the signature of a SavedModel answers, each `(B, M)` or `(B, M, k)`."""
@@ -372,7 +371,8 @@ class ServedONNX:
             given["pred_positions"] = positions.astype("int64")
         wanted = _ANSWERS.get(signature, self._answer)
         names = [name for name in wanted if name in self._outputs]
-        outputs = self._session.run(names, given, self._run_options)
+        options = self._shrink if tokens.size > _TOKENS_PER_STEP else None
+        outputs = self._session.run(names, given, options)
         found = {_OURS.get(name, name): x for name, x in zip(names, outputs, strict=True)}
         if signature == "tokens" and "index" in self._outputs:
             found["logits"] = found["logits"][:, 0]  # one score per row
