@@ -80,7 +80,7 @@ def embed_sparse(
 
     The weight of a token is the maximum over the positions of the text of `log(1 + relu(logit))`,
     where the logits are those of the MLM head. `model.sparse` is the pooling, which may differ; see
-    `SparsePooling`. Prompts are not added.
+    `SparsePooling`. Folders with prompts are refused.
 
     Source: Formal et al. 2021 (SPLADE v2).
 

@@ -120,7 +120,7 @@ def test_wrong_arguments_are_named(bert):
         (["SparseStaticEmbedding"], {}, OF_6, "`type` must be .* Transformer"),
         (["MLMTransformer", "SpladePooling"], {"pooling_strategy": "mean"}, {}, "`pooling` must"),
         (["Transformer", "SpladePooling"], {}, {"transformer_task": "text"}, "`transformer_task`"),
-        (["Transformer", "SpladePooling"], {}, {"default_prompt_name": "q"}, "`default_prompt_n"),
+        (["Transformer", "SpladePooling"], {}, {"prompts": {"query": "q: "}}, "`prompts` must"),
     ],
 )
 def test_folders_that_are_not_supported_are_refused_by_name(
@@ -130,7 +130,7 @@ def test_folders_that_are_not_supported_are_refused_by_name(
     files = {
         "modules.json": [{"path": "", "type": f"sentence_transformers.models.{modules[0]}"}],
         "sentence_bert_config.json": fields,
-        "config_sentence_transformers.json": {"prompts": {"q": "query: "}, **fields},
+        "config_sentence_transformers.json": fields,
         "1/config.json": pooling,
     }
     files["modules.json"] += [

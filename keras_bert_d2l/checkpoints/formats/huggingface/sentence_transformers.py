@@ -177,9 +177,9 @@ def read_sparse(path: pathlib.Path, most: int) -> SparsePooling | None:
         for name, expected in {**_SUPPORTED, **_OF_LOGITS}.items():
             value = found.get(name, expected)
             check_that(value == expected, name, shown(expected), value)
-    prompt = _prompts(path)[1]
+    prompts = _prompts(path)[0]
     with errors_naming(path / MODEL_FILE):
-        check_that(not prompt, "default_prompt_name", "null for a SparseEncoder", prompt)
+        check_that(not any(prompts.values()), "prompts", "empty for a SparseEncoder", prompts)
     file = path / modules[1]["path"] / "config.json"
     pooling = read_json_object(file)
     with errors_naming(file):
