@@ -18,6 +18,7 @@ from keras_bert_d2l.checks import (
     IGNORED,
     check_integer,
     check_labels,
+    check_that,
     check_type,
     shown,
     shown_names,
@@ -200,6 +201,8 @@ class TaskRows:
         """Return the rows for a loss; one may compare the rows of an example with each other."""
         if not getattr(loss, "compares_rows", False) or self.labels is None:
             return self
+        most = 2**24  # above, float32 has no number of its own for each query
+        check_that(self.examples.max() < most, "examples", f"at most {most:,}", len(self.examples))
         labels = np.stack([self.examples, self.labels], axis=1).astype(np.float32)
         return dataclasses.replace(self, labels=labels, rows_together=True)
 

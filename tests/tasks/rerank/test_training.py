@@ -1,5 +1,6 @@
 """`finetune rerank`: losses, mined negatives, evaluation, predictions and resuming."""
 
+import dataclasses
 import json
 
 import keras
@@ -66,6 +67,13 @@ def test_an_easy_order_is_learned(loss):
     assert found.metrics["ndcg@10"] > 0.95 > before + 0.1
     assert [len(one) for one in found.predictions] == [len(one) for one in examples.documents]
     assert all(one.gold and one.predicted != one.gold for one in found.errors)
+
+
+def test_more_queries_than_float32_can_number_are_refused():
+    rows = TaskRows.encode(make_examples(), TOKENIZER, max_len=16)
+    rows = dataclasses.replace(rows, examples=rows.examples + 2**24)
+    with pytest.raises(ValueError, match="`examples` must be at most 16,777,216"):
+        rows.for_loss(kb.LambdaLoss())
 
 
 @pytest.mark.slow
