@@ -178,3 +178,7 @@ def test_the_exports_get_the_model_and_the_options(run, error, trained, tmp_path
     ):
         more = (option, "onnx") if option == "--format" else (option,)
         assert message in error("export", "--version", 3, "--out", "out", *more)
+    short = ("export", "--truncate-dim", 2, "--out", "out", "--model", trained)
+    run(*short)
+    assert exported[3][0] == "TextEmbedder"
+    assert "--truncate-dim is for models that embed texts" in error(*short, "--rerank")

@@ -18,6 +18,7 @@ from keras_bert_d2l.cli.arguments import (
     NullThreshold,
     OutFolder,
     PositiveInt,
+    TruncateDim,
     given,
     refuse,
 )
@@ -135,11 +136,14 @@ def export(
     null_threshold: NullThreshold = None,
     int8: Flag = False,
     rerank: Flag = False,
+    truncate_dim: TruncateDim = None,
 ) -> None:
     """Export a SavedModel that accepts strings, or an ONNX file.
 
     A fine-tuned model predicts for its task. Any other model returns vectors; it also fills masks
     and scores next sentences if it has the heads.
+
+    With --truncate-dim, it returns shorter vectors and nothing else, as a TextEmbedder.
 
     A SavedModel contains the tokenizer, for TensorFlow Serving or plain TensorFlow. An ONNX file
     takes token ids, and the tokenizer is in the folder beside it.
@@ -162,8 +166,14 @@ def export(
         refuse("--format saved_model", **own)
     else:
         refuse("--format onnx", int8=int8)
-    reranker = kb.Reranker.from_pretrained(model, verbose=False) if rerank else None
-    exported = reranker or load(model, as_embedder=None).model
+    exported: Any
+    if rerank:
+        refuse("models that embed texts, not for --rerank", truncate_dim=truncate_dim)
+        exported = kb.Reranker.from_pretrained(model, verbose=False)
+    elif truncate_dim is not None:
+        exported = kb.TextEmbedder.from_pretrained(model, truncate_dim=truncate_dim, verbose=False)
+    else:
+        exported = load(model, as_embedder=None).model
     run = model if is_run(model) else None
     if run is not None and null_threshold is None:
         from keras_bert_d2l.training.run.run_folder import tuned_null_threshold

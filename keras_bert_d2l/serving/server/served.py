@@ -81,19 +81,22 @@ def ask(model: Served, signature: str, columns: Mapping[str, object], limits: Li
     rows = max((len(x) for x in inputs.values() if x.ndim), default=0)
     _check_size("rows", rows, limits.max_rows, "--max-rows")
     if signature not in _IN_STEPS:
-        size = _num_tokens(inputs, model.max_len)
+        prompt = model.prompts.get(signature, model.prompts.get("embed", ""))
+        size = _num_tokens(inputs, model.max_len, len(prompt.encode()))
         _check_size("tokens, including padding", size, limits.max_tokens, "--max-tokens")
     return model.ask(signature, inputs)
 
 
-def _num_tokens(inputs: Arrays, max_len: int | None) -> int:
+def _num_tokens(inputs: Arrays, max_len: int | None, of_prompt: int) -> int:
     """Return an upper estimate of the number of tokens, with padding, or of other values.
 
     A text has at most one token per byte, of which a model truncates all beyond `max_len`. For
-    models that read whole texts, it is about one per four bytes, and padding does not count.
+    models that read whole texts, it is about one per four bytes, and padding does not count. The
+    model puts a prompt of `of_prompt` bytes before each text.
     """
     size = max((array.size for array in inputs.values()), default=0)
-    lengths = [[*map(len, x.flat)] for x in inputs.values() if x.dtype == object]
+    texts = [x for x in inputs.values() if x.dtype == object]
+    lengths = [[len(text) + of_prompt for text in x.flat] for x in texts]
     if max_len is None:
         return max(size, sum(map(sum, lengths)) // _BYTES_PER_TOKEN)
     return size * max(1, min(max_len, sum(max(row, default=0) for row in lengths)))

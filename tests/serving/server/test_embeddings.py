@@ -5,6 +5,7 @@ import base64
 import numpy as np
 import pytest
 
+from keras_bert_d2l.serving.server import served
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
 from keras_bert_d2l.serving.server.served import Limits
 from keras_bert_d2l.tasks.embed.predictions import embed
@@ -74,6 +75,14 @@ def test_errors_have_openais_form(ask, request_, status, param, code):
     if request_.get("input") == []:  # unlike a list, a text may be empty
         assert error["message"].endswith("a list of texts, not empty. Received: [].")
     assert 10 < len(error["message"]) < 500
+
+
+def test_the_limit_of_tokens_counts_the_prompt(load, monkeypatch):
+    model, limits = load("embedder"), Limits(8, 15)
+    served.ask(model, "embed", {"text": ["red"] * 5}, limits)
+    monkeypatch.setattr(model, "prompts", {"embed": "the "})
+    with pytest.raises(served.TooLargeError, match="at most 15 tokens.*Received: 21"):
+        served.ask(model, "embed", {"text": ["red"] * 3}, limits)
 
 
 def test_other_methods_and_bodies_are_errors(url, http):
