@@ -11,6 +11,7 @@ import pytest
 import keras_bert_d2l as kb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "beam" / "embed_files.py"
+KINDS = {".jsonl": ".parquet", ".parquet": ".jsonl"}
 TEXTS = ["red blue", "green", "", "reddish blue green"]
 # Beam itself causes these warnings in its threads and at shutdown.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -22,25 +23,41 @@ def folder(model, tokenizer, tmp_path):
     return tmp_path / "model"
 
 
-def test_an_interrupted_run_of_the_example_embeds_only_the_missing_files(folder, tmp_path):
+@pytest.mark.parametrize(("kind", "options"), [(".jsonl", ()), (".parquet", ("--jsonl",))])
+def test_an_interrupted_run_of_the_example_embeds_only_the_missing_files(
+    kind, options, folder, tmp_path
+):
     pytest.importorskip("apache_beam", reason="needs Apache Beam, the extra [beam]")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
     spec = importlib.util.spec_from_file_location("embed_files", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    for name in ("a", "b"):
-        rows = [json.dumps({"id": f"{name}{n}", "text": text}) for n, text in enumerate(TEXTS)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
-    out = tmp_path / "out"
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
     out.mkdir()
-    (out / "a.parquet").write_text("finished before")
-    example.main(str(tmp_path), str(out), str(folder))
-    assert sorted(file.name for file in out.iterdir()) == ["a.parquet", "b.parquet"]
-    assert (out / "a.parquet").read_text() == "finished before"
-    found = {row["id"]: row["vector"] for row in parquet.read_table(out / "b.parquet").to_pylist()}
+    for name in ("a", "b"):
+        rows = [{"id": f"{name}{n}", "text": text} for n, text in enumerate(TEXTS)]
+        if kind == ".jsonl":
+            (source / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        else:
+            table = arrow.Table.from_pylist([{"other": 1, **row} for row in rows])
+            parquet.write_table(table, source / f"{name}.parquet", row_group_size=3)
+    ending = ".jsonl" if options else ".parquet"
+    (out / f"a{ending}").write_text("finished before")
+    example.main(str(source), str(out), str(folder), *options)
+    assert sorted(file.name for file in out.iterdir()) == [f"a{ending}", f"b{ending}"]
+    assert (out / f"a{ending}").read_text() == "finished before"
+    if options:
+        rows = [*map(json.loads, (out / "b.jsonl").read_text().splitlines())]
+    else:
+        rows = parquet.read_table(out / "b.parquet").to_pylist()
+    found = {row["id"]: row["vector"] for row in rows}
     assert found.keys() == {"b0", "b1", "b2", "b3"}
     vectors = [found[f"b{n}"] for n in range(4)]
     np.testing.assert_allclose(vectors, kb.embed(folder, TEXTS), atol=1e-6)
+    (source / f"a{KINDS[kind]}").touch()
+    with pytest.raises(SystemExit, match="must have different names"):
+        example.main(str(source), str(out), str(folder))
 
 
 def test_a_handler_answers_as_the_function_does(model, tokenizer, tmp_path):
