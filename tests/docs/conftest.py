@@ -29,6 +29,10 @@ CONLLU = [f"{n}\t{{}}\t_\t{tag}" + 6 * "\t_" for n, tag in enumerate(("DET", "NO
 ANSWERS = [{"text": "paris", "answer_start": 0}]
 MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
 NUMBERED = [*enumerate(WORDS[5:15])]
+RANKINGS = [
+    json.dumps({"query": f"what is {w}", "positive": f"it is {w}", "negative": ["a film"]})
+    for w in WORDS[5:15]
+]
 FILES = {
     **dict.fromkeys(("lines.txt", "texts.txt", "reviews.txt", "faq.txt", "sentences.txt"), LINES),
     **dict.fromkeys(
@@ -69,6 +73,8 @@ FILES = {
         for label in ("contradiction", "neutral", "entailment")
     ],
     "pairs.jsonl": [json.dumps({"question": w, "positive": f"it is {w}"}) for w in WORDS[5:25]],
+    "rankings.jsonl": RANKINGS,
+    "rankings-dev.jsonl": RANKINGS,
     "pairs.tsv": ["anchor\tpositive", *["a film\ta good film", "paris\tparis is good", "what\tis"]],
     "filtered/text/00000.txt": ["the film is good .", "", "a crane ."],
     "blimp.jsonl": [json.dumps(MINIMAL_PAIR)],
