@@ -29,10 +29,8 @@ CONLLU = [f"{n}\t{{}}\t_\t{tag}" + 6 * "\t_" for n, tag in enumerate(("DET", "NO
 ANSWERS = [{"text": "paris", "answer_start": 0}]
 MINIMAL_PAIR = {"sentence_good": "the film is", "sentence_bad": "the film the", "UID": "agreement"}
 NUMBERED = [*enumerate(WORDS[5:15])]
-RANKINGS = [
-    json.dumps({"query": f"what is {w}", "positive": f"it is {w}", "negative": ["a film"]})
-    for w in WORDS[5:15]
-]
+RANKED = {"positive": "it is good", "negative": ["a film"]}
+RANKINGS = [json.dumps({"query": f"what is {w}", **RANKED}) for w in WORDS[5:15]]
 FILES = {
     **dict.fromkeys(("lines.txt", "texts.txt", "reviews.txt", "faq.txt", "sentences.txt"), LINES),
     **dict.fromkeys(

@@ -11,7 +11,6 @@ import pytest
 import keras_bert_d2l as kb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "beam" / "embed_files.py"
-KINDS = {".jsonl": ".parquet", ".parquet": ".jsonl"}
 TEXTS = ["red blue", "green", "", "reddish blue green"]
 # Beam itself causes these warnings in its threads and at shutdown.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -23,41 +22,33 @@ def folder(model, tokenizer, tmp_path):
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize(("kind", "options"), [(".jsonl", ()), (".parquet", ("--jsonl",))])
-def test_an_interrupted_run_of_the_example_embeds_only_the_missing_files(
-    kind, options, folder, tmp_path
-):
+def test_an_interrupted_run_of_the_example_embeds_only_the_missing_files(folder, tmp_path):
     pytest.importorskip("apache_beam", reason="needs Apache Beam, the extra [beam]")
     arrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
     spec = importlib.util.spec_from_file_location("embed_files", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.mkdir()
-    out.mkdir()
+    rows = [{"id": f"{n}", "text": text} for n, text in enumerate(TEXTS)]
     for name in ("a", "b"):
-        rows = [{"id": f"{name}{n}", "text": text} for n, text in enumerate(TEXTS)]
-        if kind == ".jsonl":
-            (source / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        else:
-            table = arrow.Table.from_pylist([{"other": 1, **row} for row in rows])
-            parquet.write_table(table, source / f"{name}.parquet", row_group_size=3)
-    ending = ".jsonl" if options else ".parquet"
-    (out / f"a{ending}").write_text("finished before")
-    example.main(str(source), str(out), str(folder), *options)
-    assert sorted(file.name for file in out.iterdir()) == [f"a{ending}", f"b{ending}"]
-    assert (out / f"a{ending}").read_text() == "finished before"
-    if options:
-        rows = [*map(json.loads, (out / "b.jsonl").read_text().splitlines())]
-    else:
-        rows = parquet.read_table(out / "b.parquet").to_pylist()
-    found = {row["id"]: row["vector"] for row in rows}
-    assert found.keys() == {"b0", "b1", "b2", "b3"}
-    vectors = [found[f"b{n}"] for n in range(4)]
-    np.testing.assert_allclose(vectors, kb.embed(folder, TEXTS), atol=1e-6)
-    (source / f"a{KINDS[kind]}").touch()
-    with pytest.raises(SystemExit, match="must have different names"):
-        example.main(str(source), str(out), str(folder))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "c.parquet", row_group_size=3)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "a.parquet").write_text("finished before")
+    (out / "c.jsonl").write_text("finished before")
+    for options in ((), ("--jsonl",)):
+        example.main(str(tmp_path), str(out), str(folder), *options)
+    files = {file.name: file for file in out.iterdir()}
+    assert files.keys() == {f"{name}{kind}" for name in "abc" for kind in (".jsonl", ".parquet")}
+    for name in ("a.parquet", "c.jsonl"):
+        assert files.pop(name).read_text() == "finished before"
+    right = kb.embed(folder, TEXTS)
+    for file in files.values():
+        text = "" if file.suffix == ".parquet" else file.read_text()
+        found = [*map(json.loads, text.splitlines())] or parquet.read_table(file).to_pylist()
+        assert sorted(row["id"] for row in found) == ["0", "1", "2", "3"]
+        for row in found:
+            np.testing.assert_allclose(row["vector"], right[int(row["id"])], atol=1e-6)
 
 
 def test_a_handler_answers_as_the_function_does(model, tokenizer, tmp_path):

@@ -7,7 +7,6 @@ import pytest
 
 from keras_bert_d2l.serving.server import served
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
-from keras_bert_d2l.serving.server.served import Limits
 from keras_bert_d2l.tasks.embed.predictions import embed
 
 pytestmark = pytest.mark.slow
@@ -18,7 +17,7 @@ NUM_TOKENS = 4 + 3 + 2 + 24  # with [CLS] and [SEP], of at most 24
 
 @pytest.fixture(scope="module")
 def url(load):
-    with running(LocalServer(load("embedder"), "mine", limits=Limits(8, 96))) as url:
+    with running(LocalServer(load("embedder"), "mine", limits=served.Limits(8, 96))) as url:
         yield f"{url}/v1"
 
 
@@ -78,8 +77,7 @@ def test_errors_have_openais_form(ask, request_, status, param, code):
 
 
 def test_the_limit_of_tokens_counts_the_prompt(load, monkeypatch):
-    model, limits = load("embedder"), Limits(8, 15)
-    served.ask(model, "embed", {"text": ["red"] * 5}, limits)
+    model, limits = load("embedder"), served.Limits(8, 15)
     monkeypatch.setattr(model, "prompts", {"embed": "the "})
     with pytest.raises(served.TooLargeError, match="at most 15 tokens.*Received: 21"):
         served.ask(model, "embed", {"text": ["red"] * 3}, limits)
