@@ -55,7 +55,7 @@ from .inference.perplexity import Perplexity as Perplexity, pseudo_perplexity as
 from .inference.heads import next_sentence_score as next_sentence_score
 from .tasks.answer.predictions import FoundAnswer as FoundAnswer, answer as answer
 from .tasks.embed.predictions import Match as Match, embed as embed, similar as similar
-from .tasks.embed.predictions import mine_negatives as mine_negatives
+from .tasks.embed.pairs import mine_negatives as mine_negatives
 from .tasks.choose.predictions import Choice as Choice, choose as choose
 from .tasks.classify.predictions import Classification as Classification, classify as classify
 from .tasks.regress.predictions import Regression as Regression, regress as regress

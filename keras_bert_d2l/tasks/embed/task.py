@@ -52,7 +52,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
     huggingface = HuggingFace("BertModel", "", "feature-extraction")
     encode = lazy("keras_bert_d2l.tasks.embed.examples:encoded_pairs")
     model = lazy("keras_bert_d2l.tasks.embed.model:TextEmbedder")
-    evaluate = lazy("keras_bert_d2l.tasks.embed.predictions:evaluate_pairs")
+    evaluate = lazy("keras_bert_d2l.tasks.embed.pairs:evaluate_pairs")
     signatures = lazy("keras_bert_d2l.signatures.signature:TextSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> PairExamples:
@@ -66,7 +66,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         batch_size: int,
         say: Callable[[str], None],
     ) -> tuple[PairExamples, PairExamples]:
-        from keras_bert_d2l.tasks.embed.predictions import mine_negatives
+        from keras_bert_d2l.tasks.embed.pairs import mine_negatives
 
         say("Mining negatives: the most similar text of the other pairs, for each pair.")
         return mine_negatives(model, train, batch_size=batch_size), dev

@@ -59,7 +59,7 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
     ) -> tuple[RankExamples, RankExamples]:
         """Return the data with mined negatives; development data may have wrong texts already."""
         from keras_bert_d2l.tasks.embed.examples import PairExamples
-        from keras_bert_d2l.tasks.embed.predictions import hard_negatives
+        from keras_bert_d2l.tasks.embed.pairs import hard_negatives
 
         advice = "Pass an `embedder`, such as bge-small: a reranker cannot search."
         check_that(not model.has_head, "embedder", "a text embedder", type(model).__name__, advice)
