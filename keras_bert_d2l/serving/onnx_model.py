@@ -20,8 +20,8 @@ import numpy as np
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
 from keras_bert_d2l.checkpoints.formats.huggingface.config import CONFIG_FILE, runtime_fields
-from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import write_embedding
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import write_tokenizer
+from keras_bert_d2l.checkpoints.formats.huggingface.written_modules import write_embedding
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.checks import check_path, check_that, is_number
 from keras_bert_d2l.contract.task import embedder, task_named

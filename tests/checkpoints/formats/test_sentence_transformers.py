@@ -87,25 +87,6 @@ def test_fields_that_change_no_result_here_are_no_obstacle(plain, tmp_path):
     assert found.prompts == {"query": ""}
 
 
-def test_the_fields_of_the_whole_model_are_kept_and_applied(plain, tmp_path):
-    folder = shutil.copytree(plain, tmp_path / "edited")
-    edit_json(folder / POOLING, {"include_prompt": False, "pooling_mode": ["max", "cls"]})
-    prompts = {"prompts": {"query": "cat ", "x": "on "}, "default_prompt_name": "x"}
-    edit_json(folder / MODEL, {**prompts, "similarity_fn_name": "euclidean", "truncate_dim": 5})
-    found = kb.TextEmbedder.from_pretrained(folder)
-    kb.save_pretrained(found, tmp_path / "saved", format="huggingface")
-    again = kb.TextEmbedder.from_pretrained(tmp_path / "saved")
-    assert again.task_config() == found.task_config()
-    assert again.pooling == ("max", "cls")
-    assert (again.similarity, again.embedding_width, again.include_prompt) == (
-        "euclidean",
-        5,
-        False,
-    )
-    assert [again.prompt(name) for name in (None, "query", "document")] == ["on ", "cat ", ""]
-    np.testing.assert_array_equal(kb.embed(again, "mat", prompt="on "), kb.embed(again, "mat"))
-
-
 def test_the_file_of_the_pooling_must_be_there_and_inside_the_folder(plain, tmp_path):
     folder = shutil.copytree(plain, tmp_path / "embedder")
     (folder / "1_Pooling").rename(tmp_path / "1_Pooling")

@@ -50,7 +50,6 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     read_embedding,
     read_sparse,
     transformer_folder,
-    write_embedding,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer_definition import lacks_segments
@@ -64,6 +63,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.weight_names import (
     table,
     with_torch_names,
 )
+from keras_bert_d2l.checkpoints.formats.huggingface.written_modules import write_embedding
 from keras_bert_d2l.checkpoints.hdf5_files import open_hdf5
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checkpoints.weights import (

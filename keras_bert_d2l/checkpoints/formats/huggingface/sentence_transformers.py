@@ -1,4 +1,4 @@
-"""Read and write the files that describe a model of sentence-transformers.
+"""Read the files that describe a model of sentence-transformers.
 
 `modules.json` lists the steps from a text to its vector, each with the folder of its own
 configuration. The first one is a BERT, in the folder itself or, in old models, in
@@ -10,16 +10,15 @@ Source: github.com/huggingface/sentence-transformers, `base/model.py`, `base/mod
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 import numpy as np
 
-from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors, write_safetensors
+from keras_bert_d2l.checkpoints.array_files import NamedArrays, open_safetensors
 from keras_bert_d2l.checkpoints.formats.checkpoint import step_weights
 from keras_bert_d2l.checkpoints.torch_files import open_torch
 from keras_bert_d2l.checks import check_bool, check_integer, check_that, is_integer, shown
-from keras_bert_d2l.files import write_json
 from keras_bert_d2l.layers.pooling import Similarity
 from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.reading import errors_naming, has_file, read_json, read_json_object
@@ -43,15 +42,14 @@ STATIC = "StaticEmbedding"
 MODEL_FILE = "config_sentence_transformers.json"
 _PREFIX, _VECTOR = "pooling_mode_", "sentence_embedding"
 # The names of their activation functions, classes of PyTorch, by ours.
-_ACTIVATIONS = {
+ACTIVATIONS = {
     "linear": "torch.nn.modules.linear.Identity",
     **{
         name.lower(): f"torch.nn.modules.activation.{name}"
         for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
     },
 }
-_OF_DENSE = ("linear.weight", "linear.bias")  # in the order of ours
-_MODULES = "sentence_transformers.models"
+OF_DENSE = ("linear.weight", "linear.bias")  # in the order of ours
 # Fields of the BERT's own configuration that are read or have no effect, and values of others.
 _READ = ("do_lower_case", "max_seq_length", "unpad_inputs")
 _OF_CROSS_ENCODER = (*_READ, "modality_config", "transformer_task", "module_output_name")
@@ -303,8 +301,8 @@ def _read_module(
     if kind == "Normalize":
         found["steps"].append("normalize")
         return problems
-    activation = str(fields.get("activation_function", _ACTIVATIONS["tanh"]))
-    names = {theirs.rpartition(".")[2]: ours for ours, theirs in _ACTIVATIONS.items()}
+    activation = str(fields.get("activation_function", ACTIVATIONS["tanh"]))
+    names = {theirs.rpartition(".")[2]: ours for ours, theirs in ACTIVATIONS.items()}
     function = names.get(activation.rpartition(".")[2] * activation.startswith("torch."))
     if function is None:
         problems.append(f"Dense with activation_function={shown(activation)}")
@@ -317,7 +315,7 @@ def _read_module(
     if not problems:
         with errors_naming(file):
             ours_of_step = step_weights(found)[-1]
-        for name, theirs in zip(ours_of_step, _OF_DENSE, strict=False):
+        for name, theirs in zip(ours_of_step, OF_DENSE, strict=False):
             arrays[name] = read_array(open_module(folder), theirs).T
     return problems
 
@@ -355,92 +353,13 @@ def _modes(fields: ConfigDict) -> list[str]:
     if "pooling_mode" in fields:  # since version 6
         modes = fields["pooling_mode"]
         return [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
-    known = {_old_name(theirs): theirs for theirs in POOLINGS.values()}
+    known = {old_name(theirs): theirs for theirs in POOLINGS.values()}
     on = [name for name, is_on in fields.items() if name.startswith(_PREFIX) and is_on is True]
     modes = [theirs for name, theirs in known.items() if name in on]
     return [*modes, *(name for name in on if name not in known)] or ["mean"]
 
 
-def _old_name(mode: str) -> str:
+def old_name(mode: str) -> str:
     """Return the field that turns on a pooling before version 6."""
     ending = {"cls": "cls_token", "lasttoken": "lasttoken", "mean_sqrt_len_tokens": mode}
     return _PREFIX + ending.get(mode, f"{mode}_tokens")
-
-
-def write_embedding(
-    folder: pathlib.Path,
-    width: int,
-    max_len: int,
-    arguments: ConfigDict,
-    weights: Mapping[str, np.ndarray],
-) -> None:
-    """Write the files that define the embedding of a text.
-
-    Args:
-        folder: The folder of the checkpoint.
-        width: The width of the model, D.
-        max_len: Maximum number of tokens of the model.
-        arguments: The arguments of the `TextEmbedder`.
-        weights: The weights of its steps, by our names.
-
-    Raises:
-        ValueError: The pooling skips `[CLS]` and `[SEP]`.
-    """
-    is_right = arguments.get("include_special", True)
-    check_that(is_right, "include_special", "True in sentence-transformers", is_right)
-    max_len = arguments.get("max_len") or max_len
-    # The options of the tokenizer contain whether it lowercases.
-    write_json(folder / TRANSFORMER_FILE, {"max_seq_length": max_len, "do_lower_case": False})
-    found = arguments["pooling"]
-    kinds = [found] if isinstance(found, str) else [*found]
-    pooling: ConfigDict = {"word_embedding_dimension": width}
-    pooling |= {_old_name(theirs): ours in kinds for ours, theirs in POOLINGS.items()}
-    if kinds != [name for name in POOLINGS if name in kinds]:  # only version 6 has an order
-        pooling["pooling_mode"] = [POOLINGS[kind] for kind in kinds]
-    write_json(
-        folder / POOLING_FILE,
-        {**pooling, "include_prompt": arguments.get("include_prompt", True)},
-    )
-    write_modules(folder, ["Transformer", "Pooling"], width * len(kinds), arguments, weights)
-
-
-def write_modules(
-    folder: pathlib.Path,
-    first: Sequence[str],
-    width: int,
-    arguments: ConfigDict,
-    weights: Mapping[str, np.ndarray],
-) -> None:
-    """Write the list of modules, those of the steps, and the file of the whole model.
-
-    Args:
-        folder: The folder of the checkpoint.
-        first: The modules before the steps. The first of them is in `folder` itself.
-        width: Width of the vector before the steps.
-        arguments: As for `write_embedding`.
-        weights: As for `write_embedding`.
-    """
-    paths = {f"{number}_{kind}" * bool(number): kind for number, kind in enumerate(first)}
-    steps = [*arguments.get("steps", ()), *["normalize"] * arguments["normalize"]]
-    for step, names in zip(steps, [*step_weights(arguments), []], strict=False):
-        kind = "Normalize" if step == "normalize" else "Dense"
-        place = folder / f"{len(paths)}_{kind}"
-        paths[place.name] = kind
-        if kind == "Dense":
-            fields = {"in_features": width, "out_features": step["units"], "bias": step["use_bias"]}
-            activation = _ACTIVATIONS[step["activation"]]
-            write_json(place / "config.json", {**fields, "activation_function": activation})
-            width = step["units"]
-            named = zip(_OF_DENSE, names, strict=False)
-            arrays = {theirs: np.ascontiguousarray(weights[ours].T) for theirs, ours in named}
-            write_safetensors(place / WEIGHTS_FILE, arrays, {"format": "pt"})
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"{_MODULES}.{kind}"}
-        for index, (path, kind) in enumerate(paths.items())
-    ]
-    write_json(folder / MODULES_FILE, modules)
-    of_model: ConfigDict = {"model_type": "SentenceTransformer"}
-    for name, usual in (("prompts", {}), ("default_prompt_name", None), ("truncate_dim", None)):
-        of_model[name] = arguments.get(name) or usual
-    of_model["similarity_fn_name"] = arguments.get("similarity", "cosine")
-    write_json(folder / MODEL_FILE, of_model)

@@ -20,9 +20,9 @@ from keras_bert_d2l.checkpoints.formats.huggingface.sentence_transformers import
     open_module,
     read_array,
     read_embedding,
-    write_modules,
 )
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.formats.huggingface.written_modules import write_modules
 from keras_bert_d2l.checkpoints.weights import Row, stored_weights, weight_names
 from keras_bert_d2l.checks import check_integer, check_that, wrong
 from keras_bert_d2l.config import BERTConfig
