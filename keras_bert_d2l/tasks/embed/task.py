@@ -69,7 +69,10 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         from keras_bert_d2l.tasks.embed.pairs import mine_negatives
 
         say("Mining negatives: the most similar text of the other pairs, for each pair.")
-        return mine_negatives(model, train, batch_size=batch_size), dev
+        train = mine_negatives(model, train, batch_size=batch_size)
+        if dev.kind == "pairs":
+            dev = mine_negatives(model, dev, batch_size=batch_size)
+        return train, dev
 
     def loss(self, train: PairExamples, options: Options) -> "Loss":
         from keras_bert_d2l.models import embedding_losses, pair_losses

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_bert_d2l import PairExamples, TextEmbedder, embed, evaluate, mine_negatives
+from keras_bert_d2l.tasks.embed.task import TASK
 
 PAIRS = PairExamples(
     texts=["the cat sat", "good dog", "the cat sat", "bad rug", "on"],
@@ -83,3 +84,13 @@ def test_a_mined_negative_is_the_most_similar_text_that_is_less_similar_than_the
         mine_negatives(embedder, mined)
     with pytest.raises(ValueError, match="Each text needs a negative.*'the cat sat'"):
         mine_negatives(embedder, PAIRS.subset([0, 2]))
+
+
+def test_development_pairs_get_negatives_too_unless_they_have_scores(embedder):
+    dev, options = PAIRS.subset([0, 1, 3]), {"loss": "triplet"}
+    with pytest.raises(ValueError, match="`dev` must be triplets for the loss 'triplet'.*='pairs'"):
+        TASK.for_loss(mine_negatives(embedder, PAIRS), dev, options)
+    train, mined = TASK.with_negatives(embedder, PAIRS, dev, 4, print)
+    assert TASK.for_loss(train, mined, options).kind == "triplets"
+    scored = dataclasses.replace(dev, labels=(1.0, 2.0, 3.0))
+    assert TASK.with_negatives(embedder, PAIRS, scored, 4, print)[1] is scored

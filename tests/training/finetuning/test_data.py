@@ -238,17 +238,6 @@ def test_a_student_learns_the_margins_of_a_larger_model(tokenizer):
     assert "recall@1" in data.score(model).metrics
 
 
-def test_the_development_data_must_fit_the_loss_too(tokenizer):
-    model, pairs = (
-        make_model(TextEmbedder, tokenizer),
-        dataclasses.replace(TRIPLETS, negatives=None),
-    )
-    with pytest.raises(
-        ValueError, match="`dev` must be triplets for the loss 'triplet'.*dev='pairs'"
-    ):
-        TaskData(model, TRIPLETS, pairs, FinetuningOptions(loss="triplet"), [].append)
-
-
 TAGS = [kb.Tag("Ada", "B-PER", 0.9, None, None), kb.Tag("left", "O", 0.8, None, None)]
 CASES = {
     "classify": (
