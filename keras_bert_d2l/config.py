@@ -31,6 +31,7 @@ MLMHead: TypeAlias = Literal["mlp", "linear"]
 Positions: TypeAlias = Literal["learned", "sinusoidal", "none", "rotary"]
 _Value = TypeVar("_Value", str, int, float)
 
+_MOST_SINUSOIDS = 2**17  # positions, whose table is computed when a model is built
 MAX_DISTANCE = 128  # all distances of at least this many tokens share a relative bias
 
 
@@ -195,6 +196,8 @@ class BERTConfig(BlockFields):
         is_right = self.positions != "sinusoidal" or self.width_of_embeddings % 2 == 0
         name = "num_hiddens" if self.embedding_width is None else "embedding_width"
         yield name, is_right, "even with positions='sinusoidal', a sine and a cosine per frequency"
+        is_right = self.positions != "sinusoidal" or self.max_len <= _MOST_SINUSOIDS
+        yield "max_len", is_right, f"at most {_MOST_SINUSOIDS} with positions='sinusoidal'"
         yield "num_tokens", (self.num_tokens or 1) <= self.vocab_size, f"at most {self.vocab_size}"
         is_right = self.norm_first or not self.final_norm
         yield "final_norm", is_right, "False with norm_first=False, whose blocks end in one"

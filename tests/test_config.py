@@ -73,6 +73,7 @@ def test_presets_differ_exactly_where_the_reference_implementations_do():
         ({"pooler": 1}, "pooler=1"),
         ({"final_norm": True}, "norm_first=False.*final_norm=True"),
         ({"positions": "sinusoidal", "num_hiddens": 9, "num_heads": 3}, "even.*num_hiddens=9"),
+        ({"positions": "sinusoidal", "max_len": 10**9}, "`max_len` must be at most.*=1000000000"),
         ({"layer_norm": "unbiased", "num_hiddens": 1, "num_heads": 1}, "at least 2"),
         ({"zero_padding": True, "tie_embeddings": True}, "must be False.*zero_padding=True"),
         ({"initializer_range": -0.1}, "initializer_range=-0.1"),
