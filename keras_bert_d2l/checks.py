@@ -175,6 +175,20 @@ def check_integer(name: str, value: object, least: int, reason: str = "") -> int
     return int(value)
 
 
+def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
+    """Return the maximum number of tokens in a row, for `None` that of the model, `most`.
+
+    Raises:
+        ValueError: `max_len` is below `at_least` or exceeds the model's maximum.
+    """
+    if max_len is None:
+        return most
+    check_integer("max_len", max_len, 1)
+    is_right = at_least <= max_len <= most
+    check_that(is_right, "max_len", f"from {at_least} to {most}, the model's maximum", max_len)
+    return max_len
+
+
 def at_least(least: int) -> Check:
     """Return the check of an integer, for the annotation of a field."""
     return functools.partial(check_integer, least=least)

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_bert_d2l.checkpoints.checks import check_kind, tokenizer_of
 from keras_bert_d2l.checkpoints.loading import load_as_defined, load_kind, load_task
-from keras_bert_d2l.checks import check_bool, check_integer, check_that, shown
+from keras_bert_d2l.checks import check_bool, check_integer, checked_max_len, shown
 from keras_bert_d2l.contract.task import embedder
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -146,20 +146,6 @@ class Result:
         fields = dataclasses.fields(cast(Any, self))
         shown = [f"{field.name}={_SHORT.repr(getattr(self, field.name))}" for field in fields]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def checked_max_len(max_len: int | None, at_least: int, most: int) -> int:
-    """Return the maximum number of tokens in a row, for `None` that of the model, `most`.
-
-    Raises:
-        ValueError: `max_len` is below `at_least` or exceeds the model's maximum.
-    """
-    if max_len is None:
-        return most
-    check_integer("max_len", max_len, 1)
-    is_right = at_least <= max_len <= most
-    check_that(is_right, "max_len", f"from {at_least} to {most}, the model's maximum", max_len)
-    return max_len
 
 
 def text_pairs(names: tuple[str, str], first: Any, second: Any) -> tuple[list[str], list[str]]:

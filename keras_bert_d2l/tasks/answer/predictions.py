@@ -13,12 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
-from keras_bert_d2l.checks import check_integer, is_number, shown
+from keras_bert_d2l.checks import check_integer, checked_max_len, is_number, shown
 from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
     asked_model,
-    checked_max_len,
     one_per_text,
     predict_rows,
     rows_of,

@@ -11,7 +11,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_that, shown
+from keras_bert_d2l.checks import check_bool, check_that, checked_max_len, shown
 from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.inference.evaluation import (
@@ -26,7 +26,6 @@ from keras_bert_d2l.inference.prediction import (
     TextRows,
     Texts,
     asked_model,
-    checked_max_len,
     one_per_text,
     predict_texts,
     text_answers,

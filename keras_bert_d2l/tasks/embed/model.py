@@ -14,9 +14,9 @@ from keras_bert_d2l.checks import (
     check_choice,
     check_integer,
     check_that,
+    checked_max_len,
     shown,
     shown_names,
-    wrong,
 )
 from keras_bert_d2l.layers.heads import precise_policy
 from keras_bert_d2l.layers.pooling import Pooling, PoolingKind, Similarity, Step, unit
@@ -175,9 +175,8 @@ class TextEmbedder(TaskModel):
         if truncate_dim is not None:
             check_integer("truncate_dim", truncate_dim, 1)
         self.truncate_dim = truncate_dim
-        longest = self.bert_config.max_len
-        if max_len is not None and check_integer("max_len", max_len, least=3) > longest:
-            raise wrong("max_len", f"at most {longest}, the maximum of `bert`", max_len)
+        if max_len is not None:
+            checked_max_len(max_len, 3, self.bert_config.max_len)
         self.max_len = max_len
 
     @property

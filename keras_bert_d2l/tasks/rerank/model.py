@@ -8,7 +8,7 @@ from typing import Literal
 
 import keras
 
-from keras_bert_d2l.checks import check_integer, check_that, wrong
+from keras_bert_d2l.checks import check_that, checked_max_len
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, binary_metrics
@@ -87,9 +87,8 @@ class Reranker(SequenceRegressor):
         check_that(len(self.labels) == 1, "labels", "one name, that of the score", self.labels)
         self.head.activation = keras.activations.linear  # `answer` applies `activation`
         self.gives_logits = True
-        longest = self.bert_config.max_len
-        if max_len is not None and check_integer("max_len", max_len, least=5) > longest:
-            raise wrong("max_len", f"at most {longest}, the maximum of `bert`", max_len)
+        if max_len is not None:
+            checked_max_len(max_len, 5, self.bert_config.max_len)
         self.max_len = max_len
 
     @property

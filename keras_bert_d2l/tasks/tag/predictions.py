@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer
+from keras_bert_d2l.checks import check_choice, check_integer, checked_max_len
 from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
@@ -25,7 +25,6 @@ from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
     asked_model,
-    checked_max_len,
     predict_rows,
 )
 from keras_bert_d2l.models.text_inputs import FEATURES, as_tensors

@@ -181,6 +181,8 @@ def test_unknown_strategies_and_parts_of_given_words_are_rejected(tagger):
         tag(tagger, "cat", aggregate="mean")
     with pytest.raises(ValueError, match="'simple'` requires texts.*lists of words"):
         tag(tagger, [["cat"]], aggregate="simple")
+    with pytest.raises(ValueError, match="`max_len` must be from 3 to 16"):
+        tag(tagger, "cat", max_len=17)
 
 
 @pytest.fixture(scope="module")
