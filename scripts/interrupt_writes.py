@@ -7,7 +7,7 @@ the path and the cause, exit with code 2, and leave nothing, except for what a r
 resumes. The same command is then repeated. All files must equal those of an undisturbed run, and
 there must be no others. The exit code is 1 if anything is wrong.
 
-    unshare -Urm python -m scripts.interrupt_writes --kills 20 features export
+    unshare -Urm python -m scripts.interrupt_writes --kills 20 embed export
 """
 
 import argparse
@@ -54,7 +54,6 @@ COMMANDS = {  # each writes below `trial`, the small disk
     "distill-static": "distill --static --model bert --file lines.txt --out trial/small",
     "report": "report run --out trial/report.html",
     "embed": "embed --model bert --file lines.txt --out trial/vectors.npy",
-    "features": "embed --layers -1 --model bert --file lines.txt --out trial/new/vectors.npz",
     "playground": "playground --model bert --out trial/page.html",
     "predict": "predict lines.txt --model task --out trial/new/labels.jsonl",
     "export": "export --model task --out trial/model",
