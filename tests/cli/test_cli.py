@@ -192,6 +192,7 @@ def test_traceback_shows_where_an_error_occurred_before_the_same_message(run):
         ("embed a -", "TEXT must not be -, which stands for standard input"),
         ("embed text.txt", "'text.txt' is a file. To read the texts in it, pass --file FILE."),
         ("predict a -m x -o -", "--out must not be -, which"),
+        ("convert - x", "must not be -, which stands for standard input"),
         ("vocab a --vocab-size 3.5", '"3.5" is not an integer.'),
         ("pretrain a", "--run-dir FOLDER is missing, or --resume FOLDER"),
         ("pretrain a --run-dir b --resume c", "Received: both; remove one of them."),
@@ -282,19 +283,6 @@ def test_quickstart_exports_a_model_and_can_be_repeated(run, folder, monkeypatch
         assert ("Reusing the vocabulary" in out) == (version == 2)
         assert f"  {quickstart.QUESTION_FOR_NOVELS}\n     74.3%  door\n" in out
         assert f"--model {quickstart.RUNS / str(version)}\n" in out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("similar", "-", "--file", "text.txt"),
-        ("embed", "a", "--out", "-"),
-        ("convert", "-", "x"),
-        ("evaluate", "--data", "-", "--model", "x"),
-    ],
-)
-def test_standard_input_is_refused_where_it_is_not_read(error, arguments):
-    assert "must not be -, which stands for standard input" in error(*arguments)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="The system has no /dev/full")

@@ -36,18 +36,6 @@ def test_an_empty_batch_has_no_vectors(bert, batch, pooling):
     np.testing.assert_allclose(in_graph(some), model(some), atol=1e-6)
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("cls", 0), ("mean", 1), ("max", 0)])
-def test_vectors_are_pooled_over_the_tokens_of_the_text(bert, batch, pooling, normalize):
-    model = TextEmbedder(bert, pooling, normalize=bool(normalize))
-    encoded = bert.encoder(*batch.values()).numpy()
-    rows = [x[:n] for x, n in zip(encoded, batch["valid_lens"], strict=True)]
-    pool = {"cls": lambda x: x[0], "mean": lambda x: x.mean(0), "max": lambda x: x.max(0)}[pooling]
-    expected = np.stack([pool(row) for row in rows])
-    if normalize:
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(model(batch), expected, atol=1e-6)
-
-
 def test_cls_is_the_first_token_that_is_not_padding(bert, batch):
     model = TextEmbedder(bert, "cls", normalize=False)
     starts = np.array([0, 1, 3, 2, LENGTH - 1, LENGTH])[:SIZE]  # the last row is only padding

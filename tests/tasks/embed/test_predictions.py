@@ -5,7 +5,7 @@ import pytest
 
 from keras_bert_d2l import QuestionAnswerer, TextEmbedder, load_pretrained
 from keras_bert_d2l.tasks.embed import predictions
-from keras_bert_d2l.tasks.embed.predictions import Match, embed, similar
+from keras_bert_d2l.tasks.embed.predictions import embed, similar
 from keras_bert_d2l.text_arguments import TruncationWarning
 
 TEXTS = ["the cat sat", "", "the dog ran on the rug", "good", "a cat sat on the mat badly ."]
@@ -73,24 +73,6 @@ def test_long_texts_have_the_mean_vector_of_their_windows(words_bert, words_toke
     )
     expected = parts.mean(axis=0) / np.linalg.norm(parts.mean(axis=0))
     np.testing.assert_allclose(embed(model, text), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_similar_texts_are_found_by_cosine_similarity(embedder):
-    queries = ["the cat sat", "good"]
-    rankings = similar(embedder, queries, TEXTS, top_k=3)
-    units = [v / np.linalg.norm(v) for v in embed(embedder, TEXTS)]
-    for query, matches in zip(queries, rankings, strict=True):
-        place = TEXTS.index(query)
-        cosines = units @ units[place]
-        assert [match.index for match in matches] == list(np.argsort(-cosines)[:3])
-        assert matches[0] == Match(query, pytest.approx(1), place)
-        for match in matches:
-            assert match.text == TEXTS[match.index]
-            assert match.score == pytest.approx(cosines[match.index], abs=1e-5)
-        assert similar(embedder, query, TEXTS, top_k=3) == [
-            Match(m.text, pytest.approx(m.score, abs=1e-6), m.index) for m in matches
-        ]
 
 
 def test_ties_keep_their_order_and_top_k_may_exceed_the_number_of_texts(embedder):

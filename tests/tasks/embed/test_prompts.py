@@ -112,6 +112,7 @@ def test_a_search_uses_both_prompts_and_the_similarity(bert, similarity):
         expected = {index: score(vector) for index, vector in enumerate(vectors)}
         assert scores == pytest.approx(expected, rel=1e-4, abs=1e-5)
         assert [match.score for match in found] == sorted(scores.values(), reverse=True)
+        assert [match.text for match in found] == [TEXTS[match.index] for match in found]
 
 
 def test_pairs_are_learned_with_the_prompts_of_queries_and_documents(bert):

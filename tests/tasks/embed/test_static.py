@@ -125,14 +125,6 @@ def test_a_static_embedder_is_saved_and_trained_like_any_other(student, tmp_path
     assert np.abs(kb.embed(loaded, TEXTS) - vectors).max() > 1e-3
 
 
-@pytest.mark.long
-def test_a_static_embedder_is_exported_like_any_other(student, tmp_path):
-    folder = kb.export_saved_model(student, tmp_path / "served")
-    serve = tf.saved_model.load(str(folder)).signatures["embed"]
-    served = serve(text=tf.constant(TEXTS))["embedding"]
-    np.testing.assert_allclose(served, kb.embed(student, TEXTS), atol=1e-6)
-
-
 def test_wrong_arguments_are_rejected(teacher):
     with pytest.raises(ValueError, match="at most 8, the width of the teacher"):
         kb.distill_static(teacher, num_hiddens=9)
