@@ -153,12 +153,6 @@ def check_not_negative(name: str, value: _Value, below: float = math.inf) -> _Va
     return value
 
 
-def check_row_len(max_len: int, longest: int) -> None:
-    """Raise `ValueError` if rows would be longer than those of the model."""
-    expected = f"at most {longest}, the model's maximum sequence length"
-    check_that(max_len <= longest, "max_len", expected, max_len)
-
-
 def check_integer(name: str, value: object, least: int, reason: str = "") -> int:
     """Return an integer of at least `least`; raise a `ValueError` for other values.
 

@@ -162,7 +162,7 @@ def test_a_stopped_run_prints_how_to_resume_and_can_be_resumed(run, files, monke
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("classify", "--max-len 25", "--max-len must be at most 24"),
+        ("classify", "--max-len 25", "--max-len must be from 1 to 24"),
         ("classify", "--lora 2 --freeze-encoder", "exclude each other"),
         ("classify", "--run-dir runs/reviews", "already contains a run"),
         ("tag", "--long-texts mean", "must be omitted for the task 'tag'"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_row_len
+from keras_bert_d2l.checks import check_choice, checked_max_len
 from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
@@ -185,8 +185,7 @@ def row_len(longest: int, task: str, max_len: int | None = None) -> int:
     """
     if max_len is None:
         return min(longest, task_named(task).most_tokens or longest)
-    check_row_len(max_len, longest)
-    return max_len
+    return checked_max_len(max_len, 1, longest)
 
 
 def _facts(examples: TaskExamples, rows: TaskRows) -> dict[str, object]:

@@ -14,7 +14,7 @@ from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.loading import load_pretrained
 from keras_bert_d2l.checkpoints.surgery import with_config
-from keras_bert_d2l.checks import check_row_len, check_that
+from keras_bert_d2l.checks import check_that, checked_max_len
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
@@ -292,7 +292,7 @@ def _vocab(
 
 def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     """Return the architecture with the dropout rates and the heads that the options ask for."""
-    check_row_len(options.max_len, config.max_len)
+    checked_max_len(options.max_len, 1, config.max_len)
     if options.dropout is not None:
         config = config.with_dropout(options.dropout)
     if options.attention_dropout is not None:

@@ -223,7 +223,7 @@ def test_batches_of_a_dataset_are_checked():
         ("classify", {"temperature": 0}, "`temperature` must be a positive"),
         ("classify", {"data": CASES["tag"][1]}, "must be examples for the task 'classify'"),
         ("classify", {"epochs": 0}, "`epochs` must be an integer of at least 1"),
-        ("classify", {"max_len": 99}, "`max_len` must be at most 24"),
+        ("classify", {"max_len": 99}, "`max_len` must be from 1 to 24"),
         ("pretrain", {"max_len": 0}, "`max_len` must be an integer of at least 3"),
     ],
 )

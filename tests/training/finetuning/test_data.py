@@ -73,7 +73,7 @@ def test_unusable_data_is_reported_before_tokenization(tokenizer, monkeypatch):
         TaskData(model, TEXTS, pairs, options, print)
     with pytest.raises(ValueError, match=r"f\.tsv must contain pairs of texts.*ived: single"):
         TaskData(model, pairs, TEXTS, options, print)
-    with pytest.raises(ValueError, match="`max_len` must be at most 8"):
+    with pytest.raises(ValueError, match="`max_len` must be from 1 to 8"):
         TaskData(model, TEXTS, TEXTS, FinetuningOptions(max_len=9), print)
 
 

@@ -169,7 +169,7 @@ def test_a_folder_whose_creation_was_interrupted_can_be_used_again(
     ("given", "message"),
     [
         ({"batch_size": 1000}, r"fewer than the \d+ of one batch.*smaller `batch_size`"),
-        ({"max_len": 25}, "`max_len` must be at most 24"),
+        ({"max_len": 25}, "`max_len` must be from 1 to 24"),
     ],
 )
 def test_what_cannot_be_trained_leaves_an_empty_folder(given, message, text, options, tmp_path):
