@@ -214,17 +214,6 @@ def refuse(kind: str, **options: Any) -> None:
         raise ValueError(f"`{name}` is for {kind}. Received: {shown(value)}; omit it.")
 
 
-def integers(option: str, value: str, example: str) -> list[int]:
-    """Return the numbers of an option such as `--blocks 2,4,6`."""
-    try:
-        return [int(number) for number in value.split(",")]
-    except ValueError as error:
-        raise ValueError(
-            f"`{option}` must be numbers separated by commas, such as {example}. "
-            f"Received: {shown(value)}."
-        ) from error
-
-
 def run_folder(run_dir: Path | None, resume: Path | None) -> Path:
     """Return the folder of the run, which need not exist yet."""
     if run_dir is not None and resume is not None:

@@ -8,14 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import (
-    Json,
-    Model,
-    Out,
-    PositiveInt,
-    refuse,
-    takes_options,
-)
+from keras_bert_d2l.cli.arguments import Json, Model, Out, PositiveInt, refuse, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_output, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import OWN_MODEL
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import shown, wrong
 from keras_bert_d2l.cli.arguments import (
     BatchSize,
     Config,
@@ -22,7 +22,6 @@ from keras_bert_d2l.cli.arguments import (
     Resume,
     RunDir,
     given,
-    integers,
     panel,
     refuse,
     run_folder,
@@ -177,11 +176,19 @@ def distill(
             )
     else:
         refuse("--static", num_hiddens=num_hiddens)
-        numbers = integers("blocks", blocks, "2,4,6")
+        numbers = _numbers(blocks)
         teacher, data = _teacher_and_data(model, train, file)
         student = kb.distill(teacher, data, numbers, batch_size=batch_size, **given(**training))
     kb.save_pretrained(student, out)
     print(f"Written to {out}")
+
+
+def _numbers(blocks: str) -> list[int]:
+    try:
+        return [int(number) for number in blocks.split(",")]
+    except ValueError:
+        expected = "numbers separated by commas, such as 2,4,6"
+        raise wrong("blocks", expected, blocks) from None
 
 
 def _teacher_and_data(model: str, train: str | None, file: Path | None) -> tuple[Any, Any]:
