@@ -6,13 +6,7 @@ import operator
 from collections.abc import Collection, Iterable, Sequence, Sized
 from typing import SupportsInt, cast, overload
 
-from keras_bert_d2l.checks import (
-    check_choice,
-    check_integer,
-    check_list,
-    check_type,
-    wrong,
-)
+from keras_bert_d2l.checks import check_choice, check_integer, check_list, check_type, wrong
 from keras_bert_d2l.text import vocab as text_vocab
 
 UNK = "<unk>"

@@ -10,11 +10,7 @@ from keras import ops
 
 from keras_bert_d2l.checks import wrong
 from keras_bert_d2l.config import BERTConfig
-from keras_bert_d2l.layers.base import (
-    NestedLayer,
-    layer_normalization,
-    weights_initializer,
-)
+from keras_bert_d2l.layers.base import NestedLayer, layer_normalization, weights_initializer
 from keras_bert_d2l.layers.inputs import (
     check_shapes,
     check_values,

@@ -9,12 +9,7 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_bert_d2l.block_config import (
-    Activation,
-    Initializer,
-    LayerNorm,
-    width_of_head,
-)
+from keras_bert_d2l.block_config import Activation, Initializer, LayerNorm, width_of_head
 from keras_bert_d2l.checks import check_bool, check_integer
 from keras_bert_d2l.config import check_field
 from keras_bert_d2l.layers.base import (

@@ -4,14 +4,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from keras_bert_d2l.contract.task import (
-    Found,
-    Model,
-    Options,
-    Sample,
-    Task,
-    lazy,
-)
+from keras_bert_d2l.contract.task import Found, Model, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples

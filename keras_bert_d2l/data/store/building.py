@@ -14,13 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from keras_bert_d2l.checks import check_bool, check_integer, check_path, check_that
 from keras_bert_d2l.data.store.shards import Task, make_shards, merge
-from keras_bert_d2l.data.store.token_store import (
-    MANIFEST,
-    VERSION,
-    Origin,
-    TokenStore,
-    to_json,
-)
+from keras_bert_d2l.data.store.token_store import MANIFEST, VERSION, Origin, TokenStore, to_json
 from keras_bert_d2l.files import (
     check_local,
     lock_file,

@@ -6,7 +6,7 @@ batch, W: windows of the contexts of a batch, T: tokens per window.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,9 +28,6 @@ from keras_bert_d2l.types import Tensor
 _QUESTIONS_TOGETHER = 128  # contexts are long, and their offsets take memory
 _WORTH_A_GRAPH = 5_000  # questions; compiling takes seconds, but makes encoding five times as fast
 _NO_ANSWER = (-1, -1)
-
-
-_RowsOfWindows: TypeAlias = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
 
 
 class QuestionPreprocessor(Preprocessor):
@@ -223,14 +220,15 @@ def encoded_questions(
     max_len = options.max_len
     overlap = max_len // 3 if options.overlap is None else options.overlap
     question_lengths, fitting, dropped = _question_lengths(examples, tokenizer, max_len, overlap)
-    rows_of_windows: _RowsOfWindows
-    rows_of_windows = functools.partial(_rows_of_windows, tokenizer, max_len, overlap)
-    if len(fitting) > _WORTH_A_GRAPH:
-        rows_of_windows = _windows_graph(tokenizer, max_len, overlap)
+    arguments = (tokenizer, max_len, overlap)
+    is_graph = len(fitting) > _WORTH_A_GRAPH
+    rows_of = (
+        _windows_graph(*arguments) if is_graph else functools.partial(_rows_of_windows, *arguments)
+    )
 
     def in_part(chosen: slice) -> tuple[tf.Tensor, ...]:
         numbers = fitting[chosen]
-        *of_rows, rows = rows_of_windows(
+        *of_rows, rows = rows_of(
             tf.constant([examples.questions[number] for number in numbers]),
             tf.constant([examples.contexts[number] for number in numbers]),
             tf.constant([_first_answer(examples, number) for number in numbers], tf.int32),

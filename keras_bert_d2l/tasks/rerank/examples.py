@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that, is_number
 from keras_bert_d2l.contract.task import EncodingOptions
-from keras_bert_d2l.data.tasks.examples import (
-    TaskExamples,
-    are_strings,
-    check_each,
-    is_string,
-)
+from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
 from keras_bert_d2l.data.tasks.readers.cells import as_string, collect, unusable_if
 from keras_bert_d2l.data.tasks.readers.columns import (
     ReadingOptions,

@@ -7,12 +7,7 @@ from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
-from keras_bert_d2l.tasks.rerank.examples import (
-    RIGHT,
-    RankExamples,
-    rank_examples,
-    with_negatives,
-)
+from keras_bert_d2l.tasks.rerank.examples import RIGHT, RankExamples, rank_examples, with_negatives
 
 if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss

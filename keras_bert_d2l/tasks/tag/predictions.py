@@ -21,12 +21,7 @@ from keras_bert_d2l.inference.evaluation import (
     evaluation_of,
     row_options,
 )
-from keras_bert_d2l.inference.prediction import (
-    Result,
-    Texts,
-    asked_model,
-    predict_rows,
-)
+from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, predict_rows
 from keras_bert_d2l.models.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.signatures.characters import Characters
