@@ -67,8 +67,7 @@ def vocab(
 ) -> None:
     """Learn a WordPiece vocabulary from text.
 
-    The same text always produces the same file. `report` shows how well the vocabulary fits a token
-    store.
+    The same text always produces the same file.
 
     For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
 

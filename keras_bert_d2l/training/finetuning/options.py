@@ -126,8 +126,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         choices: Column of the lists of choices, or one column per choice, separated by commas, for
             choose.
         negative: Column of texts that do not belong to those of `text`, for embed and rerank.
-        mine_negatives: Add hard negatives to each pair: for embed, the most similar second text of
-            the other pairs; for rerank, the four most similar ones.
+        mine_negatives: Add hard negatives to each pair, also of development data without scores
+            or wrong texts: for embed, the most similar second text of the other pairs; for rerank,
+            the four most similar ones.
         embedder: Text embedder that mines the negatives. Required for rerank. For embed, the
             default is the model itself.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
