@@ -3,9 +3,9 @@
     python -m benchmarks.tasks.search dev-v1.1.json.gz --checkpoint all-MiniLM-L6-v2
 
 A fifth of the articles is held out: their paragraphs are the texts, and some of their questions the
-queries. The reranker is trained on questions of the other articles, each with its own paragraph and
-with similar ones that the embedder finds, for a limited time. It starts from the same checkpoint,
-and sorts the first 100 paragraphs of the embedder. BM25 needs the package `bm25s`.
+queries. The reranker learns for some minutes from questions of the other articles, each with its
+own paragraph and negatives that the embedder mines. It starts from the same checkpoint, and sorts
+the first 100 paragraphs of the embedder. BM25 needs the package `bm25s`.
 """
 
 import argparse
@@ -26,8 +26,6 @@ from benchmarks.runner import print_report
 from benchmarks.tasks.results import HELD_OUT, number_of
 
 NUM_CANDIDATES = 100
-NUM_WRONG = 4  # wrong paragraphs of a question in training
-SIMILAR = slice(1, 40)  # the ranks from which they come
 
 
 class Articles(NamedTuple):
@@ -61,30 +59,22 @@ def some(articles: Articles, number: int, seed: int) -> Articles:
     return Articles(questions, [articles.own[index] for index in chosen], articles.paragraphs)
 
 
-def similar(embedder: kb.TextEmbedder, articles: Articles, top_k: int) -> list[list[kb.Match]]:
-    vectors = kb.embed(embedder, articles.paragraphs)
-    return kb.similar(
-        embedder, articles.questions, articles.paragraphs, vectors=vectors, top_k=top_k
-    )
-
-
-def rankings(embedder: kb.TextEmbedder, articles: Articles, seed: int) -> kb.RankExamples:
-    """Return each question with its paragraph and some that are similar to it."""
-    chance, documents = random.Random(seed), []
-    for own, matches in zip(articles.own, similar(embedder, articles, SIMILAR.stop), strict=True):
-        wrong = [match.text for match in matches[SIMILAR] if match.index != own]
-        documents.append([articles.paragraphs[own], *chance.sample(wrong, NUM_WRONG)])
-    labels = [[1.0] + [0.0] * NUM_WRONG] * len(documents)
-    return kb.RankExamples(queries=articles.questions, documents=documents, labels=labels)
-
-
-def train(options: argparse.Namespace, examples: kb.RankExamples) -> kb.Reranker:
-    reranker = kb.Reranker.from_pretrained(options.checkpoint, max_len=options.max_len)
+def train(options: argparse.Namespace, articles: Articles) -> kb.Reranker:
+    """Fine-tune a reranker on questions with their paragraphs and mined negatives."""
     with tempfile.TemporaryDirectory() as folder:
-        kb.finetune(
-            reranker,
-            *kb.split_examples(examples, 0.05),
+        pairs = Path(folder) / "pairs.jsonl"
+        with pairs.open("w", encoding="utf-8") as file:
+            for question, own in zip(articles.questions, articles.own, strict=True):
+                row = {"query": question, "positive": articles.paragraphs[own]}
+                print(json.dumps(row), file=file)
+        reranker, _ = kb.finetune_files(
             Path(folder) / "run",
+            task="rerank",
+            model=options.checkpoint,
+            train=pairs,
+            held_out=0.05,
+            mine_negatives=True,
+            embedder=options.checkpoint,
             epochs=1,
             batch_size=options.batch_size,
             learning_rate=options.learning_rate,
@@ -109,10 +99,10 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="SQuAD, compressed by gzip")
     parser.add_argument("--checkpoint", required=True, help="an embedder, such as MiniLM")
     parser.add_argument("--queries", type=int, default=60)
-    parser.add_argument("--train-queries", type=int, default=400, help="0: no reranker")
-    parser.add_argument("--batch-size", type=int, default=4, help="pairs per step")
+    parser.add_argument("--train-queries", type=int, default=2000, help="0: no reranker")
+    parser.add_argument("--batch-size", type=int, default=32, help="pairs per step")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
-    parser.add_argument("--max-len", type=int, default=192)
+    parser.add_argument("--max-len", type=int, default=128, help="tokens of a pair in training")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     keras.utils.set_random_seed(options.seed)
@@ -130,18 +120,17 @@ def main() -> None:
     start, everything = time.perf_counter(), np.arange(len(held_out.paragraphs))
     show("bm25", [everything] * len(held_out.own), bm25(held_out), start)
     start = time.perf_counter()
-    matches = similar(embedder, held_out, NUM_CANDIDATES)
+    matches = kb.similar(embedder, held_out.questions, held_out.paragraphs, top_k=NUM_CANDIDATES)
     indices = [np.array([match.index for match in found]) for found in matches]
     show("embedder", indices, [[match.score for match in found] for found in matches], start)
     if options.train_queries:
         start = time.perf_counter()
-        examples = rankings(embedder, some(learned, options.train_queries, options.seed), 0)
-        reranker = train(options, examples)
+        reranker = train(options, some(learned, options.train_queries, options.seed))
         seconds, start = time.perf_counter() - start, time.perf_counter()
         scores = []
         for question, found in zip(held_out.questions, matches, strict=True):
             texts = [match.text for match in found]
-            ranked = kb.rerank(reranker, question, texts, max_len=options.max_len)
+            ranked = kb.rerank(reranker, question, texts)
             by_index = sorted(ranked, key=lambda one: one.index)
             scores.append([one.score for one in by_index])
         show("embedder + reranker", indices, scores, start)

@@ -186,7 +186,7 @@ def _by_query(examples: RankExamples) -> RankExamples:
 
 
 def with_negatives(examples: RankExamples, negatives: Iterable[Sequence[str]]) -> RankExamples:
-    """Return the examples with wrong texts: those of each right text, one after the other."""
+    """Return the examples with wrong texts: those of each right text, except right ones."""
     more, documents = iter(negatives), []
     for texts in examples.documents:
         wrong = itertools.chain(*itertools.islice(more, len(texts)))

@@ -1,5 +1,6 @@
 """The record of the task `rerank`; see `contract/task.py`."""
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss
     from keras_bert_d2l.tasks.rerank.model import Reranker
 
-_MINED = 4  # negatives per right text
+_SIMILAR = 30  # the other texts from which one is mined, for each right text
 _MAX_SHARE = 0.95  # as in `mine_negatives`
 
 
@@ -52,20 +53,28 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
         batch_size: int,
         say: Callable[[str], None],
     ) -> tuple[RankExamples, RankExamples]:
-        """Return the data with mined negatives; development data may have wrong texts already."""
+        """Return the data with mined negatives; development data may have wrong texts already.
+
+        A right text gets a negative that is hard and one that is easy: a new reranker that only
+        sees hard ones hardly learns at first.
+        """
         from keras_bert_d2l.tasks.embed.examples import PairExamples
         from keras_bert_d2l.tasks.embed.pairs import hard_negatives
 
         advice = "Pass an `embedder`, such as bge-small: a reranker cannot search."
         check_that(not model.has_head, "embedder", "a text embedder", type(model).__name__, advice)
-        say(f"Mining negatives: the {_MINED} most similar other texts, for each right text.")
+        what = f"one of the {_SIMILAR} most similar other texts and one of all texts"
+        say(f"Mining negatives: {what}, for each right text.")
+        chance = random.Random(0)
 
         def mined(examples: RankExamples, others: tuple[str, ...] = ()) -> RankExamples:
             if examples.has_wrong_texts:
                 return examples
             queries, texts = examples.pairs
             pairs = PairExamples(texts=queries, texts_b=texts)
-            found = hard_negatives(model, pairs, _MAX_SHARE, batch_size, _MINED, others)
+            similar = hard_negatives(model, pairs, _MAX_SHARE, batch_size, _SIMILAR, others)
+            every = (*texts, *others)
+            found = ([chance.choice(hard), chance.choice(every)] for hard in similar)
             return with_negatives(examples, found)
 
         return mined(train), mined(dev, train.pairs[1])

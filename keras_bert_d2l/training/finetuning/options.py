@@ -128,7 +128,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         negative: Column of texts that do not belong to those of `text`, for embed and rerank.
         mine_negatives: Add hard negatives to each pair, also of development data without scores
             or wrong texts: for embed, the most similar second text of the other pairs; for rerank,
-            the four most similar ones.
+            one of the 30 most similar texts and one of all texts.
         embedder: Text embedder that mines the negatives. Required for rerank. For embed, the
             default is the model itself.
         label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
