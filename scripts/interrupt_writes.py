@@ -69,7 +69,7 @@ RESUMED = ("finetune", "pretrain", "prepare", "similar")  # a repeated call resu
 DIFFERENT = ("export", "export-bert")  # TensorFlow writes other bytes each time
 SHARES = (0.0, 0.2, 0.5, 0.8, 0.95)  # of the room that a whole run needs
 ROOM, BLOCK = 64 << 20, 4096  # bytes
-CAUSES = "No space left on device|Read-only file system|is not writable"
+CAUSES = "No space left on device|Read-only file system|is not writable|folder that is writable"
 
 
 def write_all_files(folder: Path) -> None:
