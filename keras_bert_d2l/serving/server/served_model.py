@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_bert_d2l.contract.task import task_kinds
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.models.tasks.windows import longest_row
-from keras_bert_d2l.reading import has_file, read_json_object
+from keras_bert_d2l.reading import check_file, has_file, read_json_object
 from keras_bert_d2l.serving.audit import (
     GRAPH_FILE,
     check_file_access,
@@ -72,6 +72,9 @@ class ServedModel:
             tensorflow_text()
         if verify:
             verify_checksums(folder)
+        for file in folder.rglob("*"):
+            if not file.is_dir():
+                check_file(file)  # TensorFlow would wait for the content of a named pipe
         self._folder = folder
         saved_model = read_saved_model(folder)
         if not allow_files:
