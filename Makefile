@@ -1,6 +1,7 @@
 # `make` lists the targets. Each target creates the environment it needs and updates it when the
 # dependencies change: .venv for everyday work, .venv-peers with the libraries we compare with
-# (PyTorch, Transformers, KerasHub, JAX), .venv-tf212 with the TensorFlow version of TF Serving.
+# (PyTorch, Transformers, KerasHub, JAX), .venv-tf212 with the TensorFlow version of TF Serving,
+# .venv-next with pre-releases and .venv-oldest with the lowest versions that setup.cfg admits.
 
 PYTHON ?= python3
 BENCH ?= --size mini
@@ -12,6 +13,8 @@ export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 PEERS := .venv-peers
 TF212 := .venv-tf212
+NEXT := .venv-next
+OLDEST := .venv-oldest
 # Tests of runs, of which some are repeated with the JAX backend.
 RUNS := tests/training/pretraining tests/training/finetuning
 # Each worker imports TensorFlow and needs about 2 GB of memory.
@@ -20,7 +23,7 @@ PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
 PYTEST_PEERS := $(PEERS)/bin/python -m pytest $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint test test-peers test-all test-served docs wheel bench clean
+.PHONY: help demo check lint test test-peers test-all test-served test-next test-oldest docs wheel bench clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -54,6 +57,12 @@ test-all: $(PEERS)/installed ## run every test, with all libraries; for each nig
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/loaders -k tensorflow_2_12
 
+test-next: $(NEXT)/installed ## test pre-releases of all dependencies, without tensorflow-text; for each night
+	$(NEXT)/bin/python -m pytest $(WORKERS) -m 'not long'
+
+test-oldest: $(OLDEST)/installed ## test the lowest versions that setup.cfg admits; for each night
+	$(OLDEST)/bin/python -m pytest $(WORKERS) -m 'not long'
+
 docs: $(VENV)/installed ## build the documentation site in site/, strictly and without a network
 	$(VENV)/bin/zensical build --clean --strict
 	$(VENV)/bin/python scripts/check_site.py site
@@ -65,27 +74,28 @@ bench: $(PEERS)/installed ## compare training, data and answers with other libra
 	$(PEERS)/bin/python -m benchmarks.summary $(BENCH)
 
 clean: ## delete the environments, caches and build files
-	rm -rf $(VENV) $(PEERS) $(TF212) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(TF212) $(NEXT) $(OLDEST) build dist *.egg-info
 	rm -rf site .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/installed: EXTRAS := dev,docs
-$(PEERS)/installed: EXTRAS := dev,peers
+$(VENV)/installed: PACKAGES := --editable '.[dev,docs]'
+$(PEERS)/installed: PACKAGES := --editable '.[dev,peers]'
+# The options of these two need uv. keras-nightly and tokenizers replace what tests/next.txt excludes.
+$(NEXT)/installed: PACKAGES := --prerelease allow --overrides tests/next.txt \
+	--editable '.[dev]' keras-nightly tokenizers
+$(OLDEST)/installed: PACKAGES := --resolution lowest-direct --editable '.[dev]'
+# The demo needs the package alone, which takes less time to install than the tools for development.
+$(VENV)/demo: PACKAGES := --editable .
 # seqeval has no wheel, and it does not build with setuptools_scm 10. uv and old and new versions of pip
 # read the constraint from one variable each.
 CONSTRAINT := tests/peers/build-constraints.txt
 $(PEERS)/installed: export UV_BUILD_CONSTRAINT := $(CONSTRAINT)
 $(PEERS)/installed: export PIP_BUILD_CONSTRAINT := $(CONSTRAINT)
 $(PEERS)/installed: export PIP_CONSTRAINT := $(CONSTRAINT)
-$(VENV)/installed $(PEERS)/installed: setup.cfg pyproject.toml
+$(NEXT)/installed: tests/next.txt
+$(VENV)/demo $(VENV)/installed $(PEERS)/installed $(NEXT)/installed $(OLDEST)/installed: setup.cfg pyproject.toml
 	@echo "== Installing $(@D)"
-	@scripts/environment.sh $(PYTHON) $(@D) --editable '.[$(EXTRAS)]'
-	@touch $@
-
-# The demo needs the package alone, which takes less time to install than the tools for development.
-$(VENV)/demo: setup.cfg pyproject.toml
-	@echo "== Installing $(@D)"
-	@scripts/environment.sh $(PYTHON) $(@D) --editable .
+	@scripts/environment.sh $(PYTHON) $(@D) $(PACKAGES)
 	@touch $@
 
 $(TF212)/installed:

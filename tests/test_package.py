@@ -1,6 +1,7 @@
 """The installed package: its version, public names, dependencies and files."""
 
 import configparser
+import contextlib
 import importlib.metadata
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import keras_bert_d2l
 
@@ -50,21 +52,12 @@ def test_every_folder_of_modules_is_a_package():
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
-def test_tensorflow_and_its_text_ops_are_pinned_to_one_minor_version(requirements):
-    pinned = requirements["tensorflow"].specifier
-    assert requirements["tensorflow-text"].specifier == pinned
-    assert re.fullmatch(r"<2\.(\d+),>=2\.(\d+)", str(pinned))
-    below, least = (int(minor) for minor in re.findall(r"2\.(\d+)", str(pinned)))
-    assert below == least + 1
-
-
-def test_every_extra_pins_tensorflow_like_the_package(setup_cfg, requirements):
-    extras = [
-        line for lines in setup_cfg["options.extras_require"].values() for line in lines.split()
-    ]
-    pinned = [Requirement(line) for line in extras if line.startswith("tensorflow[")]
-    assert pinned
-    assert all(extra.specifier == requirements["tensorflow"].specifier for extra in pinned)
+def test_tensorflow_and_its_text_ops_have_one_minor_version():
+    versions = []
+    for name in ("tensorflow", "tensorflow-text"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(Version(importlib.metadata.version(name)).release[:2])
+    assert len(set(versions)) == 1
 
 
 def test_tensorflow_text_is_not_required_where_it_has_no_wheel(requirements):
@@ -74,10 +67,17 @@ def test_tensorflow_text_is_not_required_where_it_has_no_wheel(requirements):
     assert marker.evaluate({"platform_system": "Darwin"})
 
 
-def test_every_dependency_has_a_lower_and_an_upper_bound(requirements):
-    for requirement in requirements.values():
+def test_dependencies_have_lower_bounds_and_upper_ones_only_where_something_breaks(setup_cfg):
+    extras = setup_cfg["options.extras_require"].values()
+    lines = "\n".join([setup_cfg["options"]["install_requires"], *extras]).split("\n")
+    limited = set()
+    for requirement in map(Requirement, filter(None, lines)):
         operators = {specifier.operator for specifier in requirement.specifier}
-        assert operators == {">=", "<"}, requirement
+        assert operators & {">=", "=="}, requirement
+        if operators != {">="}:
+            limited.add(requirement.name)
+    # JAX changes its interface in minor versions, Ruff its rules, and the Torch is built for CPUs.
+    assert limited == {"jax", "ruff", "torch"}
 
 
 def test_no_file_of_the_package_contains_an_absolute_path():

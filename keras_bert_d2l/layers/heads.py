@@ -225,6 +225,7 @@ class NormalizedDense(Dense):
     def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         self.ln.build((*input_shape[:-1], self.units))
+        self.ln.axis = [-1]  # Keras 3.16 counts it from the front, but the rank of X may vary
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         return self.ln(super().call(inputs, training=training))
