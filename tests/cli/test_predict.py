@@ -155,7 +155,7 @@ def test_tags_are_joined_to_entities(run, error, models):
 
 
 def test_vectors_are_no_predictions(error, models):
-    message = error("predict", "plain.txt", "--model", "vectors")
+    message = error("predict", "text.txt", "--model", "vectors")
     assert "TextEmbedder predicts nothing. Use `keras-bert-d2l embed`" in message
 
 
