@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import datetime
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -191,7 +190,7 @@ def machine() -> str:
     name, model = (field[1] if field else "unknown" for field in fields)
     extensions = re.findall(r"\b(?:avx2|avx512f|avx512_bf16|avx512_vnni|amx_bf16)\b", info)
     features = " ".join(dict.fromkeys(extensions))
-    speeds = ", ".join(f"{dtype} {speed}" for dtype, speed in ceilings().items()) or "not measured"
+    speeds = ", ".join(f"{dtype} {speed or '-'}" for dtype, speed in ceilings().items())
     gpus = ""
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -204,37 +203,44 @@ def machine() -> str:
 
 
 @functools.cache
-def ceilings() -> dict[str, int]:
-    """Return how fast this machine multiplies matrices with TensorFlow, in GFLOP/s by dtype."""
-    if importlib.util.find_spec("tensorflow") is None:
-        return {}
-    command = [sys.executable, "-m", "benchmarks.ceilings"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return json.loads(result.stdout)
+def ceilings() -> dict[str, int | None]:
+    """Return how fast this machine multiplies matrices with TensorFlow, in GFLOP/s by dtype.
+
+    The value is `None` where TensorFlow is missing or has no kernel for this processor.
+    """
+    speeds: dict[str, int | None] = {}
+    for dtype in ("float32", "bfloat16", "int8"):
+        command = [sys.executable, "-m", "benchmarks.ceilings", dtype]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        speeds[dtype] = int(result.stdout) if result.returncode == 0 else None
+    return speeds
 
 
-def print_report(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print the machine, a table, and one JSON line per row.
+def print_report(tables: Iterable[Sequence[Mapping[str, Any]]], columns: Mapping[str, str]) -> None:
+    """Print the machine, and each table when its results come, with one JSON line per row.
 
     Args:
-        rows: The results. Missing values become empty cells.
+        tables: The rows of each table. A missing value or `None` becomes a dash.
         columns: Keys of the rows with their formats, such as `",.0f"`.
     """
-    cells = [
-        [format(row[key], spec) if key in row else "" for key, spec in columns.items()]
-        for row in rows
-    ]
-    table = [list(columns), *cells]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    print(machine())
-    for line in table:
-        first, *others = line
-        right = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
-        print("  ".join([f"{first:<{widths[0]}}", *right]))
-    if any(row.get("other_cores", 0) > NUM_QUIET_CORES for row in rows):
-        print("Other processes were busy (see other_cores): these results are not reliable.")
-    for row in rows:
-        print(json.dumps({**row, "machine": machine()}))
+    print(machine(), flush=True)
+    for rows in tables:
+        cells = [
+            [
+                "-" if row.get(key) is None else format(row[key], spec)
+                for key, spec in columns.items()
+            ]
+            for row in rows
+        ]
+        lines = [list(columns), *cells]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for first, *others in lines:
+            right = (f"{text:>{width}}" for text, width in zip(others, widths[1:], strict=True))
+            print("  ".join([f"{first:<{widths[0]}}", *right]))
+        if any(row.get("other_cores", 0) > NUM_QUIET_CORES for row in rows):
+            print("Other processes were busy (see other_cores): these results are not reliable.")
+        for row in rows:
+            print(json.dumps({**row, "machine": machine()}), flush=True)
 
 
 def status_mb(field: str, process: int | str = "self") -> float:

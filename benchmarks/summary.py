@@ -1,6 +1,7 @@
 """Print one page: training, data, fine-tuning and answers against peers, commands and search.
 
-The parts that need a checkpoint or labeled texts are skipped without them.
+The parts that need a checkpoint or labeled texts are skipped without them. Results are printed as
+they come. A part that fails is reported, the others run, and the exit code is 1.
 """
 
 import argparse
@@ -28,18 +29,15 @@ PARTS = {
 VOCAB_SIZE = 8000
 
 
-def run(module: str, *arguments: object) -> str:
-    """Run a benchmark and return what it prints."""
+def run(module: str, *arguments: object, json_lines: bool = False) -> None:
+    """Run a benchmark, and print what it prints, with or without its JSON lines."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.rstrip()
-
-
-def table(module: str, *arguments: object) -> str:
-    """Run a contest and return its table, without the JSON lines."""
-    lines = run(module, *arguments).splitlines()
-    return "\n".join(line for line in lines if not line.startswith("{"))
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if json_lines or not line.startswith("{"):
+                print(line, end="", flush=True)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 def write_text(folder: Path) -> None:
@@ -50,34 +48,34 @@ def write_text(folder: Path) -> None:
     kb.learn_vocab(corpus, VOCAB_SIZE).to_file(folder / "vocab.txt")
 
 
-def results(part: str, options: argparse.Namespace, folder: Path) -> str:
-    """Run the benchmarks of a part and return their results."""
+def run_part(part: str, options: argparse.Namespace, folder: Path) -> None:
+    """Run the benchmarks of a part."""
     rounds = f"--rounds={options.rounds}"
     checkpoint = "--checkpoint", options.checkpoint
     text, vocab = folder / "docstrings.txt", ("--vocab", folder / "vocab.txt")
     if part == "step":
-        return table("training.train_step", "--size", options.size, rounds, "--only", *STEP)
-    if part == "data":
+        run("training.train_step", "--size", options.size, rounds, "--only", *STEP)
+    elif part == "data":
         tasks = "--only", "text", "store"
-        return table("data.pipeline", text, *vocab, "--layout", "lines", rounds, *tasks)
-    if part == "waiting":
-        lines = [run("data.data_wait", text, *vocab, rounds)]
+        run("data.pipeline", text, *vocab, "--layout", "lines", rounds, *tasks)
+    elif part == "waiting":
+        run("data.data_wait", text, *vocab, rounds, json_lines=True)
         if options.labeled is not None:
             labeled = options.labeled / "train.tsv.gz"
-            lines.append(run("data.data_wait", labeled, *vocab, "--labeled", rounds))
-        return "\n".join(lines)
-    if part == "commands":
-        return table("serving.startup", rounds)
-    if part == "search":
-        return table("serving.search", rounds)
-    if options.checkpoint is None or (part == "finetuning" and options.labeled is None):
-        return (
+            run("data.data_wait", labeled, *vocab, "--labeled", rounds, json_lines=True)
+    elif part == "commands":
+        run("serving.startup", rounds)
+    elif part == "search":
+        run("serving.search", rounds)
+    elif options.checkpoint is None or (part == "finetuning" and options.labeled is None):
+        print(
             "Not measured: pass --checkpoint, a BERT such as MiniLM, and --labeled, such as SST-2."
         )
-    if part == "finetuning":
+    elif part == "finetuning":
         data = "--data", options.labeled
-        return table("tasks.finetune", *checkpoint, *data, rounds, "--only", *FINETUNING)
-    return table("serving.latency", *checkpoint, rounds, "--only", *ANSWERS)
+        run("tasks.finetune", *checkpoint, *data, rounds, "--only", *FINETUNING)
+    else:
+        run("serving.latency", *checkpoint, rounds, "--only", *ANSWERS)
 
 
 def main() -> None:
@@ -87,15 +85,22 @@ def main() -> None:
     parser.add_argument("--labeled", type=Path, help="folder with train.tsv.gz and dev.tsv.gz")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
-    options = parser.parse_args()
+    options, failed = parser.parse_args(), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if {"data", "waiting"} & set(options.only):
             write_text(folder)
         for part in options.only:
             start = time.perf_counter()
-            print(f"{PARTS[part]}\n{results(part, options, folder)}")
+            print(PARTS[part], flush=True)
+            try:
+                run_part(part, options, folder)
+            except subprocess.CalledProcessError as error:
+                failed.append(part)
+                print(f"Failed with exit code {error.returncode}; the reason is above.")
             print(f"({(time.perf_counter() - start) / 60:.1f} minutes)\n", flush=True)
+    if failed:
+        sys.exit(f"These parts failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def main() -> None:
             }
         )
     columns = dict.fromkeys(rows[0], ".4f") | {"form": ""}
-    print_report(rows, columns)
+    print_report([rows], columns)
 
 
 if __name__ == "__main__":

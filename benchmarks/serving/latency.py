@@ -6,13 +6,13 @@ per second.
 """
 
 import argparse
-import collections
 import importlib.util
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,10 @@ def check_answers(contestants: dict[str, Contestant]) -> dict[str, float]:
     return found
 
 
-def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run the comparison and return one row per contestant and case."""
+def run(
+    names: list[str], folder: Path, options: argparse.Namespace
+) -> Iterator[list[dict[str, Any]]]:
+    """Run the comparison, and yield the rows of each case, one per contestant."""
 
     def start(name: str, log: Path) -> Contestant:
         module, model, arguments, environment = CONTESTANTS[name]
@@ -109,7 +111,6 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
             log,
         )
 
-    turns: dict[tuple[str, str], list[Turn]] = collections.defaultdict(list)
     with started(names, start) as contestants:
         differences = check_answers(contestants)
         for batch_size, num_tokens in CASES:
@@ -122,34 +123,32 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
                 return {**cost, "rate": 1000 / np.mean(latencies), "cpu_ms": cpu_ms}
 
             interleave(names, 1, turn)  # not counted: sets up graphs and buffers
-            for name, of_name in interleave(names, options.rounds, turn).items():
-                turns[f"{batch_size} x {num_tokens}", name] = of_name
-        start_seconds = {name: one.start_seconds for name, one in contestants.items()}
-    rows = []
-    for (case, name), of_case in turns.items():
-        latencies = [latency for turn in of_case for latency in turn["latencies_ms"]]
-        p50, p99 = np.percentile(latencies, [50, 99])
-        summary = summarize(of_case)
-        rounds = zip(turns[case, names[0]], of_case, strict=True)
-        rows.append(
-            {
-                "contestant": name,
-                "base": names[0],
-                "texts x tokens": case,
-                **summary,
-                "cpu_ratio": statistics.median(
-                    one["cpu_ms"] / own["cpu_ms"] for one, own in rounds
-                ),
-                "requests/s": summary.pop("rate"),
-                "p50_ms": float(p50),
-                "p99_ms": float(p99),
-                "start_seconds": start_seconds[name],
-                "rss_mb": of_case[-1]["rss_mb"],
-                "peak_mb": of_case[-1]["peak_mb"],
-                "difference": differences[name],
-            }
-        )
-    return rows
+            turns = interleave(names, options.rounds, turn)
+            rows = []
+            for name, of_name in turns.items():
+                latencies = [latency for turn in of_name for latency in turn["latencies_ms"]]
+                p50, p99 = np.percentile(latencies, [50, 99])
+                summary = summarize(of_name)
+                rounds = zip(turns[names[0]], of_name, strict=True)
+                rows.append(
+                    {
+                        "contestant": name,
+                        "base": names[0],
+                        "texts x tokens": f"{batch_size} x {num_tokens}",
+                        **summary,
+                        "cpu_ratio": statistics.median(
+                            one["cpu_ms"] / own["cpu_ms"] for one, own in rounds
+                        ),
+                        "requests/s": summary.pop("rate"),
+                        "p50_ms": float(p50),
+                        "p99_ms": float(p99),
+                        "start_seconds": contestants[name].start_seconds,
+                        "rss_mb": of_name[-1]["rss_mb"],
+                        "peak_mb": of_name[-1]["peak_mb"],
+                        "difference": differences[name],
+                    }
+                )
+            yield rows
 
 
 def main() -> None:
@@ -164,13 +163,6 @@ def main() -> None:
         prepare(options.checkpoint, options.prepare)
         return
     names = [name for name in CONTESTANTS if name in options.only]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
-        subprocess.run(  # in a separate process, to release its memory
-            [sys.executable, "-m", "benchmarks.serving.latency", *arguments], cwd=ROOT, check=True
-        )
-        rows = run(names, folder, options)
     columns = {
         "contestant": "",
         "texts x tokens": "",
@@ -186,7 +178,13 @@ def main() -> None:
         "peak_mb": ",.0f",
         "other_cores": ".2f",
     }
-    print_report(rows, columns)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
+        subprocess.run(  # in a separate process, to release its memory
+            [sys.executable, "-m", "benchmarks.serving.latency", *arguments], cwd=ROOT, check=True
+        )
+        print_report(run(names, folder, options), columns)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def main() -> None:
         results = contest(options.size, options.rounds, options.only)
         columns = dict.fromkeys(["seconds", "cpu_seconds", "ready", "slowest"], ".2f")
         columns |= {"peak_mb": ",.0f", "peak_ratio": ".2f", "kept_mb": ",.0f"}
-        print_report(results, {"contestant": "", **columns})
+        print_report([results], {"contestant": "", **columns})
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,10 @@ def prepare_theirs(folder: Path) -> None:
     export_dynamic_quantized_onnx_model(model, "avx512_vnni", str(folder / "theirs"))
 
 
-def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run the comparison and return one row per contestant and case."""
+def run(
+    names: list[str], folder: Path, options: argparse.Namespace
+) -> Iterator[list[dict[str, Any]]]:
+    """Run the comparison, and yield the rows of each case, one per contestant."""
 
     def start(name: str, log: Path) -> Contestant:
         module, model, arguments = CONTESTANTS[name]
@@ -87,7 +90,6 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
         module = f"serving.contestants.{module}"
         return Contestant(name, module, [*paths, *arguments], ENVIRONMENT, log)
 
-    turns: dict[str, dict[str, list[Turn]]] = {}
     with started(names, start) as contestants:
         differences = check_answers(contestants)
         for case, (fewest, most) in CASES.items():
@@ -101,17 +103,16 @@ def run(names: list[str], folder: Path, options: argparse.Namespace) -> list[dic
                 return {**cost, "rate": 1000 * NUM_TEXTS / mean, "cpu_ms": cpu_ms}
 
             interleave(names, 1, turn)  # not counted: sets up graphs and buffers
-            turns[case] = interleave(names, options.rounds, turn)
-    rows = []
-    for case, of_case in turns.items():
-        for name, own in of_case.items():
-            row = {"contestant": name, "base": names[0], "tokens": case, **summarize(own)}
-            row["cpu_ratio"] = median_ratio(of_case[names[0]], own, "cpu_ms")
-            if INT8_BASE in of_case:
-                row["int8_ratio"] = median_ratio(own, of_case[INT8_BASE], "rate")
-            row |= {"pairs/s": row.pop("rate"), "rss_mb": own[-1]["rss_mb"]}
-            rows.append({**row, "difference": differences[name]})
-    return rows
+            turns = interleave(names, options.rounds, turn)
+            rows = []
+            for name, own in turns.items():
+                row = {"contestant": name, "base": names[0], "tokens": case, **summarize(own)}
+                row["cpu_ratio"] = median_ratio(turns[names[0]], own, "cpu_ms")
+                if INT8_BASE in turns:
+                    row["int8_ratio"] = median_ratio(own, turns[INT8_BASE], "rate")
+                row |= {"pairs/s": row.pop("rate"), "rss_mb": own[-1]["rss_mb"]}
+                rows.append({**row, "difference": differences[name]})
+            yield rows
 
 
 def median_ratio(turns: list[Turn], others: list[Turn], key: str) -> float:
@@ -133,13 +134,6 @@ def main() -> None:
         prepare(options.checkpoint, options.prepare)
         return
     names = [name for name in CONTESTANTS if name in options.only]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
-        subprocess.run(  # in a separate process, to release its memory
-            [sys.executable, "-m", "benchmarks.serving.rerank", *arguments], cwd=ROOT, check=True
-        )
-        rows = run(names, folder, options)
     columns = {
         "contestant": "",
         "tokens": "",
@@ -153,7 +147,13 @@ def main() -> None:
         "difference": ".1e",
         "other_cores": ".2f",
     }
-    print_report(rows, columns)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arguments = [f"--checkpoint={options.checkpoint.resolve()}", f"--prepare={folder}"]
+        subprocess.run(  # in a separate process, to release its memory
+            [sys.executable, "-m", "benchmarks.serving.rerank", *arguments], cwd=ROOT, check=True
+        )
+        print_report(run(names, folder, options), columns)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def main() -> None:
             row = {"queries": number, "vectors": options.vectors, "seconds": seconds}
             rows.append({**row, "cpu_seconds": cpu_seconds, "per_query": seconds / number})
     columns = dict.fromkeys(["seconds", "cpu_seconds", "per_query"], ".3f")
-    print_report(rows, {"queries": "", "vectors": ",", **columns})
+    print_report([rows], {"queries": "", "vectors": ",", **columns})
 
 
 if __name__ == "__main__":

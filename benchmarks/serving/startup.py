@@ -70,7 +70,7 @@ def main() -> None:
         for name, found in costs.items()
         for cpu, wall in [zip(*found[1:], strict=True)]
     ]
-    print_report(rows, {"command": "", "cpu_seconds": ".3f", "seconds": ".3f"})
+    print_report([rows], {"command": "", "cpu_seconds": ".3f", "seconds": ".3f"})
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def main() -> None:
     else:
         ratios = {"ratio": ".2f", "ratio_min": ".2f", "ratio_max": ".2f"}
         columns = {**ratios, "examples/s": ",.1f", "peak_mb": ",.0f", "other_cores": ".2f"}
-    print_report(rows, {"contestant": "", **columns})
+    print_report([rows], {"contestant": "", **columns})
 
 
 if __name__ == "__main__":

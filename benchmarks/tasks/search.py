@@ -139,7 +139,7 @@ def main() -> None:
         row |= {"texts": len(held_out.paragraphs), "queries": len(held_out.questions)}
     metrics = dict.fromkeys(["mrr@10", "ndcg@10", "recall@10"], ".3f")
     times = dict.fromkeys(["seconds", "training"], ",.0f")
-    print_report(rows, {"ranking": "", "texts": ",", "queries": ",", **metrics, **times})
+    print_report([rows], {"ranking": "", "texts": ",", "queries": ",", **metrics, **times})
 
 
 if __name__ == "__main__":

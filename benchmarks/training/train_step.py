@@ -175,7 +175,7 @@ def main() -> None:
                 **summary,
                 "tokens/s": round(rate, 1),
                 "GFLOP/s": round(speed, 1),
-                "of_ceiling": round(speed / ceiling, 2),
+                "of_ceiling": round(speed / ceiling, 2) if ceiling else None,
                 "cores": round(turns[name][-1]["cores"], 2),
                 "waiting": round(turns[name][-1]["waiting"], 3),
                 "peak_mb": round(turns[name][-1]["peak_mb"]),
@@ -183,7 +183,7 @@ def main() -> None:
                 "attention": turns[name][-1]["attention"],
             }
         )
-    print_report(rows, columns)
+    print_report([rows], columns)
 
 
 if __name__ == "__main__":
