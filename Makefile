@@ -1,7 +1,8 @@
 # `make` lists the targets. Each target creates the environment it needs and updates it when the
 # dependencies change: .venv for everyday work, .venv-peers with the libraries we compare with
 # (PyTorch, Transformers, KerasHub, JAX), .venv-tf212 with the TensorFlow version of TF Serving,
-# .venv-next with pre-releases and .venv-oldest with the lowest versions that setup.cfg admits.
+# .venv-next with pre-releases, .venv-oldest with the lowest versions that setup.cfg admits, and
+# .venv-dist with the tools that build and check a release.
 
 PYTHON ?= python3
 BENCH ?= --size mini
@@ -15,6 +16,7 @@ PEERS := .venv-peers
 TF212 := .venv-tf212
 NEXT := .venv-next
 OLDEST := .venv-oldest
+DIST := .venv-dist
 # Tests of runs, of which some are repeated with the JAX backend.
 RUNS := tests/training/pretraining tests/training/finetuning
 # Each worker imports TensorFlow and needs about 2 GB of memory.
@@ -23,7 +25,7 @@ PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
 PYTEST_PEERS := $(PEERS)/bin/python -m pytest $(WORKERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check lint test test-peers test-all test-served test-next test-oldest docs wheel bench clean
+.PHONY: help demo check lint test test-peers test-all test-served test-next test-oldest docs dist wheel bench clean
 
 help: ## list the targets
 	@echo "Usage: make TARGET [PYTHON=python3.12]"
@@ -67,14 +69,19 @@ docs: $(VENV)/installed ## build the documentation site in site/, strictly and w
 	$(VENV)/bin/zensical build --clean --strict
 	$(VENV)/bin/python scripts/check_site.py site
 
-wheel: $(VENV)/installed ## build a wheel, install it in an empty environment, and run it
-	scripts/check_wheel.sh $(VENV)/bin/python
+dist: $(DIST)/installed ## build the source archive and the wheel of a release in dist/, and check them
+	rm -rf build dist *.egg-info # what an earlier build left would be added
+	$(DIST)/bin/python -m build --quiet # the wheel from the source archive, which is thus complete
+	$(DIST)/bin/twine check --strict dist/*
+
+wheel: dist ## build a wheel, install it in an empty environment, and run it
+	scripts/check_wheel.sh $(DIST)/bin/python dist/*.whl
 
 bench: $(PEERS)/installed ## compare training, data and answers with other libraries; BENCH="--checkpoint FOLDER"
 	$(PEERS)/bin/python -m benchmarks.summary $(BENCH)
 
 clean: ## delete the environments, caches and build files
-	rm -rf $(VENV) $(PEERS) $(TF212) $(NEXT) $(OLDEST) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(TF212) $(NEXT) $(OLDEST) $(DIST) build dist *.egg-info
 	rm -rf site .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -96,6 +103,10 @@ $(NEXT)/installed: tests/next.txt
 $(VENV)/demo $(VENV)/installed $(PEERS)/installed $(NEXT)/installed $(OLDEST)/installed: setup.cfg pyproject.toml
 	@echo "== Installing $(@D)"
 	@scripts/environment.sh $(PYTHON) $(@D) $(PACKAGES)
+	@touch $@
+
+$(DIST)/installed:
+	@scripts/environment.sh $(PYTHON) $(DIST) 'build>=1.6,<2' 'twine>=6.1,<8'
 	@touch $@
 
 $(TF212)/installed:

@@ -1,21 +1,18 @@
 #!/usr/bin/env bash
-# Build a wheel, check its files, install it in an empty environment, and run it from there.
-# Usage: scripts/check_wheel.sh [PYTHON]. The interpreter needs the package `build`.
+# Check the files of a wheel, install it in an empty environment, and run it from there.
+# Usage: scripts/check_wheel.sh PYTHON WHEEL
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-python=${1:-python3}
+python=$1 wheel=$2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-rm -rf build # files from earlier builds would end up in the wheel
-"$python" -m build --wheel --outdir "$scratch"
-wheel=$(echo "$scratch"/*.whl)
-
 "$python" - "$wheel" <<'PYTHON'
-import pathlib, sys, zipfile
+import pathlib, re, sys, zipfile
 
-packed = {name for name in zipfile.ZipFile(sys.argv[1]).namelist() if ".dist-info/" not in name}
+wheel = zipfile.ZipFile(sys.argv[1])
+packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
 source = {
     path.as_posix()
     for path in pathlib.Path("keras_bert_d2l").rglob("*")
@@ -23,6 +20,9 @@ source = {
 }
 if packed != source:
     sys.exit(f"missing in the wheel: {source - packed or None}; surplus: {packed - source or None}")
+(metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA"))
+if relative := re.findall(r"\]\((?!https?:)[^)=]*\)", metadata):
+    sys.exit(f"These links of README.md would not work on PyPI: {relative}")
 print(f"{len(packed)} files, the same as in the source tree")
 PYTHON
 
