@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 import keras_bert_d2l
@@ -78,6 +79,19 @@ def test_dependencies_have_lower_bounds_and_upper_ones_only_where_something_brea
             limited.add(requirement.name)
     # JAX changes its interface in minor versions, Ruff its rules, and the Torch is built for CPUs.
     assert limited == {"jax", "ruff", "torch"}
+
+
+def test_the_page_of_versions_has_the_ranges_of_setup_cfg(setup_cfg, requirements):
+    page = (ROOT / "docs/versions.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| (\w[\w-]*) \| `([<>=!\d.,]+)` \|", page, re.MULTILINE))
+    extras = "\n".join(setup_cfg["options.extras_require"].values()).split("\n")
+    ranges = {found.name: found.specifier for found in map(Requirement, filter(None, extras))}
+    ranges |= {name: required.specifier for name, required in requirements.items()}
+    ranges["Python"] = SpecifierSet(setup_cfg["options"]["python_requires"])
+    assert {"Python", "jax", "onnxruntime", *requirements} <= set(table)
+    assert {name: SpecifierSet(text) for name, text in table.items()} == {
+        name: ranges[name] for name in table
+    }
 
 
 def test_no_file_of_the_package_contains_an_absolute_path():
