@@ -44,6 +44,10 @@ QUIET_WAIT_SECONDS = 5
 Turn = dict[str, Any]
 
 
+class ContestantError(Exception):
+    """The process of a contestant has ended. The others continue without it."""
+
+
 class Contestant:
     """A process that runs work on request and reports its cost.
 
@@ -105,7 +109,7 @@ class Contestant:
         line = self._messages.readline()
         if not line:
             tail = "".join(self._log.read_text(errors="replace").splitlines(True)[-15:])
-            raise SystemExit(f"{self.name} exited with code {self._process.wait()}:\n{tail}")
+            raise ContestantError(f"{self.name} exited with code {self._process.wait()}:\n{tail}")
         return json.loads(line)
 
 
@@ -113,13 +117,28 @@ class Contestant:
 def started(
     names: Iterable[str], start: Callable[[str, Path], Contestant]
 ) -> Iterator[dict[str, Contestant]]:
-    """Start contestants one after the other, with logs in a temporary folder, and stop them."""
+    """Start contestants one after the other, with logs in a temporary folder, and stop them.
+
+    A contestant that fails is reported and missing. Without the first one, the base, the contest
+    ends.
+    """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        contestants = {}
+        contestants: dict[str, Contestant] = {}
         for name in names:
-            contestants[name] = start(name, Path(folder) / f"{name}.log")
-            stack.callback(contestants[name].stop)
+            try:
+                contestants[name] = start(name, Path(folder) / f"{name}.log")
+            except ContestantError as error:
+                _report(error, is_base=not contestants)
+            else:
+                stack.callback(contestants[name].stop)
         yield contestants
+
+
+def _report(error: ContestantError, is_base: bool) -> None:
+    """Print why a contestant failed, and end the contest if it was the base of the ratios."""
+    if is_base:
+        raise SystemExit(str(error)) from None
+    print(error, file=sys.stderr, flush=True)
 
 
 def take_turn(contestant: Contestant, request: Any) -> Turn:
@@ -133,7 +152,7 @@ def take_turn(contestant: Contestant, request: Any) -> Turn:
 
 
 def interleave(
-    names: Sequence[str], rounds: int, turn: Callable[[str], Turn]
+    names: Iterable[str], rounds: int, turn: Callable[[str], Turn]
 ) -> dict[str, list[Turn]]:
     """Run the contestants in turns.
 
@@ -142,15 +161,23 @@ def interleave(
         rounds: Number of rounds.
         turn: Runs one turn of a contestant and returns a result with a `rate`.
 
-    Returns: the turns of each contestant, each with its `ratio` to the base.
+    Returns: the turns of each contestant, each with its `ratio` to the base. A contestant that
+    fails is reported and missing.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in names}
+    base = next(iter(turns))
     for number in range(rounds):
-        now = {name: turn(name) for name in names[:: 1 if number % 2 == 0 else -1]}
-        for name in names:
-            now[name]["ratio"] = now[name]["rate"] / now[names[0]]["rate"]
-            turns[name].append(now[name])
-        rates = "  ".join(f"{name} {now[name]['rate']:,.4g}" for name in names)
+        now = {}
+        for name in list(turns)[:: 1 if number % 2 == 0 else -1]:
+            try:
+                now[name] = turn(name)
+            except ContestantError as error:
+                _report(error, is_base=name == base)
+                del turns[name]
+        for name, of_name in turns.items():
+            now[name]["ratio"] = now[name]["rate"] / now[base]["rate"]
+            of_name.append(now[name])
+        rates = "  ".join(f"{name} {now[name]['rate']:,.4g}" for name in turns)
         print(f"round {number + 1}/{rounds}: {rates}", file=sys.stderr, flush=True)
     return turns
 

@@ -67,10 +67,13 @@ def run(task: str, options: argparse.Namespace, folder: Path) -> list[dict[str, 
             cost = contestants[name].ask(options.seconds)
             return {**cost, "rate": cost["tokens"] / cost["cpu_seconds"]}
 
-        interleave(names, 1, turn)  # not counted: batches produced while others started
-        turns = interleave(names, options.rounds, turn)
+        # The first round is not counted: batches produced while others started.
+        turns = interleave(interleave(contestants, 1, turn), options.rounds, turn)
     rows = []
     for name in names:
+        if name not in turns or OURS not in turns:
+            rows.append({"task": task, "contestant": name})
+            continue
         for ours, other in zip(turns[OURS], turns[name], strict=True):
             other["ratio"] = ours["rate"] / other["rate"]
         summary = summarize(turns[name])

@@ -112,7 +112,7 @@ def run(
         )
 
     with started(names, start) as contestants:
-        differences = check_answers(contestants)
+        differences, alive = check_answers(contestants), list(contestants)
         for batch_size, num_tokens in CASES:
             request = {"batch_size": batch_size, "num_tokens": num_tokens}
 
@@ -122,9 +122,13 @@ def run(
                 cpu_ms = 1000 * cost["cpu_seconds"] / len(latencies)
                 return {**cost, "rate": 1000 / np.mean(latencies), "cpu_ms": cpu_ms}
 
-            interleave(names, 1, turn)  # not counted: sets up graphs and buffers
-            turns = interleave(names, options.rounds, turn)
-            rows = []
+            # The first round is not counted: it sets up graphs and buffers.
+            turns = interleave(interleave(alive, 1, turn), options.rounds, turn)
+            alive, case = list(turns), f"{batch_size} x {num_tokens}"
+            failed = [name for name in names if name not in turns]
+            rows: list[dict[str, Any]] = [
+                {"contestant": name, "texts x tokens": case} for name in failed
+            ]
             for name, of_name in turns.items():
                 latencies = [latency for turn in of_name for latency in turn["latencies_ms"]]
                 p50, p99 = np.percentile(latencies, [50, 99])
@@ -134,7 +138,7 @@ def run(
                     {
                         "contestant": name,
                         "base": names[0],
-                        "texts x tokens": f"{batch_size} x {num_tokens}",
+                        "texts x tokens": case,
                         **summary,
                         "cpu_ratio": statistics.median(
                             one["cpu_ms"] / own["cpu_ms"] for one, own in rounds

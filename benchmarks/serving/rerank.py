@@ -91,7 +91,7 @@ def run(
         return Contestant(name, module, [*paths, *arguments], ENVIRONMENT, log)
 
     with started(names, start) as contestants:
-        differences = check_answers(contestants)
+        differences, alive = check_answers(contestants), list(contestants)
         for case, (fewest, most) in CASES.items():
             request = {"batch_size": NUM_TEXTS, "num_tokens": most, "fewest": fewest}
             request["untimed"] = 1  # a request takes long
@@ -102,9 +102,10 @@ def run(
                 cpu_ms = 1000 * cost["cpu_seconds"] / len(cost["latencies_ms"])
                 return {**cost, "rate": 1000 * NUM_TEXTS / mean, "cpu_ms": cpu_ms}
 
-            interleave(names, 1, turn)  # not counted: sets up graphs and buffers
-            turns = interleave(names, options.rounds, turn)
-            rows = []
+            # The first round is not counted: it sets up graphs and buffers.
+            turns = interleave(interleave(alive, 1, turn), options.rounds, turn)
+            alive, failed = list(turns), [name for name in names if name not in turns]
+            rows = [{"contestant": name, "tokens": case} for name in failed]
             for name, own in turns.items():
                 row = {"contestant": name, "base": names[0], "tokens": case, **summarize(own)}
                 row["cpu_ratio"] = median_ratio(turns[names[0]], own, "cpu_ms")

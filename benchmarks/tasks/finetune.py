@@ -78,17 +78,24 @@ def compare_speed(
     names: list[str], options: argparse.Namespace, folder: Path
 ) -> list[dict[str, Any]]:
     """Train the contestants in turns and return one row each."""
-    with started(names, lambda name, log: start(name, log, folder, options)) as contestants:
-        for contestant in contestants.values():
-            contestant.ask(TURN_STEPS - 1)  # the first step is done
+
+    def start_and_train(name: str, log: Path) -> Contestant:
+        contestant = start(name, log, folder, options)
+        contestant.ask(TURN_STEPS - 1)  # the first step is done
+        return contestant
+
+    with started(names, start_and_train) as contestants:
 
         def turn(name: str) -> Turn:
             cost = take_turn(contestants[name], TURN_STEPS)
             return {**cost, "rate": cost["examples"] / cost["seconds"]}
 
-        turns = interleave(names, options.rounds, turn)
+        turns = interleave(contestants, options.rounds, turn)
     rows = []
     for name in names:
+        if name not in turns:
+            rows.append({"contestant": name})
+            continue
         summary = summarize(turns[name])
         rate, peak_mb = summary.pop("rate"), round(turns[name][-1]["peak_mb"])
         row = {"contestant": name, "base": names[0], "examples/s": rate, "peak_mb": peak_mb}

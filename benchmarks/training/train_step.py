@@ -93,11 +93,14 @@ def run_heat(
     names: list[str], options: argparse.Namespace
 ) -> tuple[dict[str, list[Turn]], dict[str, float]]:
     """Run one group of contestants; return their turns and the seconds of their first steps."""
-    with started(names, lambda name, log: start(name, log, options)) as contestants:
-        steps = {
-            name: max(1, round(options.seconds / contestant.ask(1)["seconds"]))
-            for name, contestant in contestants.items()
-        }
+    steps: dict[str, int] = {}
+
+    def start_and_time(name: str, log: Path) -> Contestant:
+        contestant = start(name, log, options)
+        steps[name] = max(1, round(options.seconds / contestant.ask(1)["seconds"]))
+        return contestant
+
+    with started(names, start_and_time) as contestants:
 
         def turn(name: str) -> Turn:
             cost = take_turn(contestants[name], steps[name])
@@ -105,7 +108,7 @@ def run_heat(
             of_steps = {key: cost[f"{key}_seconds"] / cost["seconds"] for key in ("cpu", "waited")}
             return {**cost, "rate": rate, "cores": of_steps["cpu"], "waiting": of_steps["waited"]}
 
-        turns = interleave(names, options.rounds, turn)
+        turns = interleave(contestants, options.rounds, turn)
         return turns, {name: one.first["seconds"] for name, one in contestants.items()}
 
 
@@ -138,8 +141,8 @@ def main() -> None:
     for heat in heats(names, options):
         heat_turns, seconds = run_heat(heat, options)
         first_steps |= seconds
-        for name in heat:
-            turns[name] += heat_turns[name]
+        for name, of_name in heat_turns.items():
+            turns[name] += of_name
     columns = {
         "contestant": "",
         "ratio": ".2f",
@@ -157,6 +160,9 @@ def main() -> None:
     }
     rows = []
     for name in names:
+        if name not in turns:
+            rows.append({"contestant": name})
+            continue
         summary = summarize(turns[name])
         rate = summary.pop("rate")
         speed = rate * workload.SIZES[options.size].gflop_per_token(options.tokens)
