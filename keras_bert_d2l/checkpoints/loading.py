@@ -1,7 +1,6 @@
 """Load models and tokenizers from checkpoints of any known format."""
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -87,9 +86,7 @@ def load_pretrained(
     The format is detected automatically: this package's own, Hugging Face's, KerasHub's,
     TensorFlow Hub's, the Model Garden's, google-research/bert's, the book's or the notebook's (see
     docs/checkpoints.md). Other files in the folder are ignored. A head that the files lack is
-    initialized at random, reported, and recorded in `BERTModel.missing_heads`. If tensorflow-text
-    is not installed (Windows), a warning is issued and the tokenizer is `None`; the model then
-    works with token ids.
+    initialized at random, reported, and recorded in `BERTModel.missing_heads`.
 
     Args:
         path: The folder of the checkpoint, a single file of weights, or the prefix of a TensorFlow
@@ -141,7 +138,6 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
 
     Raises:
         FileNotFoundError: There is no tokenizer.
-        ImportError: tensorflow-text is not installed or does not match TensorFlow.
         ValueError: A file is damaged, or the tokenizer is not supported.
 
     Example:
@@ -347,9 +343,5 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         )
     if checkpoint.vocab is None:
         return None
-    try:
-        with errors_naming(checkpoint.name):
-            return Tokenizer(checkpoint.vocab, **checkpoint.tokenizer_options)
-    except ImportError as error:
-        warnings.warn(f"The checkpoint is loaded without its tokenizer. {error}", stacklevel=4)
-        return None
+    with errors_naming(checkpoint.name):
+        return Tokenizer(checkpoint.vocab, **checkpoint.tokenizer_options)

@@ -179,7 +179,6 @@ def convert_checkpoint(
     if embedding and (checkpoint.step_weights or not embedding.get("include_special", True)):
         model, embedding = with_new_head(model, embedder(), checkpoint.name, checkpoint, {}), None
     print(summary(checkpoint))
-    # No `Tokenizer` is created: it needs tensorflow-text, which does not exist for Windows.
     options = checkpoint.tokenizer_options
     _save(model, target, checkpoint.vocab, options, format, embedding=embedding)
 

@@ -5,7 +5,6 @@ B batch, T tokens, P predicted positions.
 
 import abc
 import importlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias, get_args
 
@@ -166,10 +165,7 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         if tokenizer is not None:
             # Models do not import `text`, so they find the class by its name, as Keras would.
             of_text = importlib.import_module("keras_bert_d2l.text.tokenizer.tokenizer")
-            try:
-                model.tokenizer = of_text.Tokenizer.from_config(tokenizer)
-            except ImportError as error:  # there is no tensorflow-text for Windows
-                warnings.warn(f"The model is loaded without its tokenizer. {error}", stacklevel=4)
+            model.tokenizer = of_text.Tokenizer.from_config(tokenizer)
         return model
 
     def enable_lora(

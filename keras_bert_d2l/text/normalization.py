@@ -6,8 +6,8 @@ B: texts in the batch.
 """
 
 import dataclasses
+import functools
 import re
-import types
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, cast
@@ -16,7 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_list, check_that
-from keras_bert_d2l.text.unicode_gaps import CHINESE, character_class, replacements
+from keras_bert_d2l.text.unicode_forms import NormalForm
+from keras_bert_d2l.text.unicode_gaps import (
+    CHINESE,
+    character_class,
+    replacements,
+    used_codes,
+)
 
 COMPATIBLE = ("google", "huggingface")
 SIDES = ("right", "left")  # of a text, which truncation removes
@@ -42,29 +48,14 @@ _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = re.sub(r"(\w+)-(\w+) ?", r"\\x{\1}-\\x{\2}", CHINESE)
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
-# The plain space is excluded, because replacing every space would take nine times as long.
-_OTHER_SPACES = r"[\t\n\r\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
-
-
-def tensorflow_text() -> types.ModuleType:
-    """Return the module `tensorflow_text`, importing it on the first call.
-
-    Nothing else imports it, so that code for token ids runs without it.
-
-    Raises:
-        ImportError: If it is not installed or does not match the installed TensorFlow.
-    """
-    try:
-        import tensorflow_text as module
-    except Exception as error:  # mismatched minor versions raise NotFoundError
-        raise ImportError(
-            "Tokenizing strings requires tensorflow-text with the same minor version as "
-            "tensorflow: `pip install 'tensorflow==2.21.*' 'tensorflow-text==2.21.*'`. It has "
-            "wheels for Linux (x86_64, aarch64) and macOS (arm64) with Python 3.10 to 3.13. On "
-            "other platforms, including Windows, use token ids instead of strings. "
-            f"The import failed with {type(error).__name__}: {error}"
-        ) from error
-    return module
+# White space by its number of bytes in UTF-8, without the plain space, whose replacement would take
+# nine times as long.
+_SPACES = (
+    r"\t\n\r",
+    r"\x{a0}",
+    r"\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}",
+)
+_OTHER_SPACES = f"[{''.join(_SPACES)}]+"
 
 
 class TokenizerOptions(TypedDict, total=False):
@@ -245,8 +236,15 @@ class Normalization:
             texts = tf.strings.lower(tf.strings.lower(texts), encoding="utf-8")
         if not self.strips_accents:
             return texts
-        texts = tensorflow_text().normalize_utf8(texts, "NFD")
-        return tf.strings.regex_replace(texts, _ACCENTS, "")
+        parts = split_at(texts, _with_accents())
+        values = parts.flat_values
+        first = tf.gather(parts.row_splits, rows_of_values(parts))
+        within = tf.range(tf.size(values, tf.int64)) - first
+        places = tf.where(within % 2 == 1)
+        runs, place = tf.unique(tf.gather_nd(values, places))
+        plain = tf.strings.regex_replace(_decomposed(runs), _ACCENTS, "")
+        values = tf.tensor_scatter_nd_update(values, places, tf.gather(plain, place))
+        return tf.strings.reduce_join(parts.with_flat_values(values), axis=1)
 
     @property
     def _replacements(self) -> dict[int, int]:
@@ -277,6 +275,31 @@ class Normalization:
         return tf.cond(tf.size(places) > 0, replaced, lambda: texts)
 
 
+@functools.cache
+def _decomposition() -> NormalForm:
+    return NormalForm("NFD")
+
+
+@functools.cache
+def _with_accents() -> str:
+    """Return a regular expression for accents, and for characters that NFD changes or moves."""
+    codes = [
+        code
+        for code in used_codes()
+        if unicodedata.combining(chr(code)) or not unicodedata.is_normalized("NFD", chr(code))
+    ]
+    return rf"[\p{{Mn}}{character_class(codes)}]+"
+
+
+def _decomposed(texts: tf.Tensor) -> tf.Tensor:
+    """Return texts in the normalization form NFD."""
+    codes = decode(texts)
+    rows = tf.cast(rows_of_values(codes), tf.int32)
+    values, rows, _ = _decomposition()(codes.flat_values, rows)
+    limits = tf.range(tf.size(codes.row_splits))
+    return encode(ragged_rows(values, tf.searchsorted(rows, limits, out_type=tf.int64)))
+
+
 def normalization_of(options: TokenizerOptions, tokens: Sequence[str] = ()) -> Normalization:
     """Return the normalization of a `Tokenizer` with these options, after checking all of them.
 
@@ -298,6 +321,13 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """
     texts = tf.strings.regex_replace(texts, _OTHER_SPACES, " ")
     return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OF_ITS_OWN, r" \1 "))
+
+
+def split_at_spaces(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Split normalized texts at each byte of white space, ragged strings `(B, None)`."""
+    for size, spaces in enumerate(_SPACES, 1):
+        texts = tf.strings.regex_replace(texts, f"[{spaces}]", " " * size)
+    return split_at_byte(texts, b" ")
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:

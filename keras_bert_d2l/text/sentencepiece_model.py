@@ -9,7 +9,6 @@ transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encod
 import base64
 import functools
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -34,8 +33,8 @@ _MESSAGES = {
         "normalizer_spec": (3, "NormalizerSpec"),
     },
 }
-_UNIGRAM, _BPE = 1, 2  # types of models
-_UNKNOWN, _CONTROL = 2, 3  # types of pieces
+_UNIGRAM = 1  # a type of models
+_CONTROL = 3  # a type of pieces
 
 _MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-V has 902,000
 _PAD, _UNK = "<pad>", "<unk>"
@@ -144,22 +143,3 @@ def _model_proto() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("pieces.ModelProto"))
-
-
-def byte_pair_model(pieces: Iterable[tuple[str, int]]) -> bytes:
-    """Return a SentencePiece model of the type BPE, which changes no character of a text.
-
-    Args:
-        pieces: The text of each piece, and the rank of the merge that makes it.
-    """
-    model = _model_proto()()
-    for text, rank in pieces:
-        model.pieces.add(piece=text.encode(), score=-float(rank))
-    model.pieces.add(piece="\u0100".encode(), type=_UNKNOWN)  # the model needs one
-    model.trainer_spec.model_type = _BPE
-    # A table without entries: SentencePiece writes to the log if there is no table.
-    model.normalizer_spec.precompiled_charsmap = (1024).to_bytes(4, "little") + bytes(1025)
-    model.normalizer_spec.add_dummy_prefix = False
-    model.normalizer_spec.remove_extra_whitespaces = False
-    model.normalizer_spec.escape_whitespaces = False
-    return model.SerializeToString()

@@ -50,7 +50,6 @@ def learn_vocab(
         A `Vocab`.
 
     Raises:
-        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
         ValueError: If `size` is too small, the corpus has no words, or a document is not a list.
 
     Example:
@@ -97,7 +96,6 @@ def extend_vocab(
         A `Vocab`.
 
     Raises:
-        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
         ValueError: If the vocabulary is not one of WordPiece, `size` is smaller than it, or a
             document is not a list.
 

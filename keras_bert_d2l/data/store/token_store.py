@@ -232,7 +232,6 @@ class TokenStore:
         """Return the tokenizer that the store was built with.
 
         Raises:
-            ImportError: tensorflow-text is not installed or does not match TensorFlow.
             ValueError: The vocabulary has changed.
         """
         path = vocab_file_in(self.directory)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,6 @@ from keras_bert_d2l.serving.audit import (
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, find_interface, interfaces
 from keras_bert_d2l.signatures.signature import TEXT, traced_once
-from keras_bert_d2l.text.normalization import tensorflow_text
 from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab, vocab_file_in
@@ -68,8 +68,8 @@ class ServedModel:
         number = folder.name
         self.version = int(number) if number.isdecimal() else 1
         self.name = folder.parent.name if number.isdecimal() else number
-        with contextlib.suppress(ImportError):  # a model that takes token ids does not need its ops
-            tensorflow_text()
+        with contextlib.suppress(Exception):  # needed by older exports and those of other programs
+            importlib.import_module("tensorflow_text")
         if verify:
             verify_checksums(folder)
         for file in folder.rglob("*"):

@@ -6,7 +6,6 @@ tokens of all texts.
 Source: github.com/openai/gpt-2, `src/encoder.py`; and github.com/huggingface/tokenizers.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,13 +22,12 @@ from keras_bert_d2l.text.normalization import (
     rows_of_values,
     split_at,
     split_at_byte,
-    tensorflow_text,
 )
-from keras_bert_d2l.text.sentencepiece_model import byte_pair_model
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens, table
-from keras_bert_d2l.text.tokenizer.characters import STABLE, Characters, previous
+from keras_bert_d2l.text.tokenizer.characters import LAST_STABLE, Characters, following
 from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, pieces_of_words
+from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, word_steps
@@ -39,6 +37,8 @@ LATIN = "ISO-8859-1"
 WORD_END = b"\xfe"  # does not occur in UTF-8, and no pattern matches it
 _END, _BETWEEN = WORD_END.decode(LATIN), rb"\1" + WORD_END + rb"\2"
 _MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
+_PART = 128  # bytes of a part of a long word, which also has as many of the next part
+_NO_RANK = 2**31 - 1
 _SPACE = "Ġ"  # stands for a space in the tokens
 
 
@@ -75,8 +75,9 @@ class BytePairSplitter(tf.Module):
         definition = vocab.definition or {}
         self._normalizers = normalizers_of(definition)
         steps = definitions.steps(definition["normalizer"], "normalizers")
-        patterns = {STABLE.get(step["type"]) for step in steps}
-        self._unchanged = patterns.pop() if len(patterns) == 1 else None
+        stable = {LAST_STABLE.get(step["type"], -1) for step in steps}
+        last = stable.pop() if len(stable) == 1 else -1
+        self._unchanged = rf"[\x{{0}}-\x{{{last:x}}}]*" if last >= 0 else None
         self._splits, options, splits_bytes = word_steps(definition["pre_tokenizer"])
         self._adds_space = options.get("add_prefix_space", True)
         self._words = pattern_of(GPT2) if options.get("use_regex", True) else None
@@ -233,12 +234,10 @@ class BytePairSplitter(tf.Module):
 class BytePairs(tf.Module):
     """Splits words into the tokens of a BPE model, with each byte as a character of Latin-1.
 
-    A table has the words that are a single token. SentencePiece splits the others. It joins the
-    adjacent symbols that together are the piece with the highest score. The pieces are the tokens
-    that the merges make of their bytes, and the score falls with the rank of the last merge. This
-    gives the tokens of the merges: what they make of a part of a word does not depend on the rest
-    until a merge crosses the ends of the part. So two symbols that together are such a token are
-    the two that its last merge joins.
+    A table has the words that are a single token. In each of the others, the adjacent symbols whose
+    merge has the lowest rank are joined, at all their places and in all words at once, until there
+    are none. A long word is split into parts that overlap: two adjacent tokens do not depend on the
+    rest of the word, so parts that have a token in common are joined before that token.
 
     Args:
         tokens: The V tokens of the vocabulary.
@@ -252,26 +251,18 @@ class BytePairs(tf.Module):
         all_ids = {token: number for number, token in enumerate(tokens)}
         ids = {token: all_ids[token] for token in own}
         self.unk_id = ids.get(model.get("unk_token") or "")
-        missing = [byte for byte, character in enumerate(BYTES) if character not in ids]
         texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
-        ranks = _ranks(texts, ids, model["merges"])
-        # The other tokens have pieces that never match, because their text is not Latin-1.
-        pieces = [(texts[n] if n in ranks else f"\u0100{n}", ranks.get(n, 0)) for n in ids.values()]
-        self._num_own, self._has_missing = len(own), self.unk_id is not None and bool(missing)
-        pieces += [(chr(byte), 0) for byte in missing]
-        model_file = byte_pair_model(pieces)
-
-        # The kernel that creates SentencePiece's resource owns it, and `keras.utils.clear_session`
-        # destroys all kernels of eager calls. Inside a function, the next call creates it again.
-        @functools.partial(
-            tf.function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
-        )
-        def split(words: tf.Tensor) -> tf.RaggedTensor:
-            return tensorflow_text().SentencepieceTokenizer(model_file).tokenize(words)
-
-        self._split = split
+        merges = model["merges"]
+        self._missing = len(own)  # stands for a byte without a token
+        self._byte_ids = np.array([ids.get(c, self._missing) for c in BYTES], np.int32)
+        self._sizes = np.array([*map(len, texts), 1], np.int64)
+        keys = [ids[a] * len(self._sizes) + ids[b] for a, b in merges]
+        ranks = {key: rank for rank, key in enumerate(keys)} or {-1: 0}  # a table is never empty
+        self._ranks = table(np.array([*ranks]), np.array([*ranks.values()], np.int32), tf.int64)
+        self._results = np.array([*(ids[a + b] for a, b in merges), 0], np.int32)
+        made = _ranks(texts, ids, merges)
         single = {
-            text: n for n, text in enumerate(texts) if n in ranks or model.get("ignore_merges")
+            text: n for n, text in enumerate(texts) if n in made or model.get("ignore_merges")
         }
         added = [all_ids[token] for token in definitions.added_tokens(definition)]
         single |= {f"{_MARK.decode(LATIN)}{number}": number for number in added}
@@ -280,24 +271,101 @@ class BytePairs(tf.Module):
 
     def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""
-        ids = self._single.lookup(words)
-        others = tf.where(ids == NO_TOKEN)
-        different, place = tf.unique(tf.gather_nd(words, others), tf.int64)
-        found = self._split(different)
-        if self._has_missing:
-            is_known = found.flat_values < self._num_own
-            found = found.with_flat_values(tf.where(is_known, found.flat_values, self.unk_id))
-        num_words = tf.size(words, tf.int64)
-        rows = tf.tensor_scatter_nd_update(tf.range(num_words), others, num_words + place)
-        (splits,), ids = tf.raw_ops.RaggedGather(
-            params_nested_splits=[
-                tf.concat([tf.range(num_words), num_words + found.row_splits], 0)
-            ],
-            params_dense_values=tf.concat([ids, found.flat_values], 0),
-            indices=rows,
-            OUTPUT_RAGGED_RANK=1,
+        return pieces_of_words(words, self._single.lookup(words), self._split)
+
+    def _split(self, words: tf.Tensor) -> tf.RaggedTensor:
+        codes = decode(words)
+        symbols, splits = tf.gather(self._byte_ids, codes.flat_values), codes.row_splits
+        ids, splits = tf.cond(
+            tf.reduce_any(codes.row_lengths() > 2 * _PART),
+            lambda: self._join_parts(symbols, splits),
+            lambda: self._merge(symbols, splits),
         )
+        if self.unk_id is not None:
+            ids = tf.where(ids == self._missing, self.unk_id, ids)
         return ragged_rows(ids, splits)
+
+    def _merge(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Merge the symbols `(N,)` of words, whose row splits are `(U + 1,)`."""
+        owners = rows_of_values(ragged_rows(symbols, splits))
+
+        def step(_: tf.Tensor, symbols: tf.Tensor, owners: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            keys = tf.cast(symbols, tf.int64) * len(self._sizes)
+            ranks = self._ranks.lookup(keys[:-1] + tf.cast(symbols[1:], tf.int64))
+            ranks = tf.where((owners[:-1] == owners[1:]) & (ranks >= 0), ranks, _NO_RANK)
+            best = tf.math.segment_min(ranks, owners[:-1])
+            is_best = (ranks == tf.gather(best, owners[:-1])) & (ranks != _NO_RANK)
+            # Of equal symbols in a row, each second pair is joined.
+            number = tf.cumsum(tf.cast(is_best, tf.int32))
+            is_start = is_best & ~previous(is_best, False)
+            start = tf.concat([[0], tf.boolean_mask(number, is_start)], 0)
+            number -= tf.gather(start, tf.cumsum(tf.cast(is_start, tf.int32)))
+            joins = is_best & (number % 2 == 0)
+            new = tf.where(joins, tf.gather(self._results, tf.where(joins, ranks, 0)), symbols[:-1])
+            symbols = tf.concat([new, symbols[-1:]], 0)
+            kept = tf.where(tf.concat([[True], ~joins], 0)[: tf.size(symbols)])[:, 0]
+            return tf.reduce_any(joins), tf.gather(symbols, kept), tf.gather(owners, kept)
+
+        _, symbols, owners = tf.while_loop(
+            lambda goes_on, *_: goes_on,
+            step,
+            [True, symbols, owners],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None])],
+        )
+        limits = tf.range(tf.size(splits, tf.int64))
+        return symbols, tf.searchsorted(owners, limits, out_type=tf.int64)
+
+    def _join_parts(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Do what `_merge` does, in parts of words, whose number of steps is limited."""
+        lengths = splits[1:] - splits[:-1]
+        numbers = tf.ragged.range(tf.minimum(lengths, tf.maximum((lengths - 1) // _PART, 1)))
+        starts = tf.gather(splits, rows_of_values(numbers)) + numbers.flat_values * _PART
+
+        def step(
+            _: tf.Tensor, starts: tf.Tensor, ids: tf.Tensor, splits_of_ids: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            """Split the parts that start at some bytes, and drop starts where they differ."""
+            words = tf.searchsorted(splits, starts, side="right", out_type=tf.int64) - 1
+            limits = tf.gather(splits, words + 1)
+            next_starts = following(starts, splits[-1])
+            has_next = next_starts < limits
+            is_first = ~previous(has_next, False)
+            taken = tf.ragged.range(starts, tf.minimum(next_starts + _PART, limits))
+            ids, part_splits = self._merge(tf.gather(symbols, taken.flat_values), taken.row_splits)
+            parts = rows_of_values(ragged_rows(ids, part_splits))
+            places = tf.cumsum(tf.gather(self._sizes, ids), exclusive=True)
+            places += tf.gather(starts - taken.row_starts(), parts)
+            shape = tf.stack([tf.size(starts, tf.int64) + 1, _PART])
+
+            def tokens_after(starts: tf.Tensor, number: int) -> tf.Tensor:
+                within = places - tf.gather(starts, parts)
+                chosen = tf.where((within >= 0) & (within < _PART))
+                indices = tf.stack([parts + number, within], 1)
+                return tf.scatter_nd(
+                    tf.gather_nd(indices, chosen), tf.gather_nd(ids + 1, chosen), shape
+                )[:-1]
+
+            own, of_previous = tokens_after(starts, 0), tokens_after(next_starts, 1)
+            is_common = (own == of_previous) & (own > 0) & ~is_first[:, tf.newaxis]
+            first = starts + tf.argmax(is_common, 1)
+            last = tf.where(has_next, following(first, 0), limits)
+            kept = (places >= tf.gather(first, parts)) & (places < tf.gather(last, parts))
+            owners = tf.gather(words, tf.boolean_mask(parts, kept))
+            is_right = is_first | tf.reduce_any(is_common, 1)
+            return (
+                ~tf.reduce_all(is_right),
+                tf.boolean_mask(starts, is_right),
+                tf.boolean_mask(ids, kept),
+                tf.searchsorted(owners, tf.range(tf.size(splits, tf.int64)), out_type=tf.int64),
+            )
+
+        *_, ids, splits = tf.while_loop(
+            lambda goes_on, *_: goes_on,
+            step,
+            [True, starts, symbols, splits],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None], [None])],
+        )
+        return ids, splits
 
 
 def _ranks(

@@ -5,32 +5,20 @@ Each step takes `Characters` and returns them. N: characters of all texts togeth
 Source: github.com/huggingface/tokenizers, `tokenizer/normalizer.rs` and `normalizers`.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.definition import FORMS
-from keras_bert_d2l.text.normalization import (
-    decode,
-    encode,
-    rows_of_values,
-    split_at,
-    tensorflow_text,
-)
-from keras_bert_d2l.text.unicode_gaps import (
-    NUM_CODES,
-    character_class,
-    inert_characters,
-    white_space,
-)
+from keras_bert_d2l.text.normalization import decode, rows_of_values
+from keras_bert_d2l.text.unicode_forms import CodeTable, NormalForm, Replacements, previous
+from keras_bert_d2l.text.unicode_gaps import inert_characters, white_space
 
 SPACE = ord(" ")
-_PAGE = 128
-STABLE = {  # characters that no text in these ranges changes or combines with
-    form: r"[\x{0}-\x{2ff}]*" if form == "NFC" else r"[\x{0}-\x{7f}]*" for form in FORMS
-}
+# The characters up to these do not change, move or join with others of them.
+LAST_STABLE = {form: 0x2FF if form == "NFC" else 0x7F for form in FORMS}
 
 
 class Characters(NamedTuple):
@@ -82,11 +70,6 @@ def normalized_text(text: str, steps: Iterable[Step]) -> str:
     return "".join(map(chr, found.codes.numpy()))
 
 
-def previous(values: tf.Tensor, first: object) -> tf.Tensor:
-    """Return the value before each one."""
-    return tf.concat([tf.fill([1], tf.cast(first, values.dtype)), values], 0)[:-1]
-
-
 def following(values: tf.Tensor, last: object) -> tf.Tensor:
     """Return the value after each one."""
     return tf.concat([values, tf.fill([1], tf.cast(last, values.dtype))], 0)[1:]
@@ -97,143 +80,38 @@ def places_of(mask: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tf.where(mask), [-1])
 
 
-class CodeTable:
-    """A map from code points to integers; other code points have the value 0."""
+def replaced(text: Characters, replacements: Replacements, numbers: tf.Tensor) -> Characters:
+    """Replace characters. Each new character comes from the one that it replaces."""
 
-    def __init__(self, values: Mapping[int, int]) -> None:
-        whole = np.zeros(NUM_CODES, np.int32)
-        whole[[*values]] = [*values.values()]
-        pages: dict[bytes, int] = {}
-        starts = [
-            pages.setdefault(page.tobytes(), len(pages) * _PAGE)
-            for page in whole.reshape(-1, _PAGE)
-        ]
-        self._values = np.frombuffer(b"".join(pages), np.int32)
-        self._starts = np.array(starts, np.int32)
+    def changed() -> Characters:
+        codes, owners, _ = replacements(text.codes, numbers)
+        return text.take(owners)._replace(codes=codes)
 
-    def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        starts = tf.gather(self._starts, codes // _PAGE)
-        return tf.gather(self._values, starts + codes % _PAGE)
-
-
-class Replacements:
-    """Texts that replace characters, with the numbers 1, 2 and so on; 0 stands for no change."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self.lengths = np.array([1, *map(len, texts)], np.int32)
-        self._starts = np.cumsum(self.lengths, dtype=np.int32) - self.lengths
-        self._codes = np.array([0, *(ord(c) for text in texts for c in text)], np.int32)
-
-    def __call__(self, codes: tf.Tensor, numbers: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the new code points, the place of each in `codes`, and in its replacement."""
-        lengths = tf.gather(self.lengths, numbers)
-        owners = tf.repeat(tf.range(tf.size(codes)), lengths)
-        within = tf.range(tf.size(owners)) - tf.gather(tf.cumsum(lengths, exclusive=True), owners)
-        of_owners = tf.gather(numbers, owners)
-        new = tf.gather(self._codes, tf.gather(self._starts, of_owners) + within)
-        return tf.where(of_owners > 0, new, tf.gather(codes, owners)), owners, within
-
-    def apply(self, text: Characters, numbers: tf.Tensor) -> Characters:
-        """Replace characters. Each new character comes from the one that it replaces."""
-
-        def replaced() -> Characters:
-            codes, owners, _ = self(text.codes, numbers)
-            return text.take(owners)._replace(codes=codes)
-
-        return tf.cond(tf.reduce_any(numbers > 0), replaced, lambda: text)
+    return tf.cond(tf.reduce_any(numbers > 0), changed, lambda: text)
 
 
 def map_characters(new: Mapping[int, str]) -> Step:
     """Replace each character on its own."""
     numbers = CodeTable({code: number for number, code in enumerate(new, 1)})
     replacements = Replacements([*new.values()])
-    return lambda text: replacements.apply(text, numbers(text.codes))
+    return lambda text: replaced(text, replacements, numbers(text.codes))
 
 
+@functools.cache
 def normal_form(form: str) -> Step:
-    """Bring texts into a Unicode normalization form, such as `"NFKC"`."""
+    """Bring texts into a Unicode normalization form, as Hugging Face's tokenizers do.
 
-    def step(text: Characters) -> Characters:
-        first = tf.where(text.starts_row())[:, 0]
-        before = tf.RaggedTensor.from_row_starts(text.codes, first, validate=False)
-        after = decode(_in_form(encode(before), form))
-        places = _sources(before, after, form)
-        rows = tf.gather(tf.gather(text.rows, first), after.value_rowids())
-        return Characters(after.flat_values, tf.gather(text.sources, places), rows)
-
-    return step
-
-
-def _in_form(texts: tf.Tensor, form: str) -> tf.Tensor:
-    """Bring texts into a normalization form, as Hugging Face's tokenizers do.
-
-    Their tables are older than those of TensorFlow. Characters that they do not know neither change
-    nor move, so the texts before and after such a character are normalized separately.
-
-    Args:
-        texts: Strings `(B,)`.
-        form: One of `FORMS`.
-
-    Returns:
-        Strings `(B,)`.
+    Their tables are older than those of Python. Characters that they do not know are inert.
     """
-    inert = f"[{character_class(inert_characters())}]"
-    places = tf.where(~tf.strings.regex_full_match(texts, STABLE[form]))
+    normalize = NormalForm(form, inert_characters())
 
-    def changed() -> tf.Tensor:
-        some = tf.gather_nd(texts, places)
-        parts = split_at(some, inert)
-        values = parts.flat_values
-        is_inert = tf.strings.regex_full_match(values, inert)
-        values = tf.where(is_inert, values, tensorflow_text().normalize_utf8(values, form))
-        some = tf.strings.reduce_join(parts.with_flat_values(values), axis=1)
-        return tf.tensor_scatter_nd_update(texts, places, some)
+    def changed(text: Characters) -> Characters:
+        codes, rows, places = normalize(text.codes, text.rows)
+        return Characters(codes, tf.gather(text.sources, places), rows)
 
-    return tf.cond(tf.size(places) > 0, changed, lambda: texts)
-
-
-def _sources(before: tf.RaggedTensor, after: tf.RaggedTensor, form: str) -> tf.Tensor:
-    """Return the character that each character of a normalized text comes from.
-
-    This is the alignment of Hugging Face's tokenizers. An original character belongs to the new
-    character that contains the first character of its decomposition. A new character to which none
-    belongs comes from the last original character before it.
-
-    Args:
-        before: Code points of texts, int32 `(B, None)`.
-        after: Those of the normalized texts.
-        form: One of `FORMS`.
-
-    Returns:
-        The positions of the sources in the flat values of `before`, int64 `(N,)`.
-    """
-    decomposition = form.removesuffix("C").removesuffix("D") + "D"
-
-    def elements(codes: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the characters of all decompositions: owners and sorted order."""
-        parts = decode(_in_form(encode(codes.flat_values[:, tf.newaxis]), decomposition))
-        owners = rows_of_values(parts)
-        rows = tf.gather(rows_of_values(codes), owners)
-        keys = rows * NUM_CODES + tf.cast(parts.flat_values, tf.int64)
-        return owners, tf.argsort(keys, stable=True)
-
-    def aligned() -> tf.Tensor:
-        # Both have the same elements. Equal elements of a text keep their order.
-        old_owners, old_order = elements(before)
-        new_owners, new_order = elements(after)
-        is_first = tf.concat([[1], tf.cast(old_owners[1:] != old_owners[:-1], tf.int64)], 0)
-        is_first = tf.scatter_nd(
-            new_order[:, None], tf.gather(is_first, old_order), [tf.size(new_order)]
-        )
-        num_sources = tf.math.segment_sum(is_first, new_owners)
-        start = tf.cumsum(num_sources, exclusive=True)
-        return tf.maximum(start - tf.cast(num_sources == 0, tf.int64), 0)
-
-    same = tf.size(before.flat_values) == tf.size(after.flat_values)
-    is_same = tf.cond(
-        same, lambda: tf.reduce_all(before.flat_values == after.flat_values), lambda: False
+    return lambda text: tf.cond(
+        tf.reduce_any(text.codes > LAST_STABLE[form]), lambda: changed(text), lambda: text
     )
-    return tf.cond(is_same, lambda: tf.range(tf.size(after.flat_values, tf.int64)), aligned)
 
 
 def replace_runs(codes: Iterable[int], singles: Iterable[int], content: str) -> Step:
@@ -246,7 +124,7 @@ def replace_runs(codes: Iterable[int], singles: Iterable[int], content: str) -> 
         follows = (role > 0) & ~text.starts_row() & (previous(role, 0) > 0)
         goes_on = following(follows, False)
         is_last = tf.cast(follows | (role == 2), tf.int32)
-        return replacements.apply(text, tf.where(goes_on, 2, is_last))
+        return replaced(text, replacements, tf.where(goes_on, 2, is_last))
 
     return step
 
@@ -272,9 +150,8 @@ def replace_text(pattern: str, content: str) -> Step:
         inside = is_last
         for _ in range(length - 1):
             inside |= following(inside, False)
-        return replacements.apply(
-            text, tf.where(is_last, 1, tf.where(inside, 2, tf.zeros_like(place)))
-        )
+        numbers = tf.where(is_last, 1, tf.where(inside, 2, tf.zeros_like(place)))
+        return replaced(text, replacements, numbers)
 
     return step
 

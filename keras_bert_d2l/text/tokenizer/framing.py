@@ -1,6 +1,6 @@
 """Build model inputs from token ids: truncate texts or slide windows, add special tokens, and pad.
 
-This module does not need tensorflow-text. B: rows, T: tokens in a row, W: windows of all B pairs.
+B: rows, T: tokens in a row, W: windows of all B pairs.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,8 @@ import tensorflow as tf
 from keras_bert_d2l.reading import DAMAGE, errors_naming
 from keras_bert_d2l.text.definition import steps
 from keras_bert_d2l.text.tokenizer import characters
-from keras_bert_d2l.text.tokenizer.characters import Characters, CodeTable, Replacements, previous
+from keras_bert_d2l.text.tokenizer.characters import Characters
+from keras_bert_d2l.text.unicode_forms import CodeTable, Replacements, previous
 from keras_bert_d2l.text.unicode_gaps import (
     NUM_CODES,
     accents,

@@ -52,9 +52,9 @@ class Tokenizer(tf.Module):
     same way, for example markers of entities, `"[E1]"` and `"[/E1]"`. They are found before the
     text is cleaned and lowercased, so case matters, and the longest match wins.
 
-    A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel,
-    which needs `tensorflow` and `tensorflow_text` to load. It can be pickled and copied. In a
-    dataset, map after batching: one call on a thousand texts is much faster than a thousand calls.
+    A tokenizer works eagerly, in a `tf.function`, in `tf.data.Dataset.map`, and in a SavedModel. It
+    consists of operations of TensorFlow itself. It can be pickled and copied. In a dataset, map
+    after batching: one call on a thousand texts is much faster than a thousand calls.
 
     Args:
         vocab: The `Vocab`.
@@ -95,7 +95,6 @@ class Tokenizer(tf.Module):
         and 0 elsewhere; `valid_lens` `(B,)`, the number of tokens without padding.
 
     Raises:
-        ImportError: If tensorflow-text is not installed or does not match TensorFlow.
         ValueError: If the texts are not strings or have more than one dimension, the two texts
             have different numbers of rows, `max_len` has no room for one token of each text, or an
             option has an invalid value.

@@ -27,14 +27,13 @@ from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens, ta
 from keras_bert_d2l.text.tokenizer.characters import (
     SPACE,
     Characters,
-    CodeTable,
     characters_of,
     following,
     places_of,
-    previous,
 )
 from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.unicode_forms import CodeTable, previous
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES, white_space
 from keras_bert_d2l.text.vocab import Vocab
 

@@ -5,6 +5,7 @@ text. An end offset is the last character plus one.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +20,12 @@ from keras_bert_d2l.text.normalization import (
     ragged_rows,
     rows_of_values,
     split_at,
-    tensorflow_text,
+    split_at_spaces,
+    split_words,
 )
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, pattern_of, table
-from keras_bert_d2l.text.tokenizer.characters import following, previous
+from keras_bert_d2l.text.tokenizer.characters import following
+from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import character_class, stand_ins, white_space
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -30,8 +33,8 @@ Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
 # Longer words become the unknown token.
 MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
-_MAX_BYTES_PER_CHARACTER = 4
 _SUFFIX = "##"
+_ALL = 2**30  # more bytes than a word has
 _SPACE = f"[{character_class(white_space())}]"
 # Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
 _SPACING = (
@@ -55,11 +58,8 @@ class WordPieceSplitter(tf.Module):
         self.normalization = normalization
         self._tokens = vocab.tokens
         self._word_pieces = WordPieces(vocab, normalization)
+        self.tokenize = in_graph(lambda texts: self._word_pieces(normalization(texts))[0])
         self.with_offsets = in_graph(self._with_offsets)
-
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of texts, ragged int32 `(B, None)`."""
-        return self._word_pieces(self.normalization(texts))[0]
 
     def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids of each word of texts, ragged int32 `(number of words, None)`."""
@@ -130,7 +130,7 @@ class WordPieces(tf.Module):
         # Special tokens of the user may also be ordinary words, such as "AI" in "ÀI". They are
         # found as additional tokens, whose ids are replaced.
         own = list(normalization.special_tokens)
-        self._ids = np.array([*range(len(vocab)), *vocab[own]], np.int32) if own else None
+        self._new_ids = np.array([*range(len(vocab)), *vocab[own]], np.int32) if own else None
         self._max_characters = MAX_WORD_CHARACTERS[normalization.compat]
         self._unk_id = vocab.unk_id
         self._pattern = ""
@@ -142,19 +142,18 @@ class WordPieces(tf.Module):
             # A special token was found before, so none of these may be a part of it.
             pattern = pattern_of({text: {} for text in found}).replace(r"\x{20}", _SPACE)
             self._pattern = f"{MARK}[^{MARK}]*{MARK}|{pattern}"
-            self._table = table([*found], np.array([*found.values()], np.int32))
+            self._whole = table([*found], np.array([*found.values()], np.int32))
             self._word = normalization.markers[vocab.special_tokens[0]]  # is one piece
-        self._is_suffix = np.array([token.startswith(_SUFFIX) for token in tokens])
-        # A word with too many bytes has at least this many pieces after the first.
-        longest = max((len(token.encode()) for token in tokens if MARK not in token), default=1)
-        self._many_suffixes = self._max_characters // longest
-        self._kernel = tensorflow_text().FastWordpieceTokenizer(
-            tokens,
-            suffix_indicator=_SUFFIX,
-            max_bytes_per_word=self._max_characters * _MAX_BYTES_PER_CHARACTER,
-            unknown_token=normalization.markers[vocab.special_tokens[1]],
-            token_out_type=tf.int32,
-        )
+        ids = {token: n for n, token in enumerate(tokens) if len(token) <= self._max_characters}
+        self._ids = table([*ids], np.array([*ids.values()], np.int32))
+        lengths = [len(token.removeprefix(_SUFFIX).encode()) for token in tokens]
+        self._lengths = np.array(lengths, np.int32)
+        self._longest = max(lengths) + len(_SUFFIX)
+        with tf.init_scope():
+            is_word = split_words(tf.constant(tokens)).row_lengths().numpy() == 1
+        # Other tokens, such as "##s" and "don't", are no words. The first is for words without id.
+        known = np.where(is_word, np.arange(len(tokens)), NO_TOKEN)
+        self._word_ids = np.array([NO_TOKEN, *known], np.int32)
 
     def __call__(self, normalized: tf.Tensor) -> Pieces:
         if not self._pattern:
@@ -162,7 +161,7 @@ class WordPieces(tf.Module):
         # Split the texts between the tokens that stay whole in a normalized text.
         parts = split_at(normalized, self._pattern)  # ragged (B, None)
         texts = parts.flat_values
-        tokens = self._table.lookup(tf.strings.regex_replace(texts, _SPACE, " "))
+        tokens = self._whole.lookup(tf.strings.regex_replace(texts, _SPACE, " "))
         ids, starts, ends = self._of_words(tf.where(tokens == NO_TOKEN, texts, self._word))
         lengths = tf.cast(tf.strings.length(texts), tf.int64)
         before = tf.cumsum(lengths, exclusive=True)
@@ -178,56 +177,104 @@ class WordPieces(tf.Module):
         )
 
     def _of_words(self, normalized: tf.Tensor) -> Pieces:
-        pieces = self._kernel.tokenize_with_offsets(normalized)
-        is_suffix = tf.gather(self._is_suffix, pieces[0].flat_values)
-        pieces = tf.cond(
-            _has_run(is_suffix, self._many_suffixes),
-            lambda: self._without_long_words(normalized, pieces, is_suffix),
-            lambda: pieces,
-        )
-        if self._ids is None:
-            return pieces
-        ids, starts, ends = pieces
-        return ids.with_flat_values(tf.gather(self._ids, ids.flat_values)), starts, ends
+        words = split_at_spaces(normalized)
+        pieces = pieces_of_words(words.flat_values, self._known(words.flat_values), self._split)
+        ids, owners = pieces.flat_values, rows_of_values(pieces)
+        splits = tf.gather(pieces.row_splits, words.row_splits)
+        is_unknown = ids >= len(self._lengths)
+        lengths = tf.where(is_unknown, ids - len(self._lengths), 0)
+        ids = tf.where(is_unknown, self._unk_id, ids)
+        lengths = tf.where(is_unknown, lengths, tf.gather(self._lengths, ids))
+        # In all texts together, there are the pieces and one space after each word.
+        ends = tf.cumsum(tf.cast(lengths, tf.int64)) + owners
+        first = tf.gather(tf.pad(ends - owners, [[1, 0]]), splits) + words.row_splits
+        ends -= tf.gather(first, rows_of_values(ragged_rows(ids, splits)))
+        starts = ends - tf.cast(lengths, tf.int64)
+        if self._new_ids is not None:
+            ids = tf.gather(self._new_ids, ids)
+        return tuple(ragged_rows(values, splits) for values in (ids, starts, ends))
 
-    def _without_long_words(
-        self, normalized: tf.Tensor, pieces: Pieces, is_suffix: tf.Tensor
-    ) -> Pieces:
-        """Replace words of too many characters, which the kernel split, with the unknown token."""
-        ids, starts, ends = pieces
-        first_pieces = tf.where(~is_suffix)[:, 0]
-        next_words = tf.concat([first_pieces, [tf.size(is_suffix, tf.int64)]], axis=0)[1:]
-        word_starts = tf.gather(starts.flat_values, first_pieces)
-        word_ends = tf.gather(ends.flat_values, next_words - 1)
-        num_bytes = word_ends - word_starts
+    def _known(self, words: tf.Tensor) -> tf.Tensor:
+        """Return the id of each word that is one piece, or -1."""
+        return tf.gather(self._word_ids, self._ids.lookup(words) + 1)
 
-        def joined() -> Pieces:
-            rows = tf.gather(rows_of_values(ids), first_pieces)
-            words = tf.strings.substr(tf.gather(normalized, rows), word_starts, num_bytes)
-            is_long = tf.strings.length(words, unit="UTF8_CHAR") > self._max_characters
-            word_of_piece = tf.cumsum(tf.cast(~is_suffix, tf.int32)) - 1
-            in_long = tf.gather(is_long, word_of_piece)
-            is_kept = ~(in_long & is_suffix)
-            num_kept_before = tf.cumsum(tf.cast(tf.pad(is_kept, [[1, 0]]), tf.int64))
-            splits, kept = tf.gather(num_kept_before, ids.row_splits), tf.where(is_kept)[:, 0]
-            new_ids = tf.where(in_long, self._unk_id, ids.flat_values)
-            new_ends = tf.where(in_long, tf.gather(word_ends, word_of_piece), ends.flat_values)
-            return tuple(
-                tf.RaggedTensor.from_row_splits(tf.gather(values, kept), splits, validate=False)
-                for values in (new_ids, starts.flat_values, new_ends)
+    def _split(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Split texts without white space. An unknown word becomes V plus its number of bytes."""
+        words = split_words(texts)
+        ids = self._known(words.flat_values)
+        pieces = pieces_of_words(words.flat_values, ids, self._split_word)
+        return ragged_rows(pieces.flat_values, tf.gather(pieces.row_splits, words.row_splits))
+
+    def _split_word(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Split words into the longest pieces, from the left; all words at once."""
+        num_words = tf.size(words)
+        is_long = tf.strings.length(words, unit="UTF8_CHAR") > self._max_characters
+
+        def step(
+            rests: tf.Tensor, rows: tf.Tensor, least: tf.Tensor, ids: tf.Tensor, owners: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            """Find the longest piece, of at least `least` bytes, at the start of each rest."""
+            lengths = tf.strings.length(rests)
+            most = tf.minimum(tf.reduce_max(lengths), self._longest)
+            sizes = tf.range(least, tf.maximum(most, least) + 1)[tf.newaxis]
+            starts = tf.strings.substr(rests[:, tf.newaxis], tf.zeros_like(sizes), sizes)
+            found = self._ids.lookup(starts)
+            size = tf.reduce_max(tf.where(found == NO_TOKEN, 0, sizes), 1)
+            new = tf.gather(found, tf.maximum(size - least, 0), batch_dims=1)
+            goes_on = tf.where((size > 0) & (size < lengths))[:, 0]
+            size = tf.gather(size, goes_on)
+            rests = tf.gather(rests, goes_on)
+            rests = tf.strings.substr(rests, size, tf.fill(tf.shape(size), _ALL))
+            return (
+                tf.strings.join([_SUFFIX, rests]),
+                tf.gather(rows, goes_on),
+                len(_SUFFIX) + 1,
+                tf.concat([ids, new], 0),
+                tf.concat([owners, rows], 0),
             )
 
-        # A word has at most as many characters as bytes, so usually no word needs to be examined.
-        return tf.cond(tf.reduce_any(num_bytes > self._max_characters), joined, lambda: pieces)
+        none = tf.zeros([0], tf.int32)
+        *_, ids, owners = tf.while_loop(
+            lambda rests, *_: tf.size(rests) > 0,
+            step,
+            [tf.where(is_long, "", words), tf.range(num_words), 1, none, none],
+            shape_invariants=[tf.TensorShape(x) for x in ([None], [None], [], [None], [None])],
+        )
+        order = tf.argsort(owners, stable=True)
+        ids, owners = tf.gather(ids, order), tf.gather(owners, order)
+        is_unknown = tf.math.unsorted_segment_min(ids, owners, num_words) == NO_TOKEN
+        is_unknown = tf.gather(is_unknown, owners)
+        kept = tf.where(~is_unknown | (owners != previous(owners, -1)))[:, 0]
+        unknown = len(self._lengths) + tf.gather(tf.strings.length(words), owners)
+        ids = tf.gather(tf.where(is_unknown, unknown, ids), kept)
+        limits = tf.range(num_words + 1)
+        return ragged_rows(ids, tf.searchsorted(tf.gather(owners, kept), limits, out_type=tf.int64))
 
 
-def _has_run(flags: tf.Tensor, length: int) -> tf.Tensor:
-    """Return whether n consecutive flags are set; n is the largest power of 2 up to `length`."""
-    step = 1
-    while 2 * step <= length:
-        flags = flags[step:] & flags[:-step]
-        step *= 2
-    return tf.reduce_any(flags) if length else tf.constant(True)
+def pieces_of_words(
+    words: tf.Tensor,
+    ids: tf.Tensor,
+    split: Callable[[tf.Tensor], tf.RaggedTensor],
+) -> tf.RaggedTensor:
+    """Return the pieces of words, ragged int32 `(W, None)`.
+
+    Args:
+        words: Strings `(W,)`.
+        ids: The id of each word that is one piece, int32 `(W,)`, and -1 for other words.
+        split: Returns the pieces of different other words, strings `(U,)`, as ragged `(U, None)`.
+    """
+    others = tf.where(ids == NO_TOKEN)
+    different, place = tf.unique(tf.gather_nd(words, others), tf.int64)
+    found = split(different)
+    num_words = tf.size(words, tf.int64)
+    rows = tf.tensor_scatter_nd_update(tf.range(num_words), others, num_words + place)
+    (splits,), ids = tf.raw_ops.RaggedGather(
+        params_nested_splits=[tf.concat([tf.range(num_words), num_words + found.row_splits], 0)],
+        params_dense_values=tf.concat([ids, found.flat_values], 0),
+        indices=rows,
+        OUTPUT_RAGGED_RANK=1,
+    )
+    return ragged_rows(ids, splits)
 
 
 def _tokens_as_normalized(vocab: Vocab, normalization: Normalization) -> list[str]:
