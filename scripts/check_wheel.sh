@@ -21,7 +21,7 @@ source = {
 if packed != source:
     sys.exit(f"missing in the wheel: {source - packed or None}; surplus: {packed - source or None}")
 (metadata,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/METADATA"))
-if relative := re.findall(r"\]\((?!https?:)[^)=]*\)", metadata):
+if relative := re.findall(r"\]\((?!https?:|#)[^)=]*\)", metadata):
     sys.exit(f"These links of README.md would not work on PyPI: {relative}")
 print(f"{len(packed)} files, the same as in the source tree")
 PYTHON

@@ -29,6 +29,7 @@ from keras_bert_d2l.training.devices import make_strategy
 from tests.cli.conftest import invoke
 
 ROOT = pathlib.Path(__file__).parents[2]
+REPOSITORY = "https://github.com/keras-bert-d2l/keras-bert-d2l"
 FENCE = re.compile(r"^ *```(\w*)\n(?:.*\n)*? *```$", re.MULTILINE)
 # The output of a block follows it, in a block without a language.
 BLOCK = re.compile(
@@ -273,6 +274,13 @@ def test_the_command_lines_have_options_that_exist():
             app.parse_args(tokens, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             pytest.fail(f"{line}: {error}")
+
+
+def test_the_links_to_files_of_the_repository_lead_to_files():
+    link = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|raw|tree)/main/([^)#\s]+)")
+    paths = {path for text in PAGES.values() for path in link.findall(text)}
+    assert len(paths) > 40
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
 def test_every_reason_not_to_run_a_line_is_needed():
