@@ -59,7 +59,7 @@ test-all: $(PEERS)/installed ## run every test, with all libraries; for each nig
 test-served: $(VENV)/installed $(TF212)/installed ## run an exported model in TensorFlow 2.12; needs python3.11
 	$(VENV)/bin/python -m pytest tests/serving/loaders -k tensorflow_2_12
 
-test-next: $(NEXT)/installed ## test pre-releases of all dependencies, without tensorflow-text; for each night
+test-next: $(NEXT)/installed ## test pre-releases of all dependencies; for each night
 	$(NEXT)/bin/python -m pytest $(WORKERS) -m 'not long'
 
 test-oldest: $(OLDEST)/installed ## test the lowest versions that setup.cfg admits; for each night
