@@ -26,7 +26,6 @@ QUESTIONS = (
 CLIENT = """
 import sys
 import tensorflow as tf
-import tensorflow_text  # registers the tokenizer's ops
 
 folder, *questions = sys.argv[1:]
 model = tf.saved_model.load(folder)

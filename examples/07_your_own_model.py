@@ -158,8 +158,6 @@ def main() -> None:
     print(f"Loop in bfloat16: loss {losses[0]:.2f} at the first step, {losses[-1]:.2f} at the last")
 
     version = kb.export_saved_model(best, folder / "saved_model", tokenizer=tokenizer, pairs=True)
-    import tensorflow_text  # noqa: F401 (registers the operations of the tokenizer)
-
     served = tf.saved_model.load(str(version)).signatures["serving_default"]
     for days in (5.0, 55.0):
         answer = served(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  # registers its ops
 
 from benchmarks.serving.contestants import turns
 
