@@ -204,7 +204,7 @@ class TextRows:
     def __call__(self, start: int, stop: int) -> dict[str, Tensor]:
         sides = [side[start:stop] for side in self.sides]
         rows = dict(self.preprocess.rows(*sides, **self.options))
-        lengths = rows.pop("num_tokens").numpy()
+        lengths = np.asarray(rows.pop("num_tokens"))
         max_len = self.preprocess.max_len(len(sides))
         num_truncated = int((lengths > max_len).sum())
         if num_truncated and not self.truncate:

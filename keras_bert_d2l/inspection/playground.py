@@ -30,8 +30,8 @@ from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.tasks.embed.predictions import embed
 from keras_bert_d2l.text.normalization import normalization_of
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
-from keras_bert_d2l.text.tokenizer.wordpiece import MAX_WORD_CHARACTERS
 from keras_bert_d2l.text.unicode_gaps import stand_ins
+from keras_bert_d2l.text.wordpiece_file import MAX_WORD_CHARACTERS
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, PathLike, Tensor
 

@@ -240,6 +240,7 @@ class Preprocessor:
 
     keys: tuple[str, ...] = ("texts", "texts_b")  # of strings in a dictionary
     features: tuple[str, ...] = FEATURES
+    has_windows = False  # whether a long text has several rows
     form = 'a list, or for pairs {"texts": [...], "texts_b": [...]}'
 
     def __init__(
@@ -264,7 +265,7 @@ class Preprocessor:
             x, y, sample_weight = self.model.plain(x, y, sample_weight)
             texts = self.checked(x, y)
             check_sizes([texts, *(part for part in (y, sample_weight) if part is not None)])
-            batch = self._traced_rows(texts)
+            batch = self._eager_rows(texts)
         rest = [part for part in (y, sample_weight) if part is not None]
         features = {name: batch[name] for name in self.features}
         return (features, *self.targets(texts, batch, *rest)) if rest else features
@@ -307,12 +308,9 @@ class Preprocessor:
         Returns: also `num_tokens`, the number of tokens of each text or pair before it was
             truncated, `(B,)`.
         """
-        sides = [self.tokenizer.tokenize(side) for side in texts]
-        num_tokens = sum(side.row_lengths() for side in sides)
-        num_tokens += self.tokenizer.vocab.num_added(len(sides))
-        max_len = self.max_len(len(sides))
-        batch = self.tokenizer.frame(*sides, max_len=max_len, pad=False, **options)
-        return {**batch, "num_tokens": num_tokens}
+        max_len = self.max_len(len(texts))
+        rows: Batch = self.tokenizer.rows(*texts, max_len=max_len, pad=False, **options)
+        return rows
 
     def targets(
         self, texts: Texts, batch: Batch, labels: Tensor, *weights: Tensor
@@ -342,10 +340,15 @@ class Preprocessor:
         name = type(self.model).__name__
         return ValueError(f"A {name} takes strings as {self.form}. Received: {received}.")
 
-    def _traced_rows(self, texts: Texts) -> Batch:
-        """Return rows from a graph, which is traced once because that takes a second."""
+    def _eager_rows(self, texts: Texts) -> Batch:
+        """Return rows from a graph, which is traced once because that takes a second.
+
+        Rows of a few texts take less time without one.
+        """
         import tensorflow as tf
 
+        if not self.has_windows and self.tokenizer.is_quick(*self._sides(texts).values()):
+            return self._rows_of(texts)
         if self._traced is None:
             self._traced = tf.function(self._rows_of, reduce_retracing=True, autograph=False)
         return self._traced(texts)

@@ -49,6 +49,11 @@ A9BD 105C9 105E4 10D24-10D27 10D6E 10EAB-10EAD 10EFD-10EFF 10F46-10F50 10F55-10F
 # as Chinese characters, and Hugging Face treats them as letters.
 _HUGGING_FACE_PUNCTUATION = {0x166D: 0x2B820, 0x111C9: 0x2B821}
 _HUGGING_FACE_ACCENT = 0x1734
+# Marks that are no accents but may move in a decomposition, and the characters that contain them.
+# Hugging Face's tokenizer gives tokens with them other offsets.
+_MOVED_MARKS = """
+1B44 1BAA 1BF2-1BF3 302E-302F A953 A9C0 111C0 11235 1134D 116B6 1D15E-1D166 1D16D-1D172 1D1BB-1D1C0
+"""
 # Marks that Hugging Face's StripAccents keeps, and others that it removes. It uses Unicode 9.
 _KEPT_MARKS = """
 7FD 898-89F 8CA-8D3 9FE AFA-AFF B55 C04 C3C CF3 D00 D3B-D3C D81 EBA ECE 1715 180F 1ABF-1ACE 1CF7
@@ -138,6 +143,12 @@ def replacements(
     if not strips_accents:
         small |= _DOTTED
     return small | same
+
+
+def disputed_characters() -> set[int]:
+    """Return the characters that the tokenizers treat differently, apart from private-use ones."""
+    letters, marks = _code_points(_HUGGING_FACE_LETTERS), _code_points(_MOVED_MARKS)
+    return {*letters, *marks, *_HUGGING_FACE_PUNCTUATION, _HUGGING_FACE_ACCENT, _SIGMA}
 
 
 def lowercase_of() -> dict[int, str]:

@@ -1,16 +1,14 @@
 """Configurations and tokenizers that others published load as in the programs that wrote them."""
 
 import json
-import lzma
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_json
 from tests.nightly import nightly_except
+from tests.published import load, read
 
 DAILY = {"chinese-u2028", "mpnet-base", "roberta-base-json"}
 EXPECTED = sorted({*DAILY, "albert-base-v2", "modernbert-base"})
@@ -33,23 +31,9 @@ SIZES = {  # ours, and the names in the files
 OFFSETS = ("roberta", "xlm-roberta", "camembert", "mpnet")  # positions begin after the padding id
 
 
-def read(file):
-    return json.loads(lzma.decompress(file.with_name(f"{file.name}.xz").read_bytes()))
-
-
 def lines_of(data_dir, name):
     """Return the lines, and what a tokenizer makes of them in its library."""
     return read(data_dir / "real/lines.json"), read(data_dir / f"real/{name}/expected.json")
-
-
-def load(data_dir, name, to):
-    """Load the tokenizer of a folder whose files may be compressed."""
-    for file in (data_dir / "real" / name).iterdir():
-        if file.suffix == ".xz":
-            (to / file.stem).write_bytes(lzma.decompress(file.read_bytes()))
-        else:
-            shutil.copyfile(file, to / file.name)
-    return kb.load_tokenizer(to)
 
 
 def test_every_published_configuration_is_read_or_refused_by_name(data_dir, tmp_path):

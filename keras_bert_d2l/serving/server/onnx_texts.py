@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 
 from keras_bert_d2l.serving.protocol import Arrays
+from keras_bert_d2l.text.tokenizer.rust import RustTokenizer
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -34,13 +35,12 @@ class Word(NamedTuple):
     end: int
 
 
-class NumPyPreprocessor:
+class NumPyPreprocessor(RustTokenizer):
     """Converts strings to the rows that a model reads, as `Preprocessor` does with TensorFlow.
 
     Args:
         tokenizer: Splits texts into tokens.
         vocab: The vocabulary.
-        special_ids: Ids of the tokens before and after a text, and for padding.
         max_len: Maximum number of tokens in a row.
         truncation_side: The end of a text that truncation removes, `"right"` or `"left"`.
     """
@@ -49,57 +49,23 @@ class NumPyPreprocessor:
         self,
         tokenizer: tokenizers.Tokenizer,
         vocab: Vocab,
-        special_ids: tuple[int, int, int],
         max_len: int,
         truncation_side: str = "right",
     ) -> None:
-        self._tokenizer, self._special_ids, self._max_len = tokenizer, special_ids, max_len
-        self._keeps_end = truncation_side == "left"
+        super().__init__(tokenizer, vocab, truncation_side)
+        self._max_len = max_len
         self._continues = vocab.continues.tolist()
         self._joined = vocab.unk_id if vocab.kind == "unigram" else None
         self._has_spaces = vocab.kind != "wordpiece"
 
-    def encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
+    def encoded(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
         """Tokenize texts `(B,)`, without special tokens."""
-        strings = [text.decode("utf-8", "replace") for text in texts]
-        return self._tokenizer.encode_batch(strings, add_special_tokens=False)
-
-    def num_added(self, num_texts: int) -> int:
-        """Return the number of special tokens in a row."""
-        return self._tokenizer.num_special_tokens_to_add(is_pair=num_texts > 1)
-
-    def kept(self, ids: Sequence[int], size: int) -> Sequence[int]:
-        """Truncate the tokens of a text."""
-        return ids[max(len(ids) - size, 0) :] if self._keeps_end else ids[:size]
+        return self.encode([text.decode("utf-8", "replace") for text in texts])
 
     def of_texts(self, *texts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`.
-
-        The library could truncate pairs, too, but it keeps every combination of what it removes
-        from both texts, which are millions if the texts are very long.
-        """
-        room, rows, truncated = self._max_len - self.num_added(len(texts)), [], []
-        for parts in zip(*map(self.encode, texts), strict=True):
-            truncated.append(sum(map(len, parts)) > room)
-            sizes = _kept_sizes(room, *map(len, parts))
-            rows.append([self.kept(x.ids, n) for x, n in zip(parts, sizes, strict=False)])
-        return self.framed(rows), np.array(truncated)
-
-    def framed(self, rows: Sequence[Sequence[Sequence[int]]]) -> Arrays:
-        """Add special tokens and padding to the one or two texts of each row."""
-        cls, sep, pad = self._special_ids
-        separators = [sep] * (self.num_added(len(rows[0])) - len(rows[0]))
-        parts = [
-            ([cls, *first, *separators], [x for ids in second for x in (*ids, sep)])
-            for first, *second in rows
-        ]
-        valid_lens = np.array([len(first) + len(second) for first, second in parts])
-        tokens = np.full((len(rows), max(valid_lens)), pad)
-        segments = np.zeros_like(tokens)
-        for row, (first, second) in enumerate(parts):
-            tokens[row, : valid_lens[row]] = first + second
-            segments[row, len(first) : valid_lens[row]] = 1
-        return {"tokens": tokens, "segments": segments, "valid_lens": valid_lens}
+        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`."""
+        batch = self.rows([*map(self.encoded, texts)], self._max_len)
+        return batch, batch.pop("num_tokens") > self._max_len
 
     def words(self, encoding: tokenizers.Encoding, text: str) -> list[Word]:
         """Return the words of a text."""
@@ -170,10 +136,3 @@ def halves(size: int, room: int) -> tuple[np.ndarray, np.ndarray]:
     starts = np.minimum(np.arange(-(-last // step) + 1) * step, last)
     ends = np.minimum(starts + room, size)
     return starts, np.append(0, (starts[1:] + ends[:-1]) // 2)
-
-
-def _kept_sizes(room: int, first: int, second: int = 0) -> tuple[int, ...]:
-    """Return how many tokens of two texts fit into `room`, from their lengths."""
-    of_shorter = min(first, second, room // 2)
-    kept = of_shorter, room - of_shorter
-    return kept[::-1] if first > second else kept

@@ -88,7 +88,6 @@ class ServedONNX:
                 name: f"{text}" for name, text in card.get("prompts", {}).items()
             }
             self._skips_prompts = "prompt_lens" in card["inputs"]
-            pad = read_json_object(folder / "config.json")["pad_token_id"]
             shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
         self._outputs = {*shapes}
         self._labels = np.array([x.encode() for x in self._task.get("labels", ())], object)
@@ -107,7 +106,6 @@ class ServedONNX:
         session_options.log_severity_level = 3  # it warns about the default of `pred_positions`
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(file := os.fspath(folder / JSON_FILE))
-            cls, sep = self._tokenizer.encode("").ids
             file = os.fspath(folder / ONNX_FILE)
             self._session = onnxruntime.InferenceSession(file, session_options)
         except Exception as error:  # the libraries raise Exception itself and types of their own
@@ -118,10 +116,8 @@ class ServedONNX:
                 f"{vocabulary['size']} tokens. Received: {self._tokenizer.get_vocab_size()} "
                 f"tokens. {_REMEDY}"
             )
-        self._vocab, special_ids = Vocab.from_file(vocab_file_in(folder)), (cls, sep, pad)
-        self._rows = NumPyPreprocessor(
-            self._tokenizer, self._vocab, special_ids, self._max_len, side
-        )
+        self._vocab = Vocab.from_file(vocab_file_in(folder))
+        self._rows = NumPyPreprocessor(self._tokenizer, self._vocab, self._max_len, side)
         self._shrink = onnxruntime.RunOptions()
         # Otherwise, the memory of the largest batch would be kept. Batches of one step do without,
         # because it takes about a tenth of their time.
@@ -216,7 +212,7 @@ class ServedONNX:
 
     def _prompt_len(self, prompt: str) -> int:
         """Return the number of first tokens in a row that belong to `[CLS]` and a prompt."""
-        [encoded] = self._rows.encode(np.array([prompt.encode()], object))
+        [encoded] = self._rows.encoded(np.array([prompt.encode()], object))
         return 1 + min(len(encoded), self._max_len - 2) if prompt else 0
 
     def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
@@ -242,9 +238,9 @@ class ServedONNX:
 
     def _words(self, texts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the words of texts and their labels, `(B, N)`, from windows of each text."""
-        room, rows = self._max_len - self._rows.num_added(1), list[list[list[int]]]()
+        room, rows = self._max_len - self._vocab.num_added(1), list[list[list[int]]]()
         found = []
-        for text, encoding in zip(texts, self._rows.encode(texts), strict=True):
+        for text, encoding in zip(texts, self._rows.encoded(texts), strict=True):
             string = text.decode("utf-8", "replace")
             starts, begins = halves(len(encoding), room)
             words = self._rows.words(encoding, string)
@@ -268,7 +264,7 @@ class ServedONNX:
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best answers of contexts, `(B, k)`, from windows of each context."""
-        encoded = map(self._rows.encode, (questions, contexts))
+        encoded = map(self._rows.encoded, (questions, contexts))
         found = [self._answer_of(*texts) for texts in zip(*encoded, contexts, strict=True)]
         columns = {name: np.array([one[name] for one in found]) for name in found[0]}
         columns["answers"] = columns["answers"].astype(object)
@@ -280,7 +276,7 @@ class ServedONNX:
     ) -> dict[str, object]:
         """Return what is answered about one context, with k best answers."""
         max_len, overlap = self._task["window_sizes"]
-        num_added, string = self._rows.num_added(2), text.decode("utf-8", "replace")
+        num_added, string = self._vocab.num_added(2), text.decode("utf-8", "replace")
         most = max_len - num_added - 1 - overlap  # tokens of a question
         ids = self._rows.kept(question.ids, most)
         room, head = max_len - num_added - len(ids), num_added - 1 + len(ids)

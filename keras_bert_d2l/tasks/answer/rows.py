@@ -42,6 +42,7 @@ class QuestionPreprocessor(Preprocessor):
 
     keys = ("questions", "contexts")
     form = '{"questions": [...], "contexts": [...]}'
+    has_windows = True
 
     def __init__(
         self, model: Any, tokenizer: Any, max_len: int | None = None, overlap: int | None = None

@@ -173,6 +173,8 @@ class WordPreprocessor(Preprocessor):
     The first token of a word gets its label, in one of the rows.
     """
 
+    has_windows = True
+
     def checked(self, x: Any, y: Tensor | None = None) -> Texts:
         if y is not None and not isinstance(y, tf.RaggedTensor):
             raise ValueError(

@@ -8,13 +8,20 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Self, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_range, check_type, shown
 from keras_bert_d2l.text.definition import from_json
-from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions
+from keras_bert_d2l.text.normalization import (
+    SIDES,
+    Normalization,
+    TokenizerOptions,
+    ragged_rows,
+)
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
+    TRUNCATIONS,
     as_rows,
     check_max_len,
     check_same_number,
@@ -22,8 +29,9 @@ from keras_bert_d2l.text.tokenizer.framing import (
     not_converted,
     sliding_windows,
 )
+from keras_bert_d2l.text.tokenizer.rust import MOST_CHARACTERS, QuickTokenizer, are_short
 from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
-from keras_bert_d2l.text.tokenizer.wordpiece import WordPieceSplitter
+from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import ConfigDict, Tensor
@@ -126,6 +134,7 @@ class Tokenizer(tf.Module):
         self.vocab = check_type("vocab", vocab, Vocab, "Read one by `Vocab.from_file(path)`.")
         self.truncation_side = check_choice("truncation_side", truncation_side, SIDES)
         self.frame = functools.partial(frame_tokens, vocab=vocab, truncation_side=truncation_side)
+        self._quick = functools.cache(lambda: QuickTokenizer.of(vocab, {**self.options}))
         own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)
         normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
         self._splitter: WordPieceSplitter | BytePairSplitter | UnigramSplitter
@@ -190,10 +199,41 @@ class Tokenizer(tf.Module):
         max_len: int | None = None,
         truncation: str = "longest_first",
     ) -> dict[str, tf.Tensor]:
-        check_max_len(max_len, 1 if texts_b is None else 2, self.vocab)
-        tokens_a = self.tokenize(texts)
-        tokens_b = None if texts_b is None else self.tokenize(texts_b)
-        return self.frame(tokens_a, tokens_b, max_len=max_len, truncation=truncation)
+        sides = (texts,) if texts_b is None else (texts, texts_b)
+        batch = self.rows(*sides, max_len=max_len, truncation=truncation)
+        del batch["num_tokens"]
+        return batch
+
+    @not_converted
+    def rows(
+        self,
+        *texts: Texts,
+        max_len: int | None,
+        truncation: str = "longest_first",
+        pad: bool = True,
+    ) -> dict[str, tf.Tensor]:
+        """Return what a call returns, and the number of tokens of each row before truncation.
+
+        Args:
+            *texts: The texts, or the first and the second texts of pairs.
+            max_len: As in a call.
+            truncation: As in a call.
+            pad: Whether to pad to `max_len`. False: to the longest row, if that is shorter.
+
+        Returns:
+            Also `num_tokens`, int64 `(B,)`.
+        """
+        max_len = check_max_len(max_len, len(texts), self.vocab)
+        if truncation == TRUNCATIONS[0] and (few := self._few(*texts)):
+            quick, sides = few
+            if len({*map(len, sides)}) == 1:
+                rows = quick.rows([*map(quick.encode, sides)], max_len, pad)
+                return {name: tf.constant(values) for name, values in rows.items()}
+        found = [self.tokenize(side) for side in texts]
+        batch = self.frame(*found, max_len=max_len, truncation=truncation, pad=pad)
+        lengths = [tokens.row_lengths() for tokens in found]
+        batch["num_tokens"] = tf.add_n(lengths) + self.vocab.num_added(len(found))
+        return batch
 
     @not_converted
     def tokenize(self, texts: Texts) -> tf.RaggedTensor:
@@ -205,7 +245,36 @@ class Tokenizer(tf.Module):
         Raises:
             ValueError: If the texts are not strings or have more than one dimension.
         """
+        if few := self._few(texts):
+            quick, [strings] = few
+            return _ragged([one.ids for one in quick.encode(strings)])
         return self._splitter.tokenize(as_texts(texts))
+
+    def is_quick(self, *texts: Texts) -> bool:
+        """Return whether a call outside of graphs takes less time than one in a graph.
+
+        That is so for a few short texts, if the library tokenizers is installed.
+        """
+        return self._few(*texts) is not None
+
+    def _few(self, *texts: Texts) -> tuple[QuickTokenizer, list[list[str]]] | None:
+        """Return texts and what answers in place of TensorFlow's operations, or None."""
+        if not tf.executing_eagerly():
+            return None
+        sides = [side for side in map(_strings, texts) if side]
+        if len(sides) < len(texts) or not are_short(sides) or (quick := self._quick()) is None:
+            return None
+        return (quick, sides) if all(map(quick.knows, sides)) else None
+
+    def _pieces(self, texts: Texts) -> Pieces:
+        """Return the ids of texts, and the first and the last character of each, plus one."""
+        if few := self._few(texts):
+            quick, [strings] = few
+            found = quick.encode(strings)
+            spans = [[*zip(*one.offsets, strict=True)] or [(), ()] for one in found]
+            starts, ends = zip(*spans, strict=True)
+            return tuple(map(_ragged, ([one.ids for one in found], starts, ends)))
+        return self._splitter.with_offsets(as_texts(texts))
 
     @not_converted
     def tokenize_words(self, words: Sequence[Sequence[str]] | Tensor) -> tf.RaggedTensor:
@@ -240,7 +309,7 @@ class Tokenizer(tf.Module):
             ValueError: If the texts are not strings or have more than one dimension.
         """
         names = ("tokens", "starts", "ends")
-        return dict(zip(names, self._splitter.with_offsets(as_texts(texts)), strict=True))
+        return dict(zip(names, self._pieces(texts), strict=True))
 
     @not_converted
     def windows(
@@ -267,8 +336,7 @@ class Tokenizer(tf.Module):
             ValueError: If a question leaves no room for its context (in a graph, an
                 `InvalidArgumentError`), or an argument is invalid.
         """
-        texts = (as_texts(questions), as_texts(contexts))
-        pieces_a, pieces_b = map(self._splitter.with_offsets, texts)
+        pieces_a, pieces_b = self._pieces(questions), self._pieces(contexts)
         check_same_number(pieces_a[0], pieces_b[0])
         return sliding_windows(
             pieces_a, pieces_b, vocab=self.vocab, max_len=max_len, overlap=overlap
@@ -302,6 +370,26 @@ class Tokenizer(tf.Module):
         is_text = tf.reduce_all(values[:, tf.newaxis] != tf.constant(framing, values.dtype), axis=1)
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
         return self._splitter.detokenize(ids)
+
+
+def _strings(texts: Texts) -> list[str] | None:
+    """Return a few texts as strings, or None for bytes that are not UTF-8 and for no texts."""
+    if not tf.is_tensor(texts):
+        is_long = isinstance(texts, str | list | tuple) and len(texts) > MOST_CHARACTERS
+        found = [texts] if isinstance(texts, bytes) else texts
+        return None if is_long else text_list("texts", found)
+    if not isinstance(texts, tf.Tensor) or texts.dtype != tf.string or texts.shape.rank > 1:
+        return None
+    try:
+        return [text.decode() for text in tf.reshape(texts, [-1]).numpy().tolist()]
+    except UnicodeDecodeError:
+        return None
+
+
+def _ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
+    """Return rows of integers as ragged int32 `(B, None)`."""
+    splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return ragged_rows(np.array([x for row in rows for x in row], np.int32), splits)
 
 
 def as_texts(texts: Texts) -> tf.Tensor:

@@ -28,11 +28,10 @@ from keras_bert_d2l.text.tokenizer.characters import following
 from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import character_class, stand_ins, white_space
 from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.wordpiece_file import MAX_WORD_CHARACTERS
 
 Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
-# Longer words become the unknown token.
-MAX_WORD_CHARACTERS = {"google": 200, "huggingface": 100}
 _SUFFIX = "##"
 _ALL = 2**30  # more bytes than a word has
 _SPACE = f"[{character_class(white_space())}]"

@@ -15,6 +15,8 @@ from keras_bert_d2l.text.word_patterns import GPT2, pattern_of
 from tests.nightly import nightly_except
 from tests.text.tokenizer.byte_level import roberta_fields
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def tokenizer_of(fields):
     return Tokenizer(Vocab(*from_json(fields)))

@@ -13,6 +13,8 @@ import tensorflow as tf
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 PIECES = ["un", "##aff", "##able", "runn", "##ing", "the", "cat", "sat", "##s", ".", ",", "!", "'"]
 PAD, UNK, CLS, SEP, MASK = range(5)
 

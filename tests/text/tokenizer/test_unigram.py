@@ -22,6 +22,8 @@ from keras_bert_d2l.text.tokenizer.unigram import Unigram
 from keras_bert_d2l.text.vocab import Vocab
 from tests.nightly import nightly_except
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 FOLDER = pathlib.Path(__file__).parent / "unigram"
 FILES = {
     "xlm-roberta": "sentencepiece.bpe.model",

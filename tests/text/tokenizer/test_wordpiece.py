@@ -12,6 +12,8 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.tokenizer.wordpiece import WordPieces
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 UNK = 1
 FIRST_PRIVATE = 0xF0000  # of the large areas, of which a sample is enough
 

@@ -36,7 +36,7 @@ from keras_bert_d2l.checks import shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.reading import MOST_VOCAB_BYTES, errors_naming, has_file
-from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, steps, template
+from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, model_type, steps
 from keras_bert_d2l.text.normalization import SIDES, TokenizerOptions, normalization_of
 from keras_bert_d2l.text.vocab import (
     BOOK_SPECIALS,
@@ -48,6 +48,7 @@ from keras_bert_d2l.text.vocab import (
     Vocab,
     without_odd_tokens,
 )
+from keras_bert_d2l.text.wordpiece_file import FIXED, OPTIONS, frame_of, wordpiece_fields
 from keras_bert_d2l.types import ConfigDict
 
 TOKENIZER_FILES = (VOCAB_FILE, JSON_FILE, OPTIONS_FILE, SPECIALS_FILE)  # as written
@@ -71,21 +72,7 @@ _WITH_WORDPIECE = (
 _WITHOUT_JSON = [*_WITH_WORDPIECE, *"Albert Bart Camembert Longformer Roberta XLMRoberta".split()]
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
-# The parts of `tokenizer.json` that our tokenizer cannot vary.
-_FIXED: dict[str, dict[str, object]] = {
-    "model": {
-        "type": "WordPiece",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-    },
-    "normalizer": {"type": "BertNormalizer", "clean_text": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-}
-_OPTIONS = {  # names in the normalizer of `tokenizer.json` and in `tokenizer_config.json`
-    "lowercase": "do_lower_case",
-    "strip_accents": "strip_accents",
-    "handle_chinese_chars": "tokenize_chinese_chars",
-}
+_OPTIONS = {**OPTIONS, "lowercase": "do_lower_case"}  # as `tokenizer_config.json` names them
 
 
 def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, str]:
@@ -123,7 +110,7 @@ def read_tokenizer(path: pathlib.Path) -> tuple[Vocab | None, TokenizerOptions, 
             pieces = [token for token in vocab if token.startswith("▁")]
             if pieces and not vocab.continues.any():
                 unsupported.append(f"pieces of SentencePiece, such as {shown(pieces[-1])}")
-            if isinstance(fields.get("model"), dict) and _FIXED.keys() <= fields.keys():
+            if isinstance(fields.get("model"), dict) and FIXED.keys() <= fields.keys():
                 unsupported += _unsupported_parts(fields)
         elif has_file(path / JSON_FILE):
             vocab, found, unsupported = _read_json(path / JSON_FILE, fields)
@@ -258,61 +245,15 @@ def write_tokenizer(
         fields = {"tokenizer_class": "PreTrainedTokenizerFast", **of_model, **specials}
     else:
         ours: ConfigDict = {**normalization_of(options).options()}
-        normalized = ours.pop("normalized_tokens", ())
+        write_json(folder / JSON_FILE, wordpiece_fields(vocab, **ours), ensure_ascii=False)
+        ours.pop("normalized_tokens", ())
         if "special_tokens" in ours:
             specials["additional_special_tokens"] = ours.pop("special_tokens")
         name = "BertTokenizer" if vocab.num_separators == 1 else "MPNetTokenizer"
         fields = {"tokenizer_class": name, "do_lower_case": ours.pop("lowercase"), **ours}
         fields |= {**of_model, **specials}
-        of_json = _tokenizer_json(vocab, fields, normalized)
-        write_json(folder / JSON_FILE, of_json, ensure_ascii=False)
     write_json(folder / SPECIALS_FILE, specials, ensure_ascii=False)
     write_json(folder / OPTIONS_FILE, fields, ensure_ascii=False)
-
-
-def _tokenizer_json(vocab: Vocab, options: ConfigDict, normalized: Sequence[str]) -> ConfigDict:
-    """Return the fields of `tokenizer.json`, from those of `tokenizer_config.json`.
-
-    `normalized` is the option `normalized_tokens`.
-    """
-    # An added token is recognized in a text. Tokens that are not added remain in the vocabulary.
-    special = [*vocab.special_tokens, *options.get("additional_special_tokens", ())]
-    whole = [] if options["split_special_tokens"] else special
-    flags = dict.fromkeys(TOKEN_FLAGS, False)
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": vocab[token],
-                "content": token,
-                **flags,
-                "normalized": token in normalized,
-                "special": token in special,
-            }
-            for token in sorted({*whole, *normalized}, key=vocab.__getitem__)
-        ],
-        "normalizer": {
-            **_FIXED["normalizer"],
-            **{theirs: options[name] for theirs, name in _OPTIONS.items()},
-        },
-        "pre_tokenizer": _FIXED["pre_tokenizer"],
-        "post_processor": _template(vocab),
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            **_FIXED["model"],
-            "unk_token": vocab.special_tokens[1],
-            "vocab": {token: number for number, token in enumerate(vocab.tokens)},
-        },
-    }
-
-
-def _template(vocab: Vocab) -> ConfigDict:
-    """Return the part of `tokenizer.json` that adds the special tokens to a text."""
-    cls, sep = vocab.special_tokens[2:4]
-    ids = {token: vocab[token] for token in (cls, sep)}
-    return template(cls, sep, ids, vocab.num_separators, segment=1)
 
 
 def _other_class(path: pathlib.Path, fields: ConfigDict, options: ConfigDict) -> Iterator[str]:
@@ -351,7 +292,7 @@ def _unsupported_options(
 def _unsupported_parts(fields: ConfigDict) -> Iterator[str]:
     """Yield the parts of a `tokenizer.json` that our tokenizer does not have."""
     fields = {**fields, "model": {**fields["model"], "type": model_type(fields)}}
-    for part, expected in _FIXED.items():
+    for part, expected in FIXED.items():
         found = fields[part] or {}
         for name, value in expected.items():
             if found.get(name) != value:
@@ -383,5 +324,5 @@ def _unsupported_tokens(fields: ConfigDict, vocab: Vocab) -> Iterator[str]:
     named = ("BertProcessing", "RobertaProcessing")[vocab.num_separators - 1]
     for name in ("single", "pair") if processor.get("type") != named else ():
         parts = [next(iter(part.values())) for part in processor.get(name, ())]
-        if parts != [next(iter(part.values())) for part in _template(vocab)[name]]:
+        if parts != [next(iter(part.values())) for part in frame_of(vocab)[name]]:
             yield f"post_processor.{name}={parts!r:.80}"

@@ -1,0 +1,14 @@
+"""A fixture that runs tests with TensorFlow's operations and with the library tokenizers."""
+
+import pytest
+
+from keras_bert_d2l.text.tokenizer import tokenizer
+
+
+@pytest.fixture(params=["tensorflow", "rust"])
+def engine(request, monkeypatch):
+    """Tokenize outside of graphs with TensorFlow's operations, and with the library tokenizers."""
+    if request.param == "tensorflow":
+        monkeypatch.setattr(tokenizer, "are_short", lambda sides: False)
+    else:
+        pytest.importorskip("tokenizers", reason="needs tokenizers")
