@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 
 from keras_bert_d2l.serving.protocol import Arrays
-from keras_bert_d2l.text.tokenizer.rust import RustTokenizer
+from keras_bert_d2l.text.tokenizer.numpy_rows import Ids, framed
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 
@@ -35,7 +35,7 @@ class Word(NamedTuple):
     end: int
 
 
-class NumPyPreprocessor(RustTokenizer):
+class NumPyPreprocessor:
     """Converts strings to the rows that a model reads, as `Preprocessor` does with TensorFlow.
 
     Args:
@@ -52,20 +52,34 @@ class NumPyPreprocessor(RustTokenizer):
         max_len: int,
         truncation_side: str = "right",
     ) -> None:
-        super().__init__(tokenizer, vocab, truncation_side)
-        self._max_len = max_len
+        self._tokenizer, self._vocab, self._max_len = tokenizer, vocab, max_len
+        self._side = truncation_side
         self._continues = vocab.continues.tolist()
         self._joined = vocab.unk_id if vocab.kind == "unigram" else None
         self._has_spaces = vocab.kind != "wordpiece"
 
-    def encoded(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
+    def encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
         """Tokenize texts `(B,)`, without special tokens."""
-        return self.encode([text.decode("utf-8", "replace") for text in texts])
+        strings = [text.decode("utf-8", "replace") for text in texts]
+        return self._tokenizer.encode_batch(strings, add_special_tokens=False)
+
+    def kept(self, ids: Sequence[int], size: int) -> Sequence[int]:
+        """Truncate the tokens of a text."""
+        return ids[max(len(ids) - size, 0) :] if self._side == "left" else ids[:size]
 
     def of_texts(self, *texts: np.ndarray) -> tuple[Arrays, np.ndarray]:
-        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`."""
-        batch = self.rows([*map(self.encoded, texts)], self._max_len)
+        """Return the rows of texts or pairs, and whether each was truncated, bool `(B,)`.
+
+        The library could truncate pairs, too, but it keeps every combination of what it removes
+        from both texts, which are millions if the texts are very long.
+        """
+        sides = [Ids.of([one.ids for one in self.encode(side)]) for side in texts]
+        batch = framed(sides, self._vocab, self._max_len, truncation_side=self._side)
         return batch, batch.pop("num_tokens") > self._max_len
+
+    def framed(self, rows: Sequence[Sequence[Sequence[int]]]) -> Arrays:
+        """Add special tokens and padding to the one or two texts of each row."""
+        return framed([*map(Ids.of, zip(*rows, strict=True))], self._vocab)
 
     def words(self, encoding: tokenizers.Encoding, text: str) -> list[Word]:
         """Return the words of a text."""

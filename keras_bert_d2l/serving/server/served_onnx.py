@@ -212,7 +212,7 @@ class ServedONNX:
 
     def _prompt_len(self, prompt: str) -> int:
         """Return the number of first tokens in a row that belong to `[CLS]` and a prompt."""
-        [encoded] = self._rows.encoded(np.array([prompt.encode()], object))
+        [encoded] = self._rows.encode(np.array([prompt.encode()], object))
         return 1 + min(len(encoded), self._max_len - 2) if prompt else 0
 
     def _choices(self, texts: np.ndarray, choices: np.ndarray) -> dict[str, np.ndarray]:
@@ -240,7 +240,7 @@ class ServedONNX:
         """Return the words of texts and their labels, `(B, N)`, from windows of each text."""
         room, rows = self._max_len - self._vocab.num_added(1), list[list[list[int]]]()
         found = []
-        for text, encoding in zip(texts, self._rows.encoded(texts), strict=True):
+        for text, encoding in zip(texts, self._rows.encode(texts), strict=True):
             string = text.decode("utf-8", "replace")
             starts, begins = halves(len(encoding), room)
             words = self._rows.words(encoding, string)
@@ -264,7 +264,7 @@ class ServedONNX:
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best answers of contexts, `(B, k)`, from windows of each context."""
-        encoded = map(self._rows.encoded, (questions, contexts))
+        encoded = map(self._rows.encode, (questions, contexts))
         found = [self._answer_of(*texts) for texts in zip(*encoded, contexts, strict=True)]
         columns = {name: np.array([one[name] for one in found]) for name in found[0]}
         columns["answers"] = columns["answers"].astype(object)

@@ -9,6 +9,6 @@ from keras_bert_d2l.text.tokenizer import tokenizer
 def engine(request, monkeypatch):
     """Tokenize outside of graphs with TensorFlow's operations, and with the library tokenizers."""
     if request.param == "tensorflow":
-        monkeypatch.setattr(tokenizer, "are_short", lambda sides: False)
+        monkeypatch.setattr(tokenizer, "are_short", lambda texts: False)
     else:
         pytest.importorskip("tokenizers", reason="needs tokenizers")

@@ -27,7 +27,7 @@ DAILY = ["uncased-google", "cased-huggingface", "roberta-base-json", "albert-bas
 def by_tensorflow(function, *arguments, **options):
     """Call a function of a tokenizer without the library tokenizers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "are_short", lambda sides: False)
+        patch.setattr(module, "are_short", lambda texts: False)
         return function(*arguments, **options)
 
 
@@ -76,7 +76,7 @@ def lines(data_dir):
 @pytest.fixture
 def of_any_length(monkeypatch):
     """Let the library tokenizers answer for long texts, too."""
-    monkeypatch.setattr(module, "are_short", lambda sides: True)
+    monkeypatch.setattr(module, "are_short", lambda texts: True)
 
 
 @pytest.mark.slow
@@ -108,7 +108,10 @@ def test_pairs_and_texts_have_the_same_rows(tokenizer, pairs, of_any_length):
     left = Tokenizer(tokenizer.vocab, **{**tokenizer.options, "truncation_side": "left"})
     for other, max_len, pad in ((tokenizer, None, True), (left, 16, False), (tokenizer, 7, True)):
         for texts in (sides, sides[1:]):
-            assert_equal(other.rows, *texts, max_len=max_len, pad=pad)
+            rows = other.rows(*texts, max_len=max_len, pad=pad)
+            tokens = [by_tensorflow(other.tokenize, side) for side in texts]
+            for name, expected in other.frame(*tokens, max_len=max_len, pad=pad).items():
+                np.testing.assert_array_equal(rows[name], expected, name, strict=True)
     assert_equal(tokenizer.windows, *sides, max_len=160, overlap=4)
 
 
