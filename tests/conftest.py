@@ -79,6 +79,12 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tensorflow_text():
+    """Return the library tensorflow-text, which only comparisons and foreign exports need."""
+    return pytest.importorskip("tensorflow_text", reason="needs tensorflow-text")
+
+
+@pytest.fixture(scope="session")
 def minilm_dir(data_dir, tmp_path_factory) -> Path:
     """Return a folder with Hugging Face's checkpoint of all-MiniLM-L6-v2."""
     folder = tmp_path_factory.mktemp("minilm")

@@ -12,7 +12,6 @@ from keras_bert_d2l.serving.audit import (
     check_saved_model,
     read_saved_model,
 )
-from keras_bert_d2l.text.normalization import tensorflow_text
 
 
 def operations(folder):
@@ -57,12 +56,12 @@ def test_a_library_function_call_is_not_an_unsupported_op(tmp_path):
     assert audit_saved_model(tmp_path) == []
 
 
-def test_the_tensorflow_text_trimmer_is_reported(tmp_path):
+def test_the_tensorflow_text_trimmer_is_reported(tensorflow_text, tmp_path):
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
         def trim(self, text):
             ragged = tf.strings.split(text)
-            return tensorflow_text().RoundRobinTrimmer(4).trim([ragged])[0].to_tensor()
+            return tensorflow_text.RoundRobinTrimmer(4).trim([ragged])[0].to_tensor()
 
     tf.saved_model.save(Module(), str(tmp_path))
     (finding,) = audit_saved_model(tmp_path)

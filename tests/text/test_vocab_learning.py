@@ -5,7 +5,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as original
 
 from keras_bert_d2l.text import vocab_learning
 from keras_bert_d2l.text.corpus import Corpus
@@ -92,7 +91,9 @@ def test_the_rarest_words_are_dropped_when_there_are_too_many(monkeypatch):
 
 
 @pytest.mark.parametrize("least_count", [2, 5, 20])
-def test_the_pieces_equal_those_of_tensorflow_text(monkeypatch, least_count):
+def test_the_pieces_equal_those_of_tensorflow_text(tensorflow_text, monkeypatch, least_count):
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as original
+
     draw = random.Random(least_count)
     texts = ("".join(draw.choices("aeinst", k=draw.randint(1, 8))) for _ in range(3000))
     words = Counter(texts).most_common()
