@@ -110,5 +110,5 @@ $(DIST)/installed:
 	@touch $@
 
 $(TF212)/installed:
-	@scripts/environment.sh python3.11 $(TF212) tensorflow==2.12.1 tensorflow-text==2.12.1
+	@scripts/environment.sh python3.11 $(TF212) tensorflow==2.12.1
 	@touch $@

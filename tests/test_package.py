@@ -1,7 +1,6 @@
 """The installed package: its version, public names, dependencies and files."""
 
 import configparser
-import contextlib
 import importlib.metadata
 import re
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 import keras_bert_d2l
 
@@ -51,21 +49,6 @@ def test_the_package_is_marked_as_typed():
 def test_every_folder_of_modules_is_a_package():
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
-
-
-def test_tensorflow_and_its_text_ops_have_one_minor_version():
-    versions = []
-    for name in ("tensorflow", "tensorflow-text"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(Version(importlib.metadata.version(name)).release[:2])
-    assert len(set(versions)) == 1
-
-
-def test_tensorflow_text_is_not_required_where_it_has_no_wheel(requirements):
-    marker = requirements["tensorflow-text"].marker
-    assert not marker.evaluate({"platform_system": "Windows"})
-    assert marker.evaluate({"platform_system": "Linux"})
-    assert marker.evaluate({"platform_system": "Darwin"})
 
 
 def test_dependencies_have_lower_bounds_and_upper_ones_only_where_something_breaks(setup_cfg):

@@ -31,6 +31,8 @@ from keras_bert_d2l.training.run.run_folder import RunFolder, tuned_null_thresho
 from keras_bert_d2l.types import PathLike
 
 PRODUCER = "keras-bert-d2l"
+# In the function that saves variables. Releases before 2.12 lack it.
+_NEW_OP = "DisableCopyOnRead"
 WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -201,6 +203,10 @@ def _save(
         inputs = proto.meta_graphs[0].signature_def[name].inputs
         for spec in signature.specs:
             inputs[spec.name].tensor_shape.CopyFrom(spec.shape.as_proto())
+    for function in proto.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            if node.op == _NEW_OP:
+                node.CopyFrom(type(node)(name=node.name, op="NoOp"))
     (folder / GRAPH_FILE).write_bytes(proto.SerializeToString(deterministic=True))
 
 

@@ -147,14 +147,6 @@ def test_a_checkpoint_can_be_saved_and_loaded_in_any_dtype_policy(saved, model, 
     assert contents(tmp_path / "checkpoint") == contents(saved["native"])
 
 
-def test_without_tensorflow_text_only_the_model_is_loaded(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
-    with pytest.warns(UserWarning, match="without its tokenizer.*tensorflow-text"):
-        assert load_pretrained(checkpoint).tokenizer is None
-    convert_checkpoint(checkpoint, tmp_path / "same")  # the vocabulary is not lost
-    assert contents(tmp_path / "same") == contents(checkpoint)
-
-
 @pytest.mark.slow
 def test_saving_replaces_the_existing_checkpoint_completely(checkpoint, models):
     for format, config in OF_FORMAT.items():

@@ -219,7 +219,8 @@ class WordPieces(tf.Module):
             starts = tf.strings.substr(rests[:, tf.newaxis], tf.zeros_like(sizes), sizes)
             found = self._ids.lookup(starts)
             size = tf.reduce_max(tf.where(found == NO_TOKEN, 0, sizes), 1)
-            new = tf.gather(found, tf.maximum(size - least, 0), batch_dims=1)
+            is_longest = sizes == size[:, tf.newaxis]
+            new = tf.reduce_max(tf.where(is_longest, found, NO_TOKEN), 1)
             goes_on = tf.where((size > 0) & (size < lengths))[:, 0]
             size = tf.gather(size, goes_on)
             rests = tf.gather(rests, goes_on)

@@ -1,11 +1,10 @@
 """Tests of exported models in programs that do not use this package.
 
 Each program gives the outputs of `ServedModel`, which other tests compare with those of the models.
-The tests with TensorFlow 2.12.1, whose tensorflow-text many servers have, need an environment with
-Python 3.11 or older:
+The tests with TensorFlow 2.12.1 need an environment with Python 3.11 or older:
 
     python3.11 -m venv .venv-tf212
-    .venv-tf212/bin/pip install tensorflow==2.12.1 tensorflow-text==2.12.1
+    .venv-tf212/bin/pip install tensorflow==2.12.1
 """
 
 import functools
@@ -115,10 +114,8 @@ def tensorflow_2_12():
     python = pathlib.Path(os.environ.get(TF212_VARIABLE, default))
     if not python.exists():
         pytest.skip(f"needs a Python with TensorFlow 2.12.1 in .venv-tf212 or {TF212_VARIABLE}")
-    version = (
-        "import tensorflow, tensorflow_text as t; print(tensorflow.__version__, t.__version__)"
-    )
-    assert run([python, "-c", version]) == "2.12.1 2.12.1\n"
+    version = "import tensorflow; print(tensorflow.__version__)"
+    assert run([python, "-c", version]) == "2.12.1\n"
     return python
 
 
@@ -133,7 +130,7 @@ def test_tensorflow_2_12_answers_strings_of_relatives(name, tensorflow_2_12, tmp
     model = family.bert_of(name)
     folder = export_saved_model(model, tmp_path)
     script = (
-        "import json, sys, tensorflow as tf, tensorflow_text\n"
+        "import json, sys, tensorflow as tf\n"
         "embed = tf.saved_model.load(sys.argv[1]).signatures['embed']\n"
         "print(json.dumps(embed(text=tf.constant(sys.argv[2:]))['embedding'].numpy().tolist()))"
     )

@@ -116,19 +116,6 @@ def test_every_first_text_needs_a_second_one_also_in_a_graph():
         graph(tf.ragged.constant([[5], [6]]), tf.ragged.constant([[5]]))
 
 
-@pytest.mark.long
-def test_framing_does_not_need_tensorflow_text(fresh_process):
-    code = """
-        import sys
-        sys.modules["tensorflow_text"] = None
-        from keras_bert_d2l.text.tokenizer.framing import frame_tokens
-        from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
-        batch = frame_tokens([[1, 2]], [[1]], vocab=Vocab(GOOGLE_SPECIALS))
-        print(batch["tokens"].numpy().tolist())
-    """
-    assert fresh_process(code).strip() == "[[2, 1, 2, 3, 1, 3]]"
-
-
 def test_windows_overlap_and_the_last_one_ends_with_the_context(tokenizer):
     windows = tokenizer.windows(["k l", "l"], [" ".join(WORDS[:6]), "a"], max_len=8, overlap=1)
     k, l = VOCAB[["k", "l"]]  # noqa: E741
