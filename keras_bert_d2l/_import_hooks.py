@@ -78,6 +78,7 @@ def _register_classes() -> None:
     """Import the modules of all classes that a `.keras` file of this package can name."""
     from keras_bert_d2l.contract.task import BUILT_IN
 
-    models = [f"tasks.{name}.model" for name in BUILT_IN]
-    for module in (*models, "training.optimization.optimizers", "training.optimization.schedules"):
+    modules = [f"tasks.{name}.model" for name in BUILT_IN] + ["models.ranking_losses"]
+    modules += [f"training.optimization.{name}" for name in ("optimizers", "schedules")]
+    for module in modules:
         importlib.import_module(f"{_PACKAGE}.{module}")

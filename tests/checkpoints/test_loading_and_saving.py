@@ -1,6 +1,5 @@
 import pathlib
 import shutil
-import sys
 
 import keras
 import numpy as np

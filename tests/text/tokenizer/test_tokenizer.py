@@ -3,7 +3,6 @@
 import collections
 import json
 import random
-import sys
 import unicodedata
 
 import numpy as np
