@@ -28,7 +28,8 @@ ACCESSES_FILES = "accesses files or the network"
 COMPILED = "compiled by XLA, needs --xla_cpu_compilation_enabled in TensorFlow Serving"
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
-_RELEASES = frozenset({"2.12", "2.20", "2.21"})  # in the registry
+_ALL_RELEASES = ("2.6", "2.8", "2.12", "2.15", "2.19", "2.20", "2.21")  # in the registry
+_RELEASES = frozenset({"2.12", "2.20", "2.21"})  # that an export must support
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 # The name of a function, or "" for the main graph, and that of one of its nodes.
 Place: TypeAlias = tuple[str, str]
@@ -136,6 +137,23 @@ def check_file_access(saved_model: saved_model_pb2.SavedModel) -> None:
             f"rights: it contains {', '.join(ops)}. Use `keras-bert-d2l inspect` to see where. If "
             "you trust whoever wrote it, serve it with `--allow-files`."
         )
+
+
+def oldest_release(path: PathLike) -> str | None:
+    """Return the oldest TensorFlow whose releases, from it on, have all operations of a SavedModel.
+
+    Args:
+        path: Folder with a `saved_model.pb`.
+
+    Returns: `"2.6"` or a later minor version; `None` if an operation is unknown.
+    """
+    found, registry = set(_ALL_RELEASES), _registry()
+    for meta_graph in read_saved_model(path).meta_graphs:
+        graph = meta_graph.graph_def
+        functions = {function.signature.name for function in graph.library.function}
+        for op in {node.op for _, node in _nodes(graph)} - functions:
+            found &= {*re.findall(r" (\d+\.\d+)\.", registry.get(op, ""))}
+    return next((release for release in _ALL_RELEASES if release in found), None)
 
 
 def read_saved_model(path: PathLike) -> saved_model_pb2.SavedModel:

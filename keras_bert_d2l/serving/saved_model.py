@@ -16,7 +16,12 @@ from keras_bert_d2l.files import check_local, replacing_folder, verify_checksums
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.reading import read_json_object
-from keras_bert_d2l.serving.audit import GRAPH_FILE, check_saved_model, read_saved_model
+from keras_bert_d2l.serving.audit import (
+    GRAPH_FILE,
+    check_saved_model,
+    oldest_release,
+    read_saved_model,
+)
 from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
 from keras_bert_d2l.signatures.signature import (
     Answer,
@@ -49,9 +54,9 @@ def export_saved_model(
 ) -> pathlib.Path:
     """Export a model, with its tokenizer in the graph, as a SavedModel for TensorFlow Serving.
 
-    Loading the export requires neither this package nor Keras: import `tensorflow` and, for
-    strings, `tensorflow_text`, then use `tf.saved_model.load(folder).signatures`. Each signature
-    takes any number of rows:
+    Loading the export requires neither this package nor Keras nor tensorflow-text: import
+    `tensorflow`, then use `tf.saved_model.load(folder).signatures`. Each signature takes any number
+    of rows:
 
     - `serving_default`: strings -> the predictions of the model:
 
@@ -157,6 +162,7 @@ def export_saved_model(
             "version": int(folder.name),
             **card_fields(bert, tokenizer, pairs=pairs, null_threshold=null_threshold),
             "precision": bert.dtype_policy.name,
+            "oldest_tensorflow": oldest_release(temporary),
             "signatures": {
                 key: {"inputs": _tensors(one.inputs), "outputs": _tensors(one.outputs)}
                 for key, one in interfaces(signature_defs).items()

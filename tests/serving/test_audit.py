@@ -10,6 +10,7 @@ from keras_bert_d2l.serving.audit import (
     audit_saved_model,
     check_file_access,
     check_saved_model,
+    oldest_release,
     read_saved_model,
 )
 
@@ -42,12 +43,20 @@ def test_exports_contain_only_ops_supported_by_the_server(exported):
 def test_ops_are_found_in_the_graph_and_in_its_functions(tmp_path):
     write_graph(tmp_path, "AddV2", "FFTND", function="f", library=["MatMul", "FFTND", "MyOp"])
     assert audit_saved_model(tmp_path) == [
-        Finding("FFTND", "tensorflow 2.20.0, 2.21.0", ("its_FFTND", "f/its_FFTND")),
+        Finding("FFTND", "tensorflow 2.15.1, 2.19.1, 2.20.0, 2.21.0", ("its_FFTND", "f/its_FFTND")),
         Finding("MyOp", "no known release", ("f/its_MyOp",)),
     ]
     with pytest.raises(RuntimeError, match=r"MyOp \(no known release\) at f/its"):
         check_saved_model(tmp_path)
     assert str(Finding("MyOp", "new", tuple("abcde"))) == "MyOp (new) at a, b, c and 2 more"
+
+
+def test_the_oldest_release_has_all_ops(exported, tmp_path):
+    assert oldest_release(exported) == "2.6"
+    ops = {"2.8": "AnonymousHashTable", "2.12": "NormalizeUTF8", "2.15": "FFTND", None: "MyOp"}
+    for release, op in ops.items():
+        write_graph(tmp_path, "AddV2", op, "f", function="f", library=["MatMul"])
+        assert oldest_release(tmp_path) == release
 
 
 def test_a_library_function_call_is_not_an_unsupported_op(tmp_path):
@@ -111,7 +120,7 @@ def test_an_op_that_only_a_newer_tensorflow_has_is_also_reported_for_its_file_ac
     assert {one.op for one in found if one.problem == ACCESSES_FILES} == {
         *("TFRecordDatasetV2", "DatasetFromGraph", "DecodeProtoV2")
     }
-    assert ("TFRecordDatasetV2", "tensorflow 2.20.0, 2.21.0") in {
+    assert ("TFRecordDatasetV2", "tensorflow 2.15.1, 2.19.1, 2.20.0, 2.21.0") in {
         (one.op, one.problem) for one in found
     }
 

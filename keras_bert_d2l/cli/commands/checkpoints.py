@@ -81,13 +81,15 @@ def inspect(source: Source, /, *, num_heads: NumHeads = None) -> int | None:
 def _print_audit(folder: str) -> int | None:
     """Print the signatures and the findings of a SavedModel, and return the exit code."""
     findings = kb.audit_saved_model(folder)
-    from keras_bert_d2l.serving.audit import read_saved_model
+    from keras_bert_d2l.serving.audit import oldest_release, read_saved_model
 
     [graph, *_] = read_saved_model(folder).meta_graphs
     for name, signature in sorted(graph.signature_def.items()):
         if signature.inputs:  # TensorFlow adds one without inputs
             takes, gives = (", ".join(sorted(x)) for x in (signature.inputs, signature.outputs))
             print(f"Signature {name}: {takes} -> {gives}")
+    if oldest := oldest_release(folder):
+        print(f"TensorFlow and TensorFlow Serving have all operations since version {oldest}.")
     for finding in findings:
         print(finding)
     if findings:

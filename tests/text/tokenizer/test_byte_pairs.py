@@ -1,7 +1,9 @@
 """Byte-level BPE: words, merges, added tokens, offsets and texts, by the rules of GPT-2."""
 
+import itertools
 import json
 import pickle
+import random
 
 import keras
 import pytest
@@ -75,6 +77,31 @@ def test_texts_are_split_into_words_as_by_the_pattern_of_gpt_2(text, words):
 )
 def test_the_first_pair_of_the_merges_is_joined_first(roberta, text, expected):
     assert tokens(roberta, text) == expected.split()
+
+
+def merged(word, merges):
+    """Return the tokens of a word, one merge at a time."""
+    symbols, ranks = [*word], {tuple(merge.split(" ")): rank for rank, merge in enumerate(merges)}
+    while pairs := [(ranks[p], n) for n, p in enumerate(itertools.pairwise(symbols)) if p in ranks]:
+        _, place = min(pairs)
+        symbols[place : place + 2] = ["".join(symbols[place : place + 2])]
+    return symbols
+
+
+@pytest.mark.slow
+def test_long_words_have_the_tokens_of_short_ones():
+    fields = roberta_fields()
+    merges = [*fields["model"]["merges"], "aa a", "b c", "c b", "aaa bc", "cb aaa", "bc bc", "d bc"]
+    tokens = [merge.replace(" ", "") for merge in merges]
+    vocab = fields["model"]["vocab"]
+    vocab |= {t: len(vocab) + n for n, t in enumerate(t for t in tokens if t not in vocab)}
+    fields["model"]["merges"] = merges
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdt", k=size)) for size in (256, 257, 600, 2000)]
+    words += ["a" * 1000, "x" + "a" * 777 + words[2] + "a" * 500, "bc" * 400]
+    tokenizer = tokenizer_of(fields)
+    found = tokenizer.tokenize(words).to_list()
+    assert [tokenizer.vocab.to_tokens(ids) for ids in found] == [merged(w, merges) for w in words]
 
 
 PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}
