@@ -11,6 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.inference.heads import fill_mask
+from keras_bert_d2l.serving.audit import read_saved_model
 from keras_bert_d2l.serving.saved_model import export_saved_model
 from keras_bert_d2l.signatures.signature import TextOptions
 from keras_bert_d2l.signatures.signatures import model_signatures
@@ -222,6 +223,13 @@ def test_there_is_a_warm_up_request_for_each_signature(exported, load, served):
         arrays = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
         served(asked[-1], **arrays)
     assert sorted(asked) == sorted(load("demo").interfaces)
+
+
+def test_the_functions_that_save_variables_have_operations_of_old_servers(exported):
+    functions = read_saved_model(exported).meta_graphs[0].graph_def.library.function
+    operations = {node.op for one in functions for node in one.node_def}
+    assert {"SaveV2", "NoOp"} < operations
+    assert "DisableCopyOnRead" not in operations  # TensorFlow 2.6 has no such operation
 
 
 def test_the_optimizer_state_is_not_exported(exported, model):
