@@ -49,7 +49,9 @@ NOT_RUN = {  # pattern in a line -> reason
     r"^(docker|cd examples/serving)": "needs Docker",
     r"prometheus": "needs TensorFlow Serving",
     r"^hf upload": "needs an account of the Hugging Face Hub",
-    r"^srun ": "needs a cluster",
+    r"^(srun|kubectl) |INGRESS": "needs a cluster",
+    r"^(gcloud|aws) ": "needs an account of a cloud",
+    r"mlflow models serve|localhost:5000": "needs a server of MLflow",
     r" s3://": "needs an object store; test_remote.py has one",
     r"^KERAS_BACKEND=jax ": "needs a process with JAX; test_jax_backend.py trains there",
     r"^python examples/datatrove": "needs datatrove; test_datatrove.py runs it",
@@ -63,19 +65,21 @@ FIRST = {  # makes what other pages have made, and removes what the page makes
     ("docs/coming_from.md", "python"): "cp reviews.csv train.csv; rm -r runs/films",
     ("docs/tutorials/search.md", "sh"): "cp lines.txt candidates.txt",
     ("docs/tutorials/search.md", "python"): "rm -r saved_models",
-    ("docs/tutorials/serve.md", "sh"): "keras-bert-d2l export --model runs/reviews --out "
-    "saved_models/reviews",
+    **dict.fromkeys(
+        [("docs/tutorials/serve.md", "sh"), ("docs/hosts.md", "python")],
+        "keras-bert-d2l export --model runs/reviews --out saved_models/reviews",
+    ),
     ("docs/tutorials/your_own_labels.md", "python"): "rm -r runs/reviews",  # the page trains it
 }
 NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README does every day
-    *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "fine_tuning")),
+    *(f"docs/{name}.md" for name in ("accelerators", "coming_from", "fine_tuning", "hosts")),
     *(f"docs/{name}.md" for name in ("onnx", "pretraining", "relatives", "serving", "tasks_data")),
     "docs/the_book.md",
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
     *(f"docs/tutorials/from_{name}.md" for name in ("tensorflow_hub", "transformers_tensorflow")),
     *(f"docs/tutorials/{name}.md" for name in ("search", "serve")),
 }
-PEERS = {"docs/onnx.md"}  # needs packages of the extra `peers`
+PEERS = {"docs/hosts.md", "docs/onnx.md"}  # needs packages of the extra `peers`
 
 
 def lines_of(block):
