@@ -29,6 +29,7 @@ COMPILED = "compiled by XLA, needs --xla_cpu_compilation_enabled in TensorFlow S
 GRAPH_FILE = "saved_model.pb"
 _REGISTRY = "known_ops.txt"
 _ALL_RELEASES = ("2.6", "2.8", "2.12", "2.15", "2.19", "2.20", "2.21")  # in the registry
+_TENSORFLOW = "tensorflow "  # begins the titles of its own operations in the registry
 _RELEASES = frozenset({"2.12", "2.20", "2.21"})  # that an export must support
 _MAX_PLACES = 3  # maximum number of nodes that a finding lists
 # The name of a function, or "" for the main graph, and that of one of its nodes.
@@ -145,14 +146,15 @@ def oldest_release(path: PathLike) -> str | None:
     Args:
         path: Folder with a `saved_model.pb`.
 
-    Returns: `"2.6"` or a later minor version; `None` if an operation is unknown.
+    Returns: `"2.6"` or a later minor version; `None` if an operation is not TensorFlow's own.
     """
     found, registry = set(_ALL_RELEASES), _registry()
     for meta_graph in read_saved_model(path).meta_graphs:
         graph = meta_graph.graph_def
         functions = {function.signature.name for function in graph.library.function}
         for op in {node.op for _, node in _nodes(graph)} - functions:
-            found &= {*re.findall(r" (\d+\.\d+)\.", registry.get(op, ""))}
+            title = registry.get(op, "")
+            found &= {*re.findall(r" (\d+\.\d+)\.", title)} if title[:11] == _TENSORFLOW else set()
     return next((release for release in _ALL_RELEASES if release in found), None)
 
 

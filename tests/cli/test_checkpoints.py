@@ -106,6 +106,7 @@ def test_audit_lists_operations_that_tensorflow_serving_does_not_support(run, er
     good = run("inspect", write_graph(tmp_path / "good", "MatMul"))
     assert good.stdout == (
         "TensorFlow Serving supports all operations, and none accesses files or the network.\n"
+        "TensorFlow has them since version 2.6.\n"
     )
     assert good.stderr.startswith("Its weights are not listed: ")
     bad = write_graph(tmp_path / "bad", "TFText>RoundRobinTrim")

@@ -53,7 +53,12 @@ def test_ops_are_found_in_the_graph_and_in_its_functions(tmp_path):
 
 def test_the_oldest_release_has_all_ops(exported, tmp_path):
     assert oldest_release(exported) == "2.6"
-    ops = {"2.8": "AnonymousHashTable", "2.12": "NormalizeUTF8", "2.15": "FFTND", None: "MyOp"}
+    ops = {
+        "2.8": "AnonymousHashTable",
+        "2.12": "ApproxTopK",
+        "2.15": "FFTND",
+        None: "NormalizeUTF8",
+    }
     for release, op in ops.items():
         write_graph(tmp_path, "AddV2", op, "f", function="f", library=["MatMul"])
         assert oldest_release(tmp_path) == release

@@ -88,13 +88,13 @@ def _print_audit(folder: str) -> int | None:
         if signature.inputs:  # TensorFlow adds one without inputs
             takes, gives = (", ".join(sorted(x)) for x in (signature.inputs, signature.outputs))
             print(f"Signature {name}: {takes} -> {gives}")
-    if oldest := oldest_release(folder):
-        print(f"TensorFlow and TensorFlow Serving have all operations since version {oldest}.")
     for finding in findings:
         print(finding)
     if findings:
         return 1
     print("TensorFlow Serving supports all operations, and none accesses files or the network.")
+    if oldest := oldest_release(folder):
+        print(f"TensorFlow has them since version {oldest}.")
     return None
 
 
