@@ -134,8 +134,8 @@ def takes_options(
             spaces.
     """
     hints = typing.get_type_hints(record, include_extras=True)
-    docstrings = "\n".join(owner.__doc__ or "" for owner in reversed(record.__mro__))
-    entries = dict(re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", docstrings, re.MULTILINE))
+    docstrings = "\n".join(inspect.getdoc(owner) or "" for owner in reversed(record.__mro__))
+    entries = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", docstrings, re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(record)}
     options = [
         _parameter(name, hints[name], _help_text(entries[name], defaults[name]), panel(title))
