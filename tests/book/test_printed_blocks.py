@@ -148,7 +148,7 @@ assert mlm_Y_hat.shape == (2, 3, 10000)
 
 mlm_Y = tf.constant([[7, 8, 9], [10, 20, 30]])
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='none')
-mlm_l = loss(tf.reshape(mlm_Y, -1), tf.reshape(mlm_Y_hat, (-1, vocab_size)))
+mlm_l = loss(tf.reshape(mlm_Y, [-1]), tf.reshape(mlm_Y_hat, (-1, vocab_size)))
 assert mlm_l.shape == (6,)
 
 nsp = NextSentencePred()
