@@ -1,0 +1,197 @@
+"""The merges of byte-level byte-pair encoding (BPE) as TensorFlow ops: from words to tokens.
+
+N: bytes of all words, W: words of all texts, U: different words that are no single token.
+
+Source: Sennrich et al. 2016, section 3.2; github.com/openai/gpt-2, `src/encoder.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert_d2l.text import definition as definitions
+from keras_bert_d2l.text.definition import BYTES, token_bytes
+from keras_bert_d2l.text.normalization import decode, ragged_rows, rows_of_values
+from keras_bert_d2l.text.tokenizer.added_tokens import table
+from keras_bert_d2l.text.tokenizer.characters import following
+from keras_bert_d2l.text.tokenizer.wordpiece import pieces_of_words
+from keras_bert_d2l.text.unicode_forms import previous
+from keras_bert_d2l.types import ConfigDict
+
+LATIN = "ISO-8859-1"
+MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
+_PART = 128  # bytes of a part of a long word, which also has as many of the next part
+_NO_RANK = 2**31 - 1
+
+
+class BytePairs(tf.Module):
+    """Splits words into the tokens of a BPE model, with each byte as a character of Latin-1.
+
+    A table has the words that are a single token. In each of the others, the adjacent symbols whose
+    merge has the lowest rank are joined, at all their places and in all words at once, until there
+    are none. A long word is split into parts that overlap: two adjacent tokens do not depend on the
+    rest of the word, so parts that have a token in common are joined before that token.
+
+    Args:
+        tokens: The V tokens of the vocabulary.
+        definition: The definition of the tokenizer.
+    """
+
+    def __init__(self, tokens: Sequence[str], definition: ConfigDict) -> None:
+        super().__init__(name="byte_pairs")
+        model = definition["model"]
+        own = tokens[: model["num_tokens"]]
+        all_ids = {token: number for number, token in enumerate(tokens)}
+        ids = {token: all_ids[token] for token in own}
+        self.unk_id = ids.get(model.get("unk_token") or "")
+        texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
+        merges = model["merges"]
+        self._missing = len(own)  # stands for a byte without a token
+        self._byte_ids = np.array([ids.get(c, self._missing) for c in BYTES], np.int32)
+        self._sizes = np.array([*map(len, texts), 1], np.int64)
+        keys = [ids[a] * len(self._sizes) + ids[b] for a, b in merges]
+        ranks = {key: rank for rank, key in enumerate(keys)} or {-1: 0}  # a table is never empty
+        self._ranks = table(np.array([*ranks]), np.array([*ranks.values()], np.int32), tf.int64)
+        self._results = np.array([*(ids[a + b] for a, b in merges), 0], np.int32)
+        made = _ranks(texts, ids, merges)
+        single = {
+            text: n for n, text in enumerate(texts) if n in made or model.get("ignore_merges")
+        }
+        added = [all_ids[token] for token in definitions.added_tokens(definition)]
+        single |= {f"{MARK.decode(LATIN)}{number}": number for number in added}
+        single.pop("", None)
+        self._single = table([*single], np.array([*single.values()], np.int32))
+
+    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""
+        return pieces_of_words(words, self._single.lookup(words), self._split)
+
+    def _split(self, words: tf.Tensor) -> tf.RaggedTensor:
+        codes = decode(words)
+        symbols, splits = tf.gather(self._byte_ids, codes.flat_values), codes.row_splits
+        ids, splits = tf.cond(
+            tf.reduce_any(codes.row_lengths() > 2 * _PART),
+            lambda: self._join_parts(symbols, splits),
+            lambda: self._merge(symbols, splits),
+        )
+        if self.unk_id is not None:
+            ids = tf.where(ids == self._missing, self.unk_id, ids)
+        return ragged_rows(ids, splits)
+
+    def _merge(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Merge the symbols `(N,)` of words, whose row splits are `(U + 1,)`."""
+        owners = rows_of_values(ragged_rows(symbols, splits))
+
+        def step(_: tf.Tensor, symbols: tf.Tensor, owners: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            keys = tf.cast(symbols, tf.int64) * len(self._sizes)
+            ranks = self._ranks.lookup(keys[:-1] + tf.cast(symbols[1:], tf.int64))
+            ranks = tf.where((owners[:-1] == owners[1:]) & (ranks >= 0), ranks, _NO_RANK)
+            best = tf.math.segment_min(ranks, owners[:-1])
+            is_best = (ranks == tf.gather(best, owners[:-1])) & (ranks != _NO_RANK)
+            # Of equal symbols in a row, each second pair is joined.
+            number = tf.cumsum(tf.cast(is_best, tf.int32))
+            is_start = is_best & ~previous(is_best, False)
+            start = tf.concat([[0], tf.boolean_mask(number, is_start)], 0)
+            number -= tf.gather(start, tf.cumsum(tf.cast(is_start, tf.int32)))
+            joins = is_best & (number % 2 == 0)
+            new = tf.where(joins, tf.gather(self._results, tf.where(joins, ranks, 0)), symbols[:-1])
+            symbols = tf.concat([new, symbols[-1:]], 0)
+            kept = tf.where(tf.concat([[True], ~joins], 0)[: tf.size(symbols)])[:, 0]
+            return tf.reduce_any(joins), tf.gather(symbols, kept), tf.gather(owners, kept)
+
+        _, symbols, owners = tf.while_loop(
+            lambda goes_on, *_: goes_on,
+            step,
+            [True, symbols, owners],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None])],
+        )
+        limits = tf.range(tf.size(splits, tf.int64))
+        return symbols, tf.searchsorted(owners, limits, out_type=tf.int64)
+
+    def _join_parts(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Do what `_merge` does, in parts of words, whose number of steps is limited."""
+        lengths = splits[1:] - splits[:-1]
+        numbers = tf.ragged.range(tf.minimum(lengths, tf.maximum((lengths - 1) // _PART, 1)))
+        starts = tf.gather(splits, rows_of_values(numbers)) + numbers.flat_values * _PART
+
+        def step(
+            _: tf.Tensor, starts: tf.Tensor, ids: tf.Tensor, splits_of_ids: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            """Split the parts that start at some bytes, and drop starts where they differ."""
+            words = tf.searchsorted(splits, starts, side="right", out_type=tf.int64) - 1
+            limits = tf.gather(splits, words + 1)
+            next_starts = following(starts, splits[-1])
+            has_next = next_starts < limits
+            is_first = ~previous(has_next, False)
+            taken = tf.ragged.range(starts, tf.minimum(next_starts + _PART, limits))
+            ids, part_splits = self._merge(tf.gather(symbols, taken.flat_values), taken.row_splits)
+            parts = rows_of_values(ragged_rows(ids, part_splits))
+            places = tf.cumsum(tf.gather(self._sizes, ids), exclusive=True)
+            places += tf.gather(starts - taken.row_starts(), parts)
+            shape = tf.stack([tf.size(starts, tf.int64) + 1, _PART])
+
+            def tokens_after(starts: tf.Tensor, number: int) -> tf.Tensor:
+                within = places - tf.gather(starts, parts)
+                chosen = tf.where((within >= 0) & (within < _PART))
+                indices = tf.stack([parts + number, within], 1)
+                return tf.scatter_nd(
+                    tf.gather_nd(indices, chosen), tf.gather_nd(ids + 1, chosen), shape
+                )[:-1]
+
+            own, of_previous = tokens_after(starts, 0), tokens_after(next_starts, 1)
+            is_common = (own == of_previous) & (own > 0) & ~is_first[:, tf.newaxis]
+            first = starts + tf.argmax(is_common, 1)
+            last = tf.where(has_next, following(first, 0), limits)
+            kept = (places >= tf.gather(first, parts)) & (places < tf.gather(last, parts))
+            owners = tf.gather(words, tf.boolean_mask(parts, kept))
+            is_right = is_first | tf.reduce_any(is_common, 1)
+            return (
+                ~tf.reduce_all(is_right),
+                tf.boolean_mask(starts, is_right),
+                tf.boolean_mask(ids, kept),
+                tf.searchsorted(owners, tf.range(tf.size(splits, tf.int64)), out_type=tf.int64),
+            )
+
+        *_, ids, splits = tf.while_loop(
+            lambda goes_on, *_: goes_on,
+            step,
+            [True, starts, symbols, splits],
+            shape_invariants=[tf.TensorShape(shape) for shape in ([], [None], [None], [None])],
+        )
+        return ids, splits
+
+
+def _ranks(
+    texts: Sequence[str], ids: Mapping[str, int], merges: Sequence[Sequence[str]]
+) -> dict[int, int]:
+    """Return the ids of the tokens that merges make of their bytes, with the rank of the last.
+
+    One merge per turn is done in all tokens at once.
+    """
+    size = len(texts) + 1  # the last number stands for a byte without a token
+    of_pair = {ids[a] * size + ids[b]: (rank, ids[a + b]) for rank, (a, b) in enumerate(merges)}
+    keys = np.array([-1, *sorted(of_pair)], np.int64)
+    ranks, results = np.array([(0, 0), *(of_pair[key] for key in keys[1:].tolist())]).T
+    byte_ids = np.array([ids.get(character, size - 1) for character in BYTES], np.int64)
+    symbols = byte_ids[np.frombuffer("".join(texts).encode(LATIN), np.uint8)]
+    owners = np.repeat(np.arange(len(texts)), [*map(len, texts)])
+    found = {number: 0 for number, text in enumerate(texts) if len(text) == 1}
+    while True:
+        pairs = np.where(owners[:-1] == owners[1:], symbols[:-1] * size + symbols[1:], -2)
+        pair = np.searchsorted(keys, pairs, side="right") - 1
+        places = np.flatnonzero(keys[pair] == pairs)
+        if not places.size:
+            return found
+        order = np.lexsort((places, ranks[pair[places]], owners[places]))
+        active, first = np.unique(owners[places[order]], return_index=True)
+        places = places[order][first]  # of the first merge of each token
+        symbols[places] = results[pair[places]]
+        last = dict(zip(active.tolist(), ranks[pair[places]].tolist(), strict=True))
+        kept = np.zeros(len(texts), bool)
+        kept[active] = True  # other tokens are finished
+        kept = kept[owners]
+        kept[places + 1] = False
+        symbols, owners = symbols[kept], owners[kept]
+        counts = np.bincount(owners, minlength=len(texts))
+        found |= {number: rank for number, rank in last.items() if counts[number] == 1}
