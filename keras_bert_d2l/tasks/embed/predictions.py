@@ -172,8 +172,11 @@ def similar(
     embedder, tokenizer = _embedder(model, tokenizer)
     rows = text_list("texts", texts)
     how = _How(embedder.prompt("document"), batch_size, truncate, truncate_dim)
+    places: Sequence[int] = range(len(rows))
     if vectors is None:
-        encoded = _different_vectors(embedder, tokenizer, rows, how)
+        different = _numbers(rows)
+        encoded = _vectors(embedder, tokenizer, [*different], how)
+        places = [different[text] for text in rows]
     else:
         shape, array = (len(rows), how.width(embedder)), np.asarray(vectors)
         is_right = array.shape == shape and array.dtype.kind == "f"
@@ -186,23 +189,29 @@ def similar(
         asked, encoded = _unit(asked), _unit(encoded)
     found = [
         [Match(rows[index], float(score), int(index)) for index, score in best]
-        for best in nearest(asked, encoded, top_k, embedder.similarity)
+        for best in nearest(asked, encoded, places, top_k, embedder.similarity)
     ]
     return found[0] if isinstance(query, str) else found
 
 
 def nearest(
-    queries: np.ndarray, vectors: np.ndarray, top_k: int, similarity: Similarity = "cosine"
+    queries: np.ndarray,
+    vectors: np.ndarray,
+    places: Sequence[int],
+    top_k: int,
+    similarity: Similarity = "cosine",
 ) -> Iterator[list[tuple[int, float]]]:
-    """Yield the rows nearest to each query, by an exact search in blocks.
+    """Yield the texts nearest to each query, by an exact search in blocks.
 
     Args:
         queries: Vectors `(Q, E)`, of length 1 for cosines.
         vectors: Vectors `(N, E)`, of length 1 for cosines.
-        top_k: Number of rows per query.
+        places: The row of `vectors` of each text. Equal texts share one, because the rounding of a
+            matrix product may depend on the row.
+        top_k: Number of texts per query.
         similarity: As for `TextEmbedder`.
 
-    Yields: indices and scores, best first; ties keep the order of the rows.
+    Yields: the numbers of texts and their scores, best first; ties keep the order of the texts.
     """
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         some = queries[start : start + _QUERIES_AT_ONCE]
@@ -215,7 +224,7 @@ def nearest(
                 "The scores of the texts must be finite numbers. The model's weights or `vectors` "
                 "contain NaN or infinity: load another checkpoint, or encode the texts again."
             )
-        for scores in found:
+        for scores in found[:, places]:
             least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
             likely = np.flatnonzero(scores >= least)
             best = likely[np.argsort(-scores[likely], kind="stable")[:top_k]]
@@ -274,9 +283,14 @@ def _different_vectors(
     model: TextEmbedder, tokenizer: Tokenizer, texts: Sequence[str], how: _How
 ) -> np.ndarray:
     """Return the vectors of texts. Equal texts are encoded once."""
-    different = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    different = _numbers(texts)
     vectors = _vectors(model, tokenizer, [*different], how)
     return vectors[[different[text] for text in texts]]
+
+
+def _numbers(texts: Sequence[str]) -> dict[str, int]:
+    """Return a number for each different text."""
+    return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 
 def unit_sides(
