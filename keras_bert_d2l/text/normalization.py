@@ -48,14 +48,9 @@ _PRIVATE = r"\p{Co}"  # removed by Hugging Face
 _ACCENTS = r"\p{Mn}+"
 _CHINESE = re.sub(r"(\w+)-(\w+) ?", r"\\x{\1}-\\x{\2}", CHINESE)
 _WORD_OF_ITS_OWN = rf"([!-/:-@\[-`{{-~\p{{P}}{_CHINESE}])"
-# White space by its number of bytes in UTF-8, without the plain space, whose replacement would take
-# nine times as long.
-_SPACES = (
-    r"\t\n\r",
-    r"\x{a0}",
-    r"\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}",
-)
-_OTHER_SPACES = f"[{''.join(_SPACES)}]+"
+# White space of more than one byte in UTF-8, and the other white space of normalized texts.
+_LONG_SPACES = r"[\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
+SHORT_SPACES = r"[\t\n\r ]"
 
 
 class TokenizerOptions(TypedDict, total=False):
@@ -228,6 +223,7 @@ class Normalization:
     def clean(self, marked: tf.Tensor) -> tf.Tensor:
         """Normalize the output of `mark`, character by character (except for final sigmas)."""
         texts = tf.strings.regex_replace(marked, _REMOVED, "")
+        texts = tf.strings.regex_replace(texts, _LONG_SPACES, " ")
         if self.lowercase:
             # Unicode lowercasing depends on the locale: Turkish turns I into a dotless i. If ASCII
             # is lowercased first, locales only differ in dots above i, which are accents.
@@ -319,15 +315,13 @@ def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     Returns:
         The words, ragged strings `(B, None)`.
     """
-    texts = tf.strings.regex_replace(texts, _OTHER_SPACES, " ")
     return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OF_ITS_OWN, r" \1 "))
 
 
 def split_at_spaces(texts: tf.Tensor) -> tf.RaggedTensor:
     """Split normalized texts at each byte of white space, ragged strings `(B, None)`."""
-    for size, spaces in enumerate(_SPACES, 1):
-        texts = tf.strings.regex_replace(texts, f"[{spaces}]", " " * size)
-    return split_at_byte(texts, b" ")
+    # If the pattern had the plain space, too, this would take nine times as long.
+    return split_at_byte(tf.strings.regex_replace(texts, r"[\t\n\r]", " "), b" ")
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:
