@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_bert_d2l.text.normalization import (
     HIDDEN,
     MARK,
+    SHORT_SPACES,
     Normalization,
     decode,
     encode,
@@ -26,7 +27,7 @@ from keras_bert_d2l.text.normalization import (
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, pattern_of, table
 from keras_bert_d2l.text.tokenizer.characters import following
 from keras_bert_d2l.text.unicode_forms import previous
-from keras_bert_d2l.text.unicode_gaps import character_class, stand_ins, white_space
+from keras_bert_d2l.text.unicode_gaps import stand_ins, white_space
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.wordpiece_file import MAX_WORD_CHARACTERS
 
@@ -34,7 +35,6 @@ Pieces = tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]
 
 _SUFFIX = "##"
 _ALL = 2**30  # more bytes than a word has
-_SPACE = f"[{character_class(white_space())}]"
 # Regular expressions that remove spaces after `detokenize` has joined the tokens with spaces.
 _SPACING = (
     (r" ##", ""),
@@ -139,7 +139,7 @@ class WordPieces(tf.Module):
                 texts = [text.decode() for text in plain(tf.constant(own)).numpy()]
             found = {text: vocab[token] for text, token in zip(texts, own, strict=True) if text}
             # A special token was found before, so none of these may be a part of it.
-            pattern = pattern_of({text: {} for text in found}).replace(r"\x{20}", _SPACE)
+            pattern = pattern_of({text: {} for text in found}).replace(r"\x{20}", SHORT_SPACES)
             self._pattern = f"{MARK}[^{MARK}]*{MARK}|{pattern}"
             self._whole = table([*found], np.array([*found.values()], np.int32))
             self._word = normalization.markers[vocab.special_tokens[0]]  # is one piece
@@ -147,7 +147,8 @@ class WordPieces(tf.Module):
         self._ids = table([*ids], np.array([*ids.values()], np.int32))
         lengths = [len(token.removeprefix(_SUFFIX).encode()) for token in tokens]
         self._lengths = np.array(lengths, np.int32)
-        self._longest = max(lengths) + len(_SUFFIX)
+        # How many bytes pieces have. Few lengths are tried, even if one token is very long.
+        self._sizes = np.unique([len(token.encode()) for token in ids]).astype(np.int32)
         with tf.init_scope():
             is_word = split_words(tf.constant(tokens)).row_lengths().numpy() == 1
         # Other tokens, such as "##s" and "don't", are no words. The first is for words without id.
@@ -160,7 +161,7 @@ class WordPieces(tf.Module):
         # Split the texts between the tokens that stay whole in a normalized text.
         parts = split_at(normalized, self._pattern)  # ragged (B, None)
         texts = parts.flat_values
-        tokens = self._whole.lookup(tf.strings.regex_replace(texts, _SPACE, " "))
+        tokens = self._whole.lookup(tf.strings.regex_replace(texts, SHORT_SPACES, " "))
         ids, starts, ends = self._of_words(tf.where(tokens == NO_TOKEN, texts, self._word))
         lengths = tf.cast(tf.strings.length(texts), tf.int64)
         before = tf.cumsum(lengths, exclusive=True)
@@ -214,13 +215,13 @@ class WordPieces(tf.Module):
         ) -> tuple[tf.Tensor, ...]:
             """Find the longest piece, of at least `least` bytes, at the start of each rest."""
             lengths = tf.strings.length(rests)
-            most = tf.minimum(tf.reduce_max(lengths), self._longest)
-            sizes = tf.range(least, tf.maximum(most, least) + 1)[tf.newaxis]
+            is_possible = (self._sizes >= least) & (self._sizes <= tf.reduce_max(lengths))
+            sizes = tf.boolean_mask(self._sizes, is_possible)[tf.newaxis]
             starts = tf.strings.substr(rests[:, tf.newaxis], tf.zeros_like(sizes), sizes)
             found = self._ids.lookup(starts)
-            size = tf.reduce_max(tf.where(found == NO_TOKEN, 0, sizes), 1)
+            size = tf.maximum(tf.reduce_max(tf.where(found == NO_TOKEN, 0, sizes), 1), 0)
             is_longest = sizes == size[:, tf.newaxis]
-            new = tf.reduce_max(tf.where(is_longest, found, NO_TOKEN), 1)
+            new = tf.maximum(tf.reduce_max(tf.where(is_longest, found, NO_TOKEN), 1), NO_TOKEN)
             goes_on = tf.where((size > 0) & (size < lengths))[:, 0]
             size = tf.gather(size, goes_on)
             rests = tf.gather(rests, goes_on)

@@ -33,6 +33,17 @@ def words_of(texts, **options):
     return [[text[s:e].decode() for s, e in zip(a, b, strict=True)] for text, a, b in rows]
 
 
+def test_pieces_of_all_lengths_are_found_from_the_left_and_the_longest_wins():
+    long = "ab" * 40
+    tokens = ["a", "ab", "##b", "##ba", "##" + long, long, "#", "##"]
+    [_, *_], ids, starts, _ = cut([f"abba a{long} {long}b aab #b abx"], tokens)
+    first = len(GOOGLE_SPECIALS)
+    places = [tokens.index(piece) for piece in ("ab", "##ba", "a", "##" + long, long, "##b")]
+    expected = [*(first + place for place in places), UNK, first + tokens.index("#"), UNK, UNK]
+    assert ids.to_list() == [expected]
+    assert starts.to_list()[0][:6] == [0, 2, 5, 6, 87, 167]
+
+
 @pytest.mark.parametrize(
     "step", [37, pytest.param(1, marks=pytest.mark.long)], ids=["sample", "all"]
 )
