@@ -115,6 +115,13 @@ def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterato
     if lost and model.get("unk_token") not in tokens:  # tokenizers drops them
         yield f"model.vocab without tokens for the bytes {shown(lost)}"
     of_unknown = () if set(BYTES) <= tokens else ("byte_fallback", "fuse_unk")
+    made: dict[str, int] = {}  # the first merge that makes each token
+    for rank, pair in enumerate(model["merges"]):
+        made.setdefault("".join(pair), rank)
+    for rank, pair in enumerate(model["merges"]):
+        if any(made.get(part, -1) > rank for part in pair):  # tokenizers does not finish one merge
+            yield f"model.merges with {shown(' '.join(pair))} before the merge that makes its parts"
+            break
     names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *of_unknown)
     yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
     if [step["type"] for step in steps(definition["decoder"], "decoders")] != ["ByteLevel"]:
@@ -128,6 +135,9 @@ def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterato
 def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
     if definition["model"].get("byte_fallback"):
         yield "model.byte_fallback=True"
+    for step in steps(definition["post_processor"], "processors"):
+        if step["type"] in ("RobertaProcessing", "ByteLevel") and step.get("trim_offsets", True):
+            yield f"post_processor.trim_offsets=True of {step['type']}"
     for step in steps(definition["pre_tokenizer"], "pretokenizers"):
         if step["type"] not in ("WhitespaceSplit", "Metaspace"):
             yield f"pre_tokenizer={shown(step)}"

@@ -140,6 +140,7 @@ def test_no_words_have_no_pieces():
         ("normalizer", {"type": "Replace", "pattern": {"String": "aba"}, "content": ""}),
         ("pre_tokenizer", {"type": "Digits", "individual_digits": True}),
         ("decoder", {"type": "ByteLevel"}),
+        ("post_processor", {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}),
     ],
 )
 def test_other_parts_are_named(part, value):
