@@ -172,11 +172,11 @@ def similar(
     embedder, tokenizer = _embedder(model, tokenizer)
     rows = text_list("texts", texts)
     how = _How(embedder.prompt("document"), batch_size, truncate, truncate_dim)
-    places: Sequence[int] = range(len(rows))
+    places = None
     if vectors is None:
         different = _numbers(rows)
         encoded = _vectors(embedder, tokenizer, [*different], how)
-        places = [different[text] for text in rows]
+        places = np.array([different[text] for text in rows], int)
     else:
         shape, array = (len(rows), how.width(embedder)), np.asarray(vectors)
         is_right = array.shape == shape and array.dtype.kind == "f"
@@ -189,7 +189,7 @@ def similar(
         asked, encoded = _unit(asked), _unit(encoded)
     found = [
         [Match(rows[index], float(score), int(index)) for index, score in best]
-        for best in nearest(asked, encoded, places, top_k, embedder.similarity)
+        for best in nearest(asked, encoded, top_k, embedder.similarity, places)
     ]
     return found[0] if isinstance(query, str) else found
 
@@ -197,19 +197,19 @@ def similar(
 def nearest(
     queries: np.ndarray,
     vectors: np.ndarray,
-    places: Sequence[int],
     top_k: int,
     similarity: Similarity = "cosine",
+    places: np.ndarray | None = None,
 ) -> Iterator[list[tuple[int, float]]]:
     """Yield the texts nearest to each query, by an exact search in blocks.
 
     Args:
         queries: Vectors `(Q, E)`, of length 1 for cosines.
         vectors: Vectors `(N, E)`, of length 1 for cosines.
-        places: The row of `vectors` of each text. Equal texts share one, because the rounding of a
-            matrix product may depend on the row.
         top_k: Number of texts per query.
         similarity: As for `TextEmbedder`.
+        places: The row of `vectors` of each text. Equal texts share one, because the rounding of a
+            matrix product may depend on the row. `None`: each text has its own.
 
     Yields: the numbers of texts and their scores, best first; ties keep the order of the texts.
     """
@@ -224,7 +224,8 @@ def nearest(
                 "The scores of the texts must be finite numbers. The model's weights or `vectors` "
                 "contain NaN or infinity: load another checkpoint, or encode the texts again."
             )
-        for scores in found[:, places]:
+        for of_rows in found:
+            scores = of_rows if places is None else of_rows[places]
             least = np.partition(scores, -top_k)[-top_k] if top_k < len(scores) else -np.inf
             likely = np.flatnonzero(scores >= least)
             best = likely[np.argsort(-scores[likely], kind="stable")[:top_k]]

@@ -30,10 +30,10 @@ def test_given_vectors_are_used_instead_of_encoding_the_texts(embedder, monkeypa
 def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monkeypatch):
     monkeypatch.setattr(predictions, "_ROWS_AT_ONCE", 3)
     vectors = np.array([[1, 0], [0, 1], [1, 0], [-1, 0], [0, -1], [1, 0], [0, 1]], np.float32)
-    [first, second] = predictions.nearest(vectors[:2], vectors, range(7), 2)
+    [first, second] = predictions.nearest(vectors[:2], vectors, 2)
     assert (first, second) == ([(0, 1), (2, 1)], [(1, 1), (6, 1)])
-    places = (0, 1, 2, 3, 4, 0, 1)
-    best = next(predictions.nearest(vectors[:1], vectors[:5], places, 9))
+    places = np.array([0, 1, 2, 3, 4, 0, 1])
+    best = next(predictions.nearest(vectors[:1], vectors[:5], 9, places=places))
     assert [place for place, _ in best] == [0, 2, 5, 1, 4, 6, 3]
 
 
