@@ -7,7 +7,7 @@ where its ids and offsets are the same. This module does not need TensorFlow.
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from keras_bert_d2l.text.unicode_gaps import disputed_characters
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
@@ -31,8 +31,6 @@ class QuickTokenizer:
     """
 
     def __init__(self, vocab: Vocab, options: ConfigDict) -> None:
-        import tokenizers
-
         self._disputed: frozenset[str] = frozenset()
         # `Tokenizer` knows this spelling of the unknown token in all vocabularies of WordPiece.
         self._unknown = "" if GOOGLE_SPECIALS[1] in vocab.special_tokens else GOOGLE_SPECIALS[1]
@@ -44,16 +42,15 @@ class QuickTokenizer:
             self._disputed = frozenset(map(chr, disputed_characters()))
         else:
             text = vocab.to_text()
-        self._tokenizer = tokenizers.Tokenizer.from_str(text)
+        self._tokenizer = _from_str(text)
 
     @classmethod
     def of(cls, vocab: Vocab, options: ConfigDict) -> Self | None:
         """Return the tokenizer, or None if the library is missing or does not know its tokens."""
-        try:
-            found = cls(vocab, options)
-        except Exception:  # the library raises Exception itself
+        found = cls(vocab, options)
+        if found._tokenizer is None or not found.knows(options.get("normalized_tokens", ())):
             return None
-        return found if found.knows(options.get("normalized_tokens", ())) else None
+        return found
 
     def encode(self, texts: Sequence[str]) -> "list[Encoding]":
         """Tokenize texts, without special tokens."""
@@ -71,6 +68,16 @@ class QuickTokenizer:
         if text.isascii():
             return True
         return self._disputed.isdisjoint(text) and not _PRIVATE.search(text)
+
+
+def _from_str(text: str) -> Any:
+    """Return the library's tokenizer, or None if there is none."""
+    try:
+        import tokenizers
+
+        return tokenizers.Tokenizer.from_str(text)
+    except Exception:  # of the library, for a vocabulary that it does not read, or ImportError
+        return None
 
 
 def are_short(texts: Sequence[str]) -> bool:
