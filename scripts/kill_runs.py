@@ -37,7 +37,6 @@ IMPORTS = (
     "keras_bert_d2l.text.vocab_learning",
     "keras_bert_d2l.training.finetuning.finetune",
     "keras_bert_d2l.training.pretraining.pretrain",
-    "tensorflow_text",
 )
 PRETRAIN = (
     "pretrain text.txt --resume trial/run --cache-dir trial/cache --layout lines --vocab-size 80 "

@@ -341,10 +341,7 @@ class Preprocessor:
         return ValueError(f"A {name} takes strings as {self.form}. Received: {received}.")
 
     def _eager_rows(self, texts: Texts) -> Batch:
-        """Return rows from a graph, which is traced once because that takes a second.
-
-        Rows of a few texts take less time without one.
-        """
+        """Return rows, for a few short texts without a graph, which takes a second to trace."""
         import tensorflow as tf
 
         if not self.has_windows and self.tokenizer.is_quick(*self._sides(texts).values()):

@@ -85,8 +85,7 @@ def audit_saved_model(path: PathLike) -> list[Finding]:
 
     The audit covers the graphs and all functions in their libraries, even functions that no
     signature uses, because the server registers all of them when it loads a model. An operation is
-    supported if TensorFlow or tensorflow-text has it in each of the releases 2.12, 2.20 and 2.21,
-    because many servers have tensorflow-text 2.12.
+    supported if TensorFlow or tensorflow-text has it in each of the releases 2.12, 2.20 and 2.21.
 
     Functions that XLA compiles are reported because TensorFlow Serving compiles on CPUs only if it
     was started with `--xla_cpu_compilation_enabled`.
@@ -146,7 +145,8 @@ def oldest_release(path: PathLike) -> str | None:
     Args:
         path: Folder with a `saved_model.pb`.
 
-    Returns: `"2.6"` or a later minor version; `None` if an operation is not TensorFlow's own.
+    Returns: `"2.6"` or a later minor version; `None` if an operation is not TensorFlow's own, or
+        newer than 2.21.
     """
     found, registry = set(_ALL_RELEASES), _registry()
     for meta_graph in read_saved_model(path).meta_graphs:
@@ -154,7 +154,9 @@ def oldest_release(path: PathLike) -> str | None:
         functions = {function.signature.name for function in graph.library.function}
         for op in {node.op for _, node in _nodes(graph)} - functions:
             title = registry.get(op, "")
-            found &= {*re.findall(r" (\d+\.\d+)\.", title)} if title[:11] == _TENSORFLOW else set()
+            found &= (
+                {*re.findall(r" (\d+\.\d+)\.", title)} if title.startswith(_TENSORFLOW) else set()
+            )
     return next((release for release in _ALL_RELEASES if release in found), None)
 
 
