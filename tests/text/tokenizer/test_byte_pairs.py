@@ -144,7 +144,7 @@ STEPS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", nightly_except(range(2), range(len(STEPS))))
+@pytest.mark.parametrize("number", nightly_except(range(1), range(len(STEPS))))
 def test_steps_around_the_bytes_split_texts(number):
     steps, text, expected = STEPS[number]  # the tokens are those of tokenizers 0.23.3
     fields = roberta_fields(pre_tokenizer={"type": "Sequence", "pretokenizers": steps})
