@@ -17,7 +17,7 @@ from keras_bert_d2l.contract.task import check_option, embedder, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_checksums
-from keras_bert_d2l.inference.evaluation import check_examples
+from keras_bert_d2l.inference.evaluation import check_examples, library
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import showing_stages
 from keras_bert_d2l.training.devices import (
@@ -240,12 +240,15 @@ def _load_run(
 
     Raises:
         FileNotFoundError: A file is missing.
+        ImportError: A library that the task's metrics need is not installed.
         ValueError: A file does not fit the task, or it has too few labels to learn from.
     """
     columns = ("text", "text_b", "negative", "choices", "label", "id")
     names = (*columns, "multi_label", "separator", "header", "quotes")
     of_reader = {name: getattr(settings, name) for name in names}
     task = settings.task
+    if (needed := task_named(task).library) is not None:
+        library(needed)  # before anything is read
 
     def read(path: str) -> TaskExamples:
         return read_examples(task, path, **of_reader, labeled=True)
