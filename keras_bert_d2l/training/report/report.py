@@ -363,7 +363,9 @@ class RunRecorder:
 def machine() -> dict[str, str]:
     """Return the processors, the system and the versions that a run uses."""
     backend = keras.backend.backend()
-    packages = ["keras-bert-d2l", "keras", *{"tensorflow", backend}]
+    own = "keras-bert-d2l"
+    # Not from metadata: the package of a nightly version of Keras has another name.
+    versions = {x: importlib.import_module(x).__version__ for x in ("keras", "tensorflow", backend)}
     accelerators = collections.Counter(_accelerators(backend))
     cpu_info = _CPU_INFO.read_text() if _CPU_INFO.is_file() else ""
     named = re.search(r"^model name\s*: (.*)$", cpu_info, re.MULTILINE)
@@ -374,7 +376,7 @@ def machine() -> dict[str, str]:
         "system": platform.platform(),
         "backend": backend,
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in sorted(packages)},
+        **dict(sorted({**versions, own: importlib.metadata.version(own)}.items())),
     }
 
 
