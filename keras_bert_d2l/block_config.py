@@ -35,7 +35,8 @@ OF_RELATIVES = frozenset(
     "pad_id embedding_width shared_blocks first_position_id relative_buckets rope_theta "
     "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
     "pooler_activation pooler_norm size_per_head query_act key_act value_act "
-    "use_one_hot_embeddings".split()
+    "use_one_hot_embeddings relative_embeddings own_relative_keys relative_max_distance "
+    "relative_norm conv_kernel_size".split()
 )
 
 
@@ -59,6 +60,8 @@ class BlockFields:
     query_act: Activation = "linear"
     key_act: Activation = "linear"
     value_act: Activation = "linear"
+    relative_embeddings: Count = 0
+    own_relative_keys: bool = False
 
     def __new__(cls, *values: object, **fields: object) -> Self:
         check_known("field", fields, cls.__dataclass_fields__)
@@ -91,6 +94,8 @@ class BlockFields:
         yield "skip_first_norm", is_right, expected
         is_right = self.layer_norm == "biased" or not self.bias_free
         yield "bias_free", is_right, "False with layer_norm='unbiased', which has a bias"
+        is_right = self.relative_embeddings > 0 or not self.own_relative_keys
+        yield "own_relative_keys", is_right, "False with relative_embeddings=0, which has no keys"
 
     @classmethod
     def split_arguments(cls, *sizes: Any, **options: object) -> tuple[Self, LayerOptions]:

@@ -111,6 +111,17 @@ class BERTConfig(BlockFields):
             positions count only the tokens whose id is not `pad_id`.
         relative_buckets: Number of rows of a bias of the attention scores that depends on the
             distance between query and key, an even number (32 in MPNet). 0: there is none.
+        relative_embeddings: Number of distances per direction, K, that have an embedding (512 in
+            DeBERTa, 256 in DeBERTa-v2 and v3). The attention then also scores each token with the
+            distances to the others (disentangled attention). 0: there are none.
+        relative_max_distance: With `relative_embeddings`, distances of more than K / 2 share
+            embeddings, by their logarithm, up to this one (512 in DeBERTa-v2 and v3). 0: each
+            distance has its own embedding, and those of at least K share the last one.
+        relative_norm: Whether to layer-normalize the embeddings of distances (DeBERTa-v2 and v3).
+        own_relative_keys: Whether each block projects the embeddings of distances by layers of its
+            own instead of those of its queries and keys, and its keys have no bias (DeBERTa).
+        conv_kernel_size: Number of neighboring embeddings, an odd one, that a convolution after the
+            first block combines (3 in the large DeBERTa-v2). 0: there is none.
         rope_theta: Base of the wavelengths of rotary positions.
         local_rope_theta: The same for the blocks that attend to a window.
         local_attention: Size of the window of attention, in tokens: a query attends to keys up to
@@ -177,6 +188,9 @@ class BERTConfig(BlockFields):
     shared_blocks: bool = False
     first_position_id: Count = 0
     relative_buckets: Count = 0
+    relative_max_distance: Count = 0
+    relative_norm: bool = False
+    conv_kernel_size: Count = 0
     rope_theta: Epsilon = 160000.0
     local_rope_theta: Epsilon = 10000.0
     local_attention: Count = 0
@@ -218,6 +232,18 @@ class BERTConfig(BlockFields):
         yield "first_position_id", is_right, "0 unless positions='learned', which has a table"
         is_right = self.relative_buckets in (0, *range(4, 2 * MAX_DISTANCE + 1, 2))
         yield "relative_buckets", is_right, f"0, or an even number from 4 to {2 * MAX_DISTANCE}"
+        far, num = self.relative_max_distance, self.relative_embeddings
+        is_right = not far or (num >= 4 and num % 2 == 0 and far > num // 2 + 1)
+        expected = "0, or more than half of relative_embeddings, an even number of at least 4"
+        yield "relative_max_distance", is_right, expected
+        is_right = num > 0 or not self.relative_norm
+        yield "relative_norm", is_right, "False with relative_embeddings=0"
+        is_other = self.positions == "rotary" or self.relative_buckets or self.local_attention
+        expected = "0 with rotary positions, relative_buckets or local_attention"
+        yield "relative_embeddings", not (num and is_other), expected
+        is_right = self.conv_kernel_size % 2 == 1 and self.num_blks > 0
+        is_right = is_right or not self.conv_kernel_size
+        yield "conv_kernel_size", is_right, "0, or an odd number in a model with blocks"
         window = self.local_attention
         is_right = not window or min(window, self.global_attention_every) > 1
         expected = "0, or at least 2 with global_attention_every of 2 or more"
@@ -269,7 +295,8 @@ class BERTConfig(BlockFields):
                 2, 4, 6, 8, 10 or 12 blocks of width 128, 256, 512 or 768; or a relative of BERT:
                 `"distilbert"`, `"electra-small"`, `"electra-base"`, `"roberta-base"`,
                 `"xlm-roberta-base"`, `"albert-base"`, `"mpnet-base"`, `"modernbert-base"`,
-                `"ettin-17m"`.
+                `"ettin-17m"`, `"deberta-base"`, `"deberta-v3-xsmall"`, `"deberta-v3-small"`,
+                `"deberta-v3-base"`.
             **overrides: Fields with other values, for example `vocab_size=8000`. `dropout` also
                 applies to the other dropout rates of the preset that are not named. A `vocab_size`
                 that does not include the preset's `pad_id` makes it 0.

@@ -107,6 +107,24 @@ _ETTIN = {
     "max_len": 7999,
     "local_rope_theta": 160000.0,
 }
+_DEBERTA = {
+    **_RELATIVE,
+    "vocab_size": 50265,
+    "num_segments": 0,
+    "positions": "none",
+    "relative_embeddings": 512,
+    "own_relative_keys": True,
+    "layer_norm_epsilon": 1e-7,
+    "pooler_activation": "gelu",
+}
+_DEBERTA_V3 = {
+    **_DEBERTA,
+    "vocab_size": 128100,
+    "relative_embeddings": 256,
+    "relative_max_distance": 512,
+    "relative_norm": True,
+    "own_relative_keys": False,
+}
 
 PRESETS: dict[str, ConfigDict] = {
     "d2l": _D2L,
@@ -150,4 +168,8 @@ PRESETS: dict[str, ConfigDict] = {
     "mpnet-base": {**_MPNET, "relative_buckets": 32},
     "modernbert-base": _MODERNBERT,
     "ettin-17m": _ETTIN,
+    "deberta-base": _DEBERTA,
+    "deberta-v3-xsmall": {**_DEBERTA_V3, **_size(12, 384)},
+    "deberta-v3-small": {**_DEBERTA_V3, "num_blks": 6},
+    "deberta-v3-base": _DEBERTA_V3,
 }

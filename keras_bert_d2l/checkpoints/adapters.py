@@ -287,7 +287,7 @@ def _named(model: Model, stored: NamedArrays) -> NamedArrays:
     if kind.has_pooler and not any(row.ours.startswith("hidden/") for row, _ in _rows(model)):
         pooler = f"{kind.names['hidden']}."
         names = {new: old for new, old in names.items() if not new.startswith(pooler)}
-    return split_joined(arrays.select(names))
+    return split_joined(arrays.select(names), model.bert_config.num_heads)
 
 
 def _check_tied(model: Model, arrays: NamedArrays) -> None:

@@ -36,6 +36,11 @@ BLOCK = {
     "ffn/dense2": _DENSE,
     "addnorm2/ln": _NORM,
 }
+# Without a bias of the keys, which would change the scores of contents with distances.
+_OWN_RELATIVE_KEYS = {
+    **{f"attention/{name}": ("kernel",) for name in ("W_k", "W_rel_k")},
+    "attention/W_rel_q": _DENSE,
+}
 _NUM_NAMED = 3
 
 
@@ -137,8 +142,15 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
         layers["encoder/embedding_projection"] = _DENSE
     if config.relative_buckets:
         layers["encoder/relative_bias"] = ("embeddings",)
+    if config.relative_embeddings:
+        layers["encoder/relative_embeddings"] = ("embeddings",)
+    if config.relative_norm:
+        layers["encoder/relative_embeddings/ln"] = _NORM
+    if config.conv_kernel_size:
+        layers |= {"encoder/conv/conv": _DENSE, "encoder/conv/addnorm/ln": _NORM}
+    block = {**BLOCK, **_OWN_RELATIVE_KEYS} if config.own_relative_keys else BLOCK
     for index in range(min(config.num_blks, 1) if config.shared_blocks else config.num_blks):
-        layers |= {f"encoder/blk_{index}/{name}": weights for name, weights in BLOCK.items()}
+        layers |= {f"encoder/blk_{index}/{name}": weights for name, weights in block.items()}
     if config.skip_first_norm:
         layers.pop("encoder/blk_0/addnorm1/ln", None)
     if config.final_norm:
@@ -225,6 +237,8 @@ def main_shapes(config: BERTConfig) -> dict[str, tuple[int, ...]]:
         "encoder/pos_embedding": (1, config.max_len + config.first_position_id, width),
         "encoder/embedding_projection/kernel": (width, of_blocks),
         "encoder/relative_bias/embeddings": (config.relative_buckets, config.num_heads),
+        "encoder/relative_embeddings/embeddings": (2 * config.relative_embeddings, of_blocks),
+        "encoder/conv/conv/kernel": (config.conv_kernel_size, of_blocks, of_blocks),
         "encoder/blk_0/attention/W_q/kernel": (of_blocks, config.num_heads * config.head_width),
         "encoder/blk_0/ffn/dense1/kernel": (of_blocks, of_ffn),
     }

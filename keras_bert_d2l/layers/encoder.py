@@ -23,12 +23,17 @@ from keras_bert_d2l.layers.kernels.attention import joined_mask
 from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, ReversibleEmbedding
 from keras_bert_d2l.layers.positions import (
     RelativeBias,
+    RelativeEmbeddings,
     RelativePositions,
     counted_positions,
     relative_positions_of_blocks,
     sinusoidal_positions,
 )
-from keras_bert_d2l.layers.transformer import TransformerEncoderBlock, rematerialized
+from keras_bert_d2l.layers.transformer import (
+    NeighborConv,
+    TransformerEncoderBlock,
+    rematerialized,
+)
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]
@@ -82,7 +87,8 @@ class BERTEncoder(NestedLayer):
         last attention weights `(B, N, P, T)`.
 
     Raises:
-        ValueError: An option, an id or the sequence length is out of range.
+        ValueError: An option, an id or the sequence length is out of range, or a model with a
+            `conv_kernel_size`, which combines neighbors, gets `example_ids`.
 
     Example:
 
@@ -128,7 +134,7 @@ class BERTEncoder(NestedLayer):
             )
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
-        self.embedding_projection = self.relative_bias = None
+        self.embedding_projection = self.relative_bias = self.relative_embeddings = None
         if config.embedding_width:
             self.embedding_projection = Dense(
                 config.num_hiddens,
@@ -141,6 +147,13 @@ class BERTEncoder(NestedLayer):
             )
         if config.relative_buckets:
             self.relative_bias = RelativeBias(config, dtype=policy, name="relative_bias")
+        if config.relative_embeddings:
+            self.relative_embeddings = RelativeEmbeddings(
+                config, dtype=policy, name="relative_embeddings"
+            )
+        self.conv = (
+            NeighborConv(config, dtype=policy, name="conv") if config.conv_kernel_size else None
+        )
         self.blks = [
             TransformerEncoderBlock(
                 **{
@@ -182,6 +195,8 @@ class BERTEncoder(NestedLayer):
             position_ids=position_ids,
             example_ids=example_ids,
         )
+        if self.conv is not None and example_ids is not None:
+            raise wrong("example_ids", "None with `conv_kernel_size`: do not pack", example_ids)
         segments = ops.zeros_like(tokens) if segments is None else segments
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
@@ -190,7 +205,9 @@ class BERTEncoder(NestedLayer):
             X,
             positions,
             return_attention,
-            relative_positions_of_blocks(self.config, X, position_ids, self.relative_bias),
+            relative_positions_of_blocks(
+                self.config, X, position_ids, self.relative_bias or self.relative_embeddings
+            ),
             training=training,
             attention_mask=self.mask(tokens, valid_lens, attention_mask, example_ids),
         )
@@ -278,6 +295,9 @@ class BERTEncoder(NestedLayer):
                 X = rematerialized(block, X, **options)  # (B, T or P, D)
             else:
                 X = block(X, **options)  # (B, T or P, D)
+            if index == 0 and self.conv is not None:
+                mask, training = options["attention_mask"], options["training"]
+                X = self.conv(hidden_states[0], X, mask, options["positions"], training=training)
             hidden_states.append(X)
         return X, hidden_states, attention
 
@@ -320,10 +340,13 @@ class BERTEncoder(NestedLayer):
             self.pos_embedding = sinusoidal_positions(max_len, width)
         else:
             self.pos_embedding = None
-        for layer in (self.embedding_ln, self.embedding_projection, self.relative_bias):
+        for layer in (
+            *(self.embedding_ln, self.embedding_projection),
+            *(self.relative_bias, self.relative_embeddings),
+        ):
             if layer is not None:
                 layer.build((*tokens_shape, width))
-        for layer in dict.fromkeys((*self.blks, self.final_ln)):
+        for layer in dict.fromkeys((*self.blks, self.final_ln, self.conv)):
             if layer is not None:
                 layer.build((*tokens_shape, self.config.num_hiddens))
 

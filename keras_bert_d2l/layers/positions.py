@@ -4,6 +4,7 @@ B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Self
 
 import keras
@@ -11,9 +12,10 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
-from keras_bert_d2l.layers.base import weights_initializer
+from keras_bert_d2l.layers.base import NestedLayer, layer_normalization, weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.attention import attends_in_blocks, window_mask
+from keras_bert_d2l.layers.kernels.disentangled import disentangled_bias
 from keras_bert_d2l.types import Shape, Tensor
 
 
@@ -24,12 +26,16 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
     Attributes:
         angles: Rotary positions: the angles of the T tokens, float32 `(1 or B, T, H / 2)`.
         bias: Bias of the scores, `(1 or B, N, Q, K)`.
+        embeddings: Embeddings of distances, `(2 R, D)`, see `relative_embeddings`.
+        max_distance: The field `relative_max_distance`.
         window: Size of the window, in tokens. 0: queries attend to all keys.
         queries: Positions of the queries, int `(B, P)`. `None`: all T positions.
     """
 
     angles: Tensor | None = None
     bias: Tensor | None = None
+    embeddings: Tensor | None = None
+    max_distance: int = 0
     window: int = 0
     queries: Tensor | None = None
 
@@ -51,6 +57,15 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
             angles = gather_positions(angles, self.queries, "positions")
         return rotated(q, angles), rotated(k, self.angles)
 
+    def disentangled(
+        self, q: Tensor, k: Tensor, project: Callable[[Tensor], tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """Return the bias of queries `(B, Q, N, H)`, see `disentangled_bias`."""
+        embeddings, far = self.embeddings, self.max_distance
+        return disentangled_bias(
+            q, k, embeddings, project, max_distance=far, positions=self.queries
+        )
+
     def attends_in_blocks(self, num_tokens: int | None, mask: Tensor | None) -> bool:
         """Return whether the attention is `local_attention`, see there."""
         is_simple = self.queries is None and self.bias is None
@@ -62,7 +77,10 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
 
 
 def relative_positions_of_blocks(
-    config: BERTConfig, X: Tensor, position_ids: Tensor | None, relative_bias: "RelativeBias | None"
+    config: BERTConfig,
+    X: Tensor,
+    position_ids: Tensor | None,
+    relative: "RelativeBias | RelativeEmbeddings | None",
 ) -> list[RelativePositions | None]:
     """Return the relative positions of each block: `None` for a BERT.
 
@@ -70,13 +88,16 @@ def relative_positions_of_blocks(
         config: The architecture.
         X: The embeddings, `(B, T, D)`.
         position_ids: int `(B, T)`. `None`: 0, 1, 2, ...
-        relative_bias: The layer of a model with `relative_buckets`.
+        relative: The layer of a model with `relative_buckets` or `relative_embeddings`.
     """
     is_rotary, window = config.positions == "rotary", config.local_attention
-    if not (is_rotary or window or config.relative_buckets):
+    if isinstance(relative, RelativeEmbeddings):
+        found = RelativePositions(None, None, relative.normalized(), config.relative_max_distance)
+        return [found] * config.num_blks
+    if not (is_rotary or window or relative):
         return [None] * config.num_blks
     length = ops.shape(X)[1]
-    bias = None if relative_bias is None else relative_bias.of_length(length)  # (1, N, T, T)
+    bias = None if relative is None else relative.of_length(length)  # (1, N, T, T)
     is_local = [config.is_local(block) for block in range(config.num_blks)]
     thetas = [config.local_rope_theta if local else config.rope_theta for local in is_local]
     angles: dict[float, Tensor] = {}
@@ -86,7 +107,7 @@ def relative_positions_of_blocks(
             theta: rotary_angles(ids, theta, config.head_width) for theta in sorted({*thetas})
         }
     return [
-        RelativePositions(angles.get(theta), bias, window if local else 0)
+        RelativePositions(angles.get(theta), bias, window=window if local else 0)
         for theta, local in zip(thetas, is_local, strict=True)
     ]
 
@@ -190,6 +211,38 @@ class RelativeBias(keras.layers.Layer):
         places = ops.arange(length, dtype="int32")
         distances = ops.clip(places[None] - places[:, None], -MAX_DISTANCE, MAX_DISTANCE)  # (T, T)
         return ops.transpose(ops.take(table, distances + MAX_DISTANCE, axis=0), (2, 0, 1))[None]
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class RelativeEmbeddings(NestedLayer):
+    """Embeddings of the distances between tokens, for disentangled attention.
+
+    Source: He et al. 2021 (DeBERTa), section 3.1.
+
+    Args:
+        config: The architecture, for `relative_embeddings` and `relative_norm`.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+    """
+
+    def __init__(self, config: BERTConfig, **kwargs: str) -> None:
+        super().__init__(**kwargs)
+        self.config, self.ln = config, None
+        if config.relative_norm:
+            options = {"dtype": self.dtype_policy, "name": "ln"}
+            self.ln = layer_normalization(config.layer_norm, config.layer_norm_epsilon, **options)
+
+    def build(self, _: Shape = ()) -> None:
+        config = self.config
+        shape = (2 * config.relative_embeddings, config.num_hiddens)
+        initializer = weights_initializer("embedding", config.initializer, config.initializer_range)
+        self.embeddings = self.add_weight(name="embeddings", shape=shape, initializer=initializer)
+        if self.ln is not None:
+            self.ln.build(shape)
+
+    def normalized(self) -> Tensor:
+        """Return the embeddings of the distances from -K to K - 1, `(2 K, D)`."""
+        embeddings = ops.cast(self.embeddings, self.compute_dtype)
+        return embeddings if self.ln is None else self.ln(embeddings)
 
 
 def relative_buckets(num_buckets: int) -> np.ndarray:

@@ -3,6 +3,8 @@
 B batch, T tokens (Q queries, K keys), D hidden width, N heads, H width of a head, D / N by default.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Unpack
 
@@ -29,6 +31,8 @@ from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, add_norm, fused
 from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.types import LayerOptions, Option, Shape, Tensor
 
+_OF_THREE_TERMS = 1 / math.sqrt(3)  # scales scores that are sums of three products instead of one
+
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
 class MultiHeadAttention(NestedLayer):
@@ -48,6 +52,9 @@ class MultiHeadAttention(NestedLayer):
         query_act: Activation of the queries, as for `activation` of `BERTConfig`.
         key_act: The same for the keys.
         value_act: The same for the values.
+        relative_embeddings: Whether there are embeddings of distances, K of `BERTConfig`; 0: no.
+        own_relative_keys: As in `BERTConfig`.
+        relative_dropout: Dropout rate of the embeddings of distances.
         **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -59,7 +66,8 @@ class MultiHeadAttention(NestedLayer):
         attention_mask: Keys to attend to, bool or numeric, `(B, K)` or `(B, Q, K)`. A key must be
             allowed by both `valid_lens` and `attention_mask`.
         return_attention: Whether to return the attention weights as well.
-        relative_positions: Rotary positions, bias and window, which `BERTEncoder` passes.
+        relative_positions: Rotary positions, bias, embeddings of distances and window, which
+            `BERTEncoder` passes.
 
     Returns: The output `(B, Q, D)`. With `return_attention`, a tuple of the output and the
         attention weights `(B, N, Q, K)`.
@@ -93,6 +101,9 @@ class MultiHeadAttention(NestedLayer):
         query_act: Activation = "linear",
         key_act: Activation = "linear",
         value_act: Activation = "linear",
+        relative_embeddings: int = 0,
+        own_relative_keys: bool = False,
+        relative_dropout: float = 0.0,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         # Disable autocast: in bfloat16, a length of 257 would become 256.
@@ -106,10 +117,17 @@ class MultiHeadAttention(NestedLayer):
         self.use_bias = check_bool("use_bias", use_bias)
         self.initializer, self.initializer_range = initializer, initializer_range
         self.W_q = self._projection("W_q", self.width_of_heads, query_act)
-        self.W_k = self._projection("W_k", self.width_of_heads, key_act)
+        has_bias = self.use_bias and not own_relative_keys
+        self.W_k = self._projection("W_k", self.width_of_heads, key_act, has_bias)
         self.W_v = self._projection("W_v", self.width_of_heads, value_act)
         self.W_o = self._projection("W_o", num_hiddens, "linear")
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
+        self.W_rel_q = self.W_rel_k = None
+        rate = relative_dropout if relative_embeddings else 0.0
+        self.relative_dropout = Dropout(rate, dtype=self.dtype_policy)
+        if own_relative_keys:
+            self.W_rel_q = self._projection("W_rel_q", self.width_of_heads, query_act)
+            self.W_rel_k = self._projection("W_rel_k", self.width_of_heads, key_act, has_bias)
 
     def call(
         self,
@@ -128,29 +146,43 @@ class MultiHeadAttention(NestedLayer):
         q, k, v = map(self._split_heads, (q, k, v))  # (B, Q or K, N, H)
         relative = relative_positions or RelativePositions()
         q, k = relative.rotated(q, k)
+        bias = relative.bias
+        if relative.embeddings is not None:
+            q = q * _OF_THREE_TERMS
+            bias = relative.disentangled(q, k, functools.partial(self._project, training=training))
         dropout = self._drop if training and self.dropout.rate > 0 else None
         weights = None
         if not return_attention and relative.attends_in_blocks(k.shape[1], mask):
             heads = local_attention(q, k, v, window=relative.window, mask=mask, dropout=dropout)
         else:
             mask = relative.mask(num_keys, mask)
-            is_plain = return_attention or dropout is not None or relative.bias is not None
+            is_plain = return_attention or dropout is not None or bias is not None
             if is_plain or not has_flash_attention(ops.dtype(q), self.head_width):
-                heads, weights = plain_attention(q, k, v, mask, dropout, relative.bias)
+                heads, weights = plain_attention(q, k, v, mask, dropout, bias)
             else:
                 heads = flash_attention(q, k, v, mask)
         merged = ops.reshape(heads, (*ops.shape(heads)[:2], self.width_of_heads))  # (B, Q, N * H)
         output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
+    def _project(self, X: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:
+        """Return the keys and the queries of distances `(R, D)`, scaled, both `(R, N, H)`."""
+        X, scale = self.relative_dropout(X, training=training), 1 / math.sqrt(self.head_width)
+        shape = (-1, self.num_heads, self.head_width)
+        keys, queries = (self.W_rel_k or self.W_k)(X), (self.W_rel_q or self.W_q)(X)
+        queries = ops.reshape(queries * (scale * _OF_THREE_TERMS), shape)
+        return ops.reshape(keys * scale, shape), queries
+
     def _drop(self, weights: Tensor) -> Tensor:
         return self.dropout(weights, training=True)
 
-    def _projection(self, name: str, width: int, activation: Activation) -> keras.layers.Dense:
+    def _projection(
+        self, name: str, width: int, activation: Activation, use_bias: bool | None = None
+    ) -> keras.layers.Dense:
         return Dense(
             width,
             activation_function(activation),
-            use_bias=self.use_bias,
+            use_bias=self.use_bias if use_bias is None else use_bias,
             kernel_initializer=weights_initializer(
                 "dense", self.initializer, self.initializer_range
             ),
@@ -173,6 +205,9 @@ class MultiHeadAttention(NestedLayer):
         self.W_k.build(keys_shape or queries_shape)
         self.W_v.build(values_shape or keys_shape or queries_shape)
         self.W_o.build((*queries_shape[:-1], self.width_of_heads))
+        for layer in (self.W_rel_q, self.W_rel_k):
+            if layer is not None:
+                layer.build(queries_shape)
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")

@@ -9,7 +9,8 @@ import keras
 from keras import ops
 
 from keras_bert_d2l.block_config import BlockConfig
-from keras_bert_d2l.layers.base import NestedLayer
+from keras_bert_d2l.config import BERTConfig
+from keras_bert_d2l.layers.base import NestedLayer, activation_function, weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.attention import joined_mask
 from keras_bert_d2l.layers.kernels.fusion import Dropout
@@ -34,8 +35,8 @@ class TransformerEncoderBlock(NestedLayer):
         use_bias: Whether the attention projections use a bias.
         **kwargs: `attention_dropout`, `ffn_dropout`, `block_dropout`, `norm_first`,
             `layer_norm_epsilon`, `layer_norm`, `activation`, `initializer`, `initializer_range`,
-            `gated_ffn`, `bias_free`, `skip_first_norm`, `size_per_head`, `query_act`, `key_act`
-            and `value_act`, as in `BERTConfig`;
+            `gated_ffn`, `bias_free`, `skip_first_norm`, `size_per_head`, `query_act`, `key_act`,
+            `value_act`, `relative_embeddings` and `own_relative_keys`, as in `BERTConfig`;
             `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -46,7 +47,7 @@ class TransformerEncoderBlock(NestedLayer):
         return_attention: Whether to return the attention weights as well.
         positions: The tokens to return, int `(B, P)`, which saves computing the others. `None`:
             all tokens.
-        relative_positions: Rotary positions, bias and window, which `BERTEncoder` passes.
+        relative_positions: As for `MultiHeadAttention`.
 
     Returns: The output `(B, T, D)`, or `(B, P, D)` with `positions`. With `return_attention`, a
         tuple of the output and the attention weights, `(B, N, T, T)` or `(B, N, P, T)`.
@@ -92,6 +93,9 @@ class TransformerEncoderBlock(NestedLayer):
             query_act=config.query_act,
             key_act=config.key_act,
             value_act=config.value_act,
+            relative_embeddings=config.relative_embeddings,
+            own_relative_keys=config.own_relative_keys,
+            relative_dropout=config.dropout,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -162,6 +166,70 @@ class TransformerEncoderBlock(NestedLayer):
             layer.build(X_shape)
 
 
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class NeighborConv(NestedLayer):
+    """Convolution of the embeddings, which is added to the output of the first block.
+
+    Source: microsoft/DeBERTa, `ConvLayer` of DeBERTa-v2.
+
+    Args:
+        config: The architecture, for `conv_kernel_size`.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Call arguments:
+        X: Embeddings, `(B, T, D)`.
+        Y: Output of the first block, `(B, T, D)` or, with `positions`, `(B, P, D)`.
+        mask: Tokens to attend to, bool `(B, 1 or T, T)`. The others count as zeros. `None`: all.
+        positions: The tokens of `Y`, int `(B, P)`. `None`: all tokens.
+        training: Whether to apply dropout.
+
+    Output shape: that of `Y`.
+    """
+
+    def __init__(self, config: BERTConfig, **kwargs: str) -> None:
+        super().__init__(autocast=False, **kwargs)
+        policy = self.dtype_policy
+        self.conv = keras.layers.Conv1D(
+            config.num_hiddens,
+            config.conv_kernel_size,
+            padding="same",
+            kernel_initializer=weights_initializer(
+                "dense", config.initializer, config.initializer_range
+            ),
+            dtype=policy,
+            name="conv",
+        )
+        self.activation = activation_function(config.activation)
+        self.dropout = Dropout(config.dropout, dtype=policy)
+        self.addnorm = AddNorm(
+            0.0,
+            config.layer_norm_epsilon,
+            layer_norm=config.layer_norm,
+            dtype=policy,
+            name="addnorm",
+        )
+
+    def build(self, X_shape: Shape) -> None:
+        self.conv.build(X_shape)
+        self.addnorm.build(X_shape)
+
+    def call(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
+        if mask is not None:
+            X = X * ops.cast(ops.any(mask, axis=1), X.dtype)[:, :, None]
+        X = self.conv(X)
+        if positions is not None:
+            X = gather_positions(X, positions, "positions")
+        X = self.activation(self.dropout(X, training=training))
+        return self.addnorm(X, Y, training=training)
+
+
 def rematerialized(
     layer: keras.layers.Layer,
     x: Tensor,
@@ -178,19 +246,19 @@ def rematerialized(
     Args:
         layer: A built layer with one output.
         x: Its input.
-        relative_positions: As for a block. Their bias gets a gradient.
+        relative_positions: As for a block. Their bias and embeddings get a gradient.
         **options: Further arguments of its `call`, which get no gradient.
     """
     weights, others = layer.trainable_variables, layer.non_trainable_variables
     state = list(map(ops.copy, others))  # reads the variables now, not when they are used
     traced: list[list[Tensor]] = []
-    biases = [getattr(relative_positions, "bias", None)]
-    biases = [bias for bias in biases if bias is not None]
+    trained = {name: getattr(relative_positions, name, None) for name in ("bias", "embeddings")}
+    trained = {name: value for name, value in trained.items() if value is not None}
 
     def pure(x: Tensor, *values: Tensor) -> Tensor:
         if relative_positions is not None:
-            bias = values[len(weights)] if biases else None
-            options["relative_positions"] = dataclasses.replace(relative_positions, bias=bias)
+            given = dict(zip(trained, values[len(weights) :], strict=True))
+            options["relative_positions"] = dataclasses.replace(relative_positions, **given)
         output, state_after = layer.stateless_call(
             list(values[: len(weights)]), state, x, **options
         )
@@ -198,7 +266,7 @@ def rematerialized(
         # TensorFlow would need gradients of all outputs, and JAX returns nothing in another way.
         return (output, state_after) if keras.backend.backend() == "jax" else output
 
-    output = keras.remat(pure)(x, *map(ops.copy, weights), *biases)
+    output = keras.remat(pure)(x, *map(ops.copy, weights), *trained.values())
     output, after = output if keras.backend.backend() == "jax" else (output, traced[0])
     for variable, value in zip(others, after, strict=True):
         if variable.name == SEED_STATE:

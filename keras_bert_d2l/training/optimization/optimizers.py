@@ -23,7 +23,7 @@ _CLIPPING_OF_KERAS = ("clipnorm", "global_clipnorm", "clipvalue")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:(?:token|segment|pos)_embedding|embedding_ln|embedding_projection"
-    r"|relative_bias)(?:/|$)"
+    r"|relative_bias|relative_embeddings|conv)(?:/|$)"
 )
 
 

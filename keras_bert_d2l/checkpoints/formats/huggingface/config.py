@@ -18,7 +18,14 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
     ModelType,
     model_type_of,
 )
-from keras_bert_d2l.checks import check_choice, check_integer, check_that, shown, wrong
+from keras_bert_d2l.checks import (
+    check_choice,
+    check_integer,
+    check_that,
+    is_integer,
+    shown,
+    wrong,
+)
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import task_of_kind
 from keras_bert_d2l.reading import errors_naming, read_json_object
@@ -146,6 +153,8 @@ def _to_fields(config: BERTConfig, vocab: Vocab | None) -> ConfigDict:
     fields["max_position_embeddings"] += config.first_position_id
     if "embedding_size" in fields and config.embedding_width is None:
         fields["embedding_size"] = config.num_hiddens
+    if kind.base == "deberta":
+        fields |= _deberta_fields(config)
     if "local_attention" in fields and not config.local_attention:
         fields |= {"local_attention": 128, "global_attn_every_n_layers": 1}
     fields["pad_token_id"] = config.pad_id
@@ -161,7 +170,8 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
             raise wrong(name, expected, fields[name])
     if kind.title == "ModernBert":
         fields = _with_old_names(fields)
-    values = foreign_config.our_fields(fields, kind.fields) | kind.values
+    values: ConfigDict = _from_deberta(fields, kind) if kind.base == "deberta" else {}
+    values |= foreign_config.our_fields(fields, kind.fields) | kind.values
     for theirs, (ours, _) in kind.fields.items():
         if ours in _OF_ACTIVATIONS:
             values[ours] = _ACTIVATIONS[check_choice(theirs, values[ours], tuple(_ACTIVATIONS))]
@@ -176,11 +186,69 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
         values["local_attention"] = window if values["global_attention_every"] != 1 else 0
         values["mlm_activation"] = values["pooler_activation"]
     if "type_vocab_size" in kind.fields:
-        check_integer("type_vocab_size", values["num_segments"], 1)
+        least = 0 if kind.base == "deberta" else 1
+        check_integer("type_vocab_size", values["num_segments"], least)
     if kind.base != "bert":
         values["next_sentence"] = "nsp/dense/bias" in kind.names
     config = BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
     return _simplest(config)
+
+
+def _from_deberta(fields: ConfigDict, kind: ModelType) -> ConfigDict:
+    """Return the fields about the distances between tokens in a DeBERTa."""
+
+    def check(name: str, is_right: bool, expected: str) -> None:
+        check_that(is_right, name, expected, fields.get(name))
+
+    for name in ("relative_attention", *(["share_att_key"] if kind.title == "DebertaV2" else ())):
+        check(name, fields.get(name) is True, "true, as in every published model")
+    kinds = fields.get("pos_att_type")
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds
+    is_right = isinstance(kinds, list) and sorted(map(str, kinds)) == ["c2p", "p2c"]
+    check("pos_att_type", is_right, '["c2p", "p2c"], as in every published model')
+    width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
+    for name in ("embedding_size", "pooler_hidden_size"):
+        check(name, fields.get(name, width) == width, f"hidden_size, {shown(width)}")
+    if is_integer(width) and is_integer(heads) and heads > 0:
+        is_right = fields.get("attention_head_size", width // heads) == width // heads
+        check("attention_head_size", is_right, "hidden_size / num_attention_heads")
+    act, acts = fields.get("hidden_act", "gelu"), fields.get("conv_act", "tanh")
+    check("conv_act", not fields.get("conv_kernel_size") or acts == act, "as hidden_act")
+    far = fields.get("max_relative_positions", -1)
+    if not is_integer(far) or far < 1:
+        far = fields.get("max_position_embeddings", 512)
+    far, num = check_integer("max_relative_positions", far, 1), -1
+    norms: list[str] = []
+    if kind.title == "DebertaV2":
+        num = check_integer("position_buckets", fields.get("position_buckets", -1), -1)
+        norms = str(fields.get("norm_rel_ebd", "none")).lower().split("|")
+    return {
+        "positions": "learned" if fields.get("position_biased_input", True) else "none",
+        "relative_embeddings": num if num > 0 else far,
+        "relative_max_distance": far if num > 0 else 0,
+        "relative_norm": "layer_norm" in map(str.strip, norms),
+    }
+
+
+def _deberta_fields(config: BERTConfig) -> ConfigDict:
+    """Return the fields of a DeBERTa that `_from_deberta` reads."""
+    num, far = config.relative_embeddings, config.relative_max_distance
+    fields: ConfigDict = {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": config.positions == "learned",
+        "max_relative_positions": far or num,
+        "pooler_hidden_size": config.num_hiddens,
+        "pooler_dropout": 0,
+    }
+    if config.own_relative_keys:
+        return fields
+    return fields | {
+        "share_att_key": True,
+        "position_buckets": num if far else -1,
+        "norm_rel_ebd": "layer_norm" if config.relative_norm else "none",
+        "conv_act": "gelu",
+    }
 
 
 def _simplest(config: BERTConfig) -> BERTConfig:

@@ -154,10 +154,12 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
         return static.describe(path, folder, tokenizer=tokenizer)
     file = folder / CONFIG_FILE
     config, kind = config_from_json(file)
-    stored = split_joined(open_weights(folder, kind))
+    stored = split_joined(open_weights(folder, kind), config.num_heads)
     prefix = wrapper_prefix(stored, signature(kind))
     names = current_names(stored, kind, prefix)
     unread = [name for name in names if name.partition(".")[0] == kind.unread]
+    if config.positions == "none":  # Microsoft's files contain the table nevertheless
+        names.pop(f"{kind.base}.embeddings.position_embeddings.weight", None)
     names = {name: old for name, old in names.items() if name not in unread}
     arrays = stored.select(names)
     check_extent(config, arrays)
@@ -271,7 +273,7 @@ def write(
     kind = MODEL_TYPES[fields["model_type"]]
     rows: Sequence[Row] = table(config, task, kind)
     of_steps = [Row(name, name) for names in step_weights(task) for name in names]
-    weights = join_parts(stored_weights(model, [*rows, *of_steps]))
+    weights = join_parts(stored_weights(model, [*rows, *of_steps]), config.num_heads)
     steps = {row.ours: weights.pop(row.ours) for row in of_steps}
     if task is None:
         has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads

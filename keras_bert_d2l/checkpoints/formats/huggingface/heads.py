@@ -153,6 +153,11 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     """
     names = _names(task_of_kind(task["kind"]))
     layers = layers_of(task, kind)
+    if layers.architecture.removeprefix(kind.title) in kind.lacks:
+        raise ValueError(
+            f"transformers has no class {layers.architecture!r}. Save the {task['kind']} in the "
+            "native format, export it, or start from a DeBERTa-v3."
+        )
     fields: ConfigDict = {"architectures": [layers.architecture]}
     if "labels" in task:
         fields["id2label"] = {str(number): name for number, name in enumerate(task["labels"])}

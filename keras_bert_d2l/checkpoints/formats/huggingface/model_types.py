@@ -41,6 +41,7 @@ class ModelType(NamedTuple):
         has_pooling: Whether its heads have a choice of pooling, in `classifier_pooling`.
         has_pooler: Whether its class without a head has the layer `hidden`.
         unread: A head that no model of this package has.
+        lacks: Heads for which transformers has no class, by the end of the class's name.
     """
 
     title: str
@@ -57,6 +58,7 @@ class ModelType(NamedTuple):
     has_pooling: bool = False
     has_pooler: bool = True
     unread: str | None = None
+    lacks: tuple[str, ...] = ()
 
     @property
     def their_names(self) -> list[str]:
@@ -370,6 +372,82 @@ _MODERNBERT = ModelType(
     has_pooler=False,
 )
 
+_POOLED = ("pooler.dense", "classifier")
+_DEBERTA_V2 = ModelType(
+    title="DebertaV2",
+    base="deberta",
+    fields={
+        **_fields(
+            vocab_size=128100,
+            hidden_size=1536,
+            num_attention_heads=24,
+            num_hidden_layers=24,
+            intermediate_size=6144,
+            type_vocab_size=0,
+            layer_norm_eps=1e-7,
+            pad_token_id=0,
+        ),
+        "pooler_hidden_act": ("pooler_activation", "gelu"),
+        "conv_kernel_size": ("conv_kernel_size", 0),
+    },
+    names={
+        **_encoder(
+            "deberta",
+            "encoder.layer.{}",
+            """
+            attention.self.query_proj attention.self.key_proj attention.self.value_proj
+            attention.output.dense attention.output.LayerNorm
+            intermediate.dense output.dense output.LayerNorm
+            """,
+        ),
+        "encoder/relative_embeddings": "deberta.encoder.rel_embeddings",
+        "encoder/relative_embeddings/ln": "deberta.encoder.LayerNorm",
+        "encoder/conv/conv": "deberta.encoder.conv.conv",  # whose kernel's axes are reversed
+        "encoder/conv/addnorm/ln": "deberta.encoder.conv.LayerNorm",
+        "hidden": "pooler.dense",
+        **_mlm(
+            *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+            *("cls.predictions.decoder", "cls.predictions.bias"),
+        ),
+    },
+    values={},
+    fixed={"conv_groups": (1,)},
+    ignored="""
+        attention_head_size conv_act embedding_size max_relative_positions norm_rel_ebd pos_att_type
+        position_biased_input position_buckets relative_attention share_att_key
+    """,
+    heads={"ForSequenceClassification": _POOLED, "ForMultipleChoice": _POOLED},
+    dropout=("cls_dropout", None),
+    # In transformers, it is that of the encoder. This package reads the field that it writes.
+    dropouts={"ForTokenClassification": ("classifier_dropout", None)},
+    has_pooler=False,
+    unread="mask_predictions",
+)
+_IN_PROJ = "deberta.encoder.layer.{}.attention.self."
+_DEBERTA = _DEBERTA_V2._replace(
+    title="Deberta",
+    fields={
+        **_fields(vocab_size=50265, type_vocab_size=0, layer_norm_eps=1e-7, pad_token_id=0),
+        "pooler_hidden_act": ("pooler_activation", "gelu"),
+    },
+    names={
+        **{k: x for k, x in _DEBERTA_V2.names.items() if not k.endswith(("W_q", "W_k", "W_v"))},
+        **{
+            f"encoder/blk_{{}}/attention/W_{letter}/kernel": (
+                f"{_IN_PROJ}in_proj.weight[{part}]",
+                TRANSPOSED,
+            )
+            for part, letter in enumerate("qkv")
+        },
+        **{f"encoder/blk_{{}}/attention/W_{x}/bias": f"{_IN_PROJ}{x}_bias" for x in "qv"},
+        "encoder/blk_{}/attention/W_rel_k": f"{_IN_PROJ}pos_proj",
+        "encoder/blk_{}/attention/W_rel_q": f"{_IN_PROJ}pos_q_proj",
+    },
+    values={"own_relative_keys": True},
+    fixed={"talking_head": (False,)},
+    lacks=("ForMultipleChoice",),
+)
+
 MODEL_TYPES = {
     "bert": _BERT,
     "distilbert": _DISTILBERT,
@@ -380,6 +458,8 @@ MODEL_TYPES = {
     "mpnet": _MPNET,
     "albert": _ALBERT,
     "modernbert": _MODERNBERT,
+    "deberta": _DEBERTA,
+    "deberta-v2": _DEBERTA_V2,
 }
 
 
@@ -387,6 +467,8 @@ def model_type_of(config: BERTConfig) -> str:
     """Return the `model_type` of an architecture, or the one that comes closest to it."""
     signs = {
         "modernbert": config.positions == "rotary",
+        "deberta": config.own_relative_keys,
+        "deberta-v2": config.relative_embeddings > 0,
         "albert": config.shared_blocks,
         "mpnet": config.relative_buckets > 0,
         "roberta": config.first_position_id > 0,

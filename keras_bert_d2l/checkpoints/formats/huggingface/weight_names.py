@@ -35,12 +35,18 @@ from keras_bert_d2l.types import ConfigDict
 
 # Constant buffers that old versions stored like weights.
 _BUFFERS = ("position_ids", "token_type_ids")
-# ModernBERT stacks query, key and value.
-_JOINED, _PARTS = re.compile(r"(.+\.Wqkv)(\.lora_[AB])?\.weight"), 3
+# ModernBERT stacks query, key and value; DeBERTa those of each head.
+_JOINED, _PARTS = re.compile(r"(.+\.(?:Wqkv|in_proj))(\.lora_[AB])?\.weight"), 3
+_OF_HEADS = ".in_proj."
 
 # Entries of the metadata: the arrays of other layers, and the class of transformers.
 NOT_READ, CLASS = "not read", "class"
-_CLASS = re.compile(r"(?:.*/)?tf[a-z_]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
+_CLASS = re.compile(r"(?:.*/)?tf[a-z_0-9]+_for_([a-z_]+?)(?:_\d+)?")  # the last scope of Keras
+# The MLM head in Microsoft's files of DeBERTa, where that of transformers has other names.
+_NEW_HEAD = {
+    "lm_predictions.lm_head.bias": "cls.predictions.bias",
+    "lm_predictions.lm_head.": "cls.predictions.transform.",
+}
 _OPTIMIZER = "optimizer_weights/"
 _WHOLE_MODEL = "model_weights/"  # the group of the weights in a file of `model.save("x.h5")`
 # From the first layer of the model on, which is `sop_classifier` rather than the layer inside.
@@ -84,12 +90,16 @@ def current_names(stored: NamedArrays, kind: ModelType, prefix: str = "") -> dic
     base = f"{kind.base}."
     inside = tuple({name.split(".")[1] + "." for name in kind.their_names if name.startswith(base)})
     buffers = {f"{base}embeddings.{name}" for name in _BUFFERS}
+    has_old_head = any(name.startswith("cls.predictions.") for name in stored.shapes)
     names = {}
     for stored_name in stored.shapes:
         name = stored_name.replace("LayerNorm.gamma", "LayerNorm.weight")
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name.startswith(prefix):
             name = name.removeprefix(prefix)
+            if kind.base == "deberta" and not has_old_head:
+                for new, old in _NEW_HEAD.items():
+                    name = old + name.removeprefix(new) if name.startswith(new) else name
             name = f"{base}{name}" if name.startswith(inside) else name
         if name in stored.shapes:  # a second array of the same name is not a weight of the model
             name = stored_name
@@ -104,10 +114,14 @@ def current_names(stored: NamedArrays, kind: ModelType, prefix: str = "") -> dic
     return names
 
 
-def split_joined(stored: NamedArrays) -> NamedArrays:
+def split_joined(stored: NamedArrays, num_heads: int) -> NamedArrays:
     """Return arrays in which the parts of joined weights replace these weights.
 
     Of LoRA, the first matrix belongs to all parts; the second one is split.
+
+    Args:
+        stored: The arrays of a file.
+        num_heads: Number of attention heads.
     """
     parts: dict[str, tuple[str, int, int]] = {}
     for name, shape in stored.shapes.items():
@@ -127,7 +141,11 @@ def split_joined(stored: NamedArrays) -> NamedArrays:
         if new not in parts:
             return stored.read(new)
         name, part, number = parts[new]
-        return np.split(stored.read(name), number)[part]
+        value = stored.read(name)
+        if number > 1 and _OF_HEADS in name and len(value) % (number * num_heads) == 0:
+            heads = value.reshape(num_heads, number, -1, *value.shape[1:])
+            return heads[:, part].reshape(-1, *value.shape[1:])
+        return np.split(value, number)[part]
 
     arrays = stored.select(names)
     shapes = {
@@ -137,11 +155,16 @@ def split_joined(stored: NamedArrays) -> NamedArrays:
     return dataclasses.replace(arrays, shapes=shapes, read=read)
 
 
-def join_parts(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def join_parts(weights: dict[str, np.ndarray], num_heads: int) -> dict[str, np.ndarray]:
     """Return the weights of a model with the joined ones in place of their parts."""
     for whole in [name.removesuffix("[0]") for name in weights if name.endswith("[0]")]:
         parts = [weights.pop(f"{whole}[{part}]") for part in range(_PARTS)]
-        weights[whole] = np.concatenate(parts)
+        shape = (-1, *parts[0].shape[1:])
+        if _OF_HEADS in whole:
+            parts = [part.reshape(num_heads, -1, *shape[1:]) for part in parts]
+            weights[whole] = np.stack(parts, axis=1).reshape(shape)
+        else:
+            weights[whole] = np.concatenate(parts)
     return weights
 
 
@@ -216,7 +239,7 @@ def _torch_name(name: str) -> str:
 
 def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a shape without the axis of the heads, which transformers 4.2 to 4.4 wrote."""
-    if name.endswith("/kernel") and len(shape) == 3:
+    if name.endswith("/kernel") and len(shape) == 3 and "/conv/" not in name:
         first = math.prod(shape[:2]) if name.endswith("output/dense/kernel") else shape[0]
         return first, math.prod(shape) // max(first, 1)
     return (math.prod(shape),) if name.endswith("/bias") else shape

@@ -1,0 +1,128 @@
+"""Disentangled attention: scores that depend on a token and on the distance to another token.
+
+The products of the queries with the embeddings of all distances are computed for blocks of queries,
+so that they are little larger than the scores. A row of the products becomes a row of the scores by
+a shift, because the distance to a key changes by one from query to query: shifts copy memory, and
+take a fraction of the time of a gather and its gradient.
+
+B batch, T tokens (Q queries), N heads, H width of a head, K distances per direction, R rows of
+distances in use; C blocks of b queries, whose distances to all keys have W = T + b - 1 values.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.layers.kernels.attention import transpose
+from keras_bert_d2l.types import Tensor
+
+_BLOCK = 128  # queries per block; smaller ones compute less, and copy more embeddings
+
+
+def rows_of_distances(num_distances: int, max_distance: int) -> np.ndarray:
+    """Return the row of the embedding of each distance from -M to M, query minus key.
+
+    Further distances have the row of the nearest one of these. M is the larger of both arguments.
+
+    Source: He et al. 2021 (DeBERTa), equation 3; microsoft/DeBERTa, `make_log_bucket_position`.
+
+    Args:
+        num_distances: Rows per direction, K.
+        max_distance: Distances of more than K / 2 share rows, by their logarithm, up to this one.
+            0: each distance has its own row.
+
+    Returns: int32 `(2 M + 1,)`.
+    """
+    distances = np.arange(max(num_distances, max_distance) + 1)
+    if max_distance:
+        exact = num_distances // 2
+        share = np.log(np.maximum(distances, exact) / exact) / np.log((max_distance - 1) / exact)
+        # The quotient is exact at the last distance, in contrast to that of rounded logarithms.
+        logarithmic = exact + np.ceil(share * (exact - 1) - 1e-6)
+        distances = np.where(distances <= exact, distances, logarithmic)
+    both = np.concatenate([-distances[:0:-1], distances]) + num_distances
+    return np.clip(both, 0, 2 * num_distances - 1).astype("int32")
+
+
+def disentangled_bias(
+    q: Tensor,
+    k: Tensor,
+    embeddings: Tensor,
+    project: Callable[[Tensor], tuple[Tensor, Tensor]],
+    *,
+    max_distance: int,
+    positions: Tensor | None = None,
+) -> Tensor:
+    """Return the scores of contents with distances, and of distances with contents.
+
+    Source: He et al. 2021 (DeBERTa), equation 4.
+
+    Args:
+        q: Queries, `(B, Q, N, H)`.
+        k: Keys, `(B, T, N, H)`.
+        embeddings: Embeddings of the distances, `(2 K, D)`.
+        project: Function of some embeddings, `(R, D)`. It returns what queries are multiplied with,
+            and what keys are multiplied with, both `(R, N, H)`.
+        max_distance: As for `rows_of_distances`.
+        positions: Positions of the queries, int `(B, Q)`. `None`: those of the keys.
+
+    Returns: `(B, N, Q, T)`.
+    """
+    T = ops.shape(k)[1]
+    rows = rows_of_distances(embeddings.shape[0] // 2, max_distance)
+    most = len(rows) // 2
+    is_known = isinstance(T, int)  # constants are then computed once, by NumPy
+    xp: Any = np if is_known else ops
+
+    def row(distances: Tensor, xp: Any = xp) -> Tensor:
+        return xp.take(rows, xp.clip(distances, -most, most) + most)
+
+    first = 0
+    if is_known or keras.backend.backend() == "tensorflow":  # only the rows in use
+        first, last = row(1 - T), row(T - 1)
+        embeddings = ops.slice(embeddings, (first, 0), (last - first + 1, embeddings.shape[1]))
+    for_queries, for_keys = project(embeddings)
+    q, k = (transpose(x, (0, 2, 1, 3)) for x in (q, k))  # (B, N, Q or T, H)
+    if positions is not None:
+        places = ops.arange(T, dtype="int32")
+        places = row(ops.cast(positions, "int32")[:, :, None] - places, ops) - first  # (B, Q, T)
+        of_q, of_k = (
+            ops.take_along_axis(ops.matmul(x, ops.transpose(y, (1, 2, 0))), index[:, None], axis=-1)
+            for x, y, index in (
+                (q, for_queries, places),
+                (k, for_keys, ops.transpose(places, (0, 2, 1))),
+            )
+        )
+    else:
+        b = min(T, _BLOCK) if is_known else ops.minimum(T, _BLOCK)
+        C = -(-T // b)
+        # From the first query of a block, the distances to the keys are one less per key.
+        distances = xp.arange(C)[:, None] * b + (b - 1) - xp.arange(T + b - 1)  # (C, W)
+        of_q = _by_distance(q, ops.take(for_queries, row(distances) - first, axis=0), b)
+        of_k = _by_distance(k, ops.take(for_keys, row(-distances) - first, axis=0), b)
+    return of_q + transpose(of_k, (0, 1, 3, 2))
+
+
+def _by_distance(x: Tensor, windows: Tensor, b: int) -> Tensor:
+    """Return the products of each token with the embedding of its distance to each other one.
+
+    Args:
+        x: Queries or keys, `(B, N, T, H)`.
+        windows: The embeddings of the distances of each block, `(C, W, N, H)`.
+        b: Tokens per block.
+
+    Returns: `(B, N, T, T)`.
+    """
+    (B, N, T, H), (C, W) = ops.shape(x), ops.shape(windows)[:2]
+    is_padded = not isinstance(T, int) or T % b > 0
+    x = ops.pad(x, ((0, 0), (0, 0), (0, C * b - T), (0, 0))) if is_padded else x
+    windows = ops.transpose(windows, (2, 0, 3, 1))  # (N, C, H, W)
+    y = ops.matmul(ops.reshape(x, (B, N, C, b, H)), windows[None])  # (B, N, C, b, W)
+    # Query i begins at column b - 1 - i, which is one element less per row of W - 1 elements.
+    y = ops.slice(ops.reshape(y, (B, N, C, b * W)), (0, 0, 0, b - 1), (B, N, C, b * (W - 1)))
+    y = ops.slice(ops.reshape(y, (B, N, C, b, W - 1)), (0, 0, 0, 0, 0), (B, N, C, b, T))
+    y = ops.reshape(y, (B, N, C * b, T))
+    return ops.slice(y, (0, 0, 0, 0), (B, N, T, T)) if is_padded else y
