@@ -26,6 +26,11 @@ _SIZES = {
     "pad_token_id": PAD,
 }
 _EPSILON = {"layer_norm_eps": 1e-5}
+_DISTANCES = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["p2c", "c2p"],
+}
 MODEL_TYPES = {
     "distilbert": {"hidden_dim": 24},
     "electra": {"embedding_size": 8, **_EPSILON},
@@ -41,6 +46,15 @@ MODEL_TYPES = {
         "global_rope_theta": 1000.0,
         "local_rope_theta": 100.0,
     },
+    "deberta": {**_DISTANCES, "max_relative_positions": 6},
+    "deberta-v2": {
+        **_DISTANCES,
+        "position_buckets": 4,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+    },
 }
 LABELS = {0: "bad", 1: "good", 2: "neither"}
 CLASSES = {  # names of Auto classes, with fields of the configuration
@@ -52,6 +66,14 @@ CLASSES = {  # names of Auto classes, with fields of the configuration
     "ForQuestionAnswering": {},
     "ForMultipleChoice": {},
 }
+
+
+def classes_of(model_type: str) -> list[str]:
+    """Return those of `CLASSES` that a model type has."""
+    has_two_heads = model_type in ("albert", "electra")
+    lacks = set() if has_two_heads else {"ForPreTraining"}
+    lacks |= {"ForMultipleChoice"} if model_type == "deberta" else set()
+    return [name for name in CLASSES if name not in lacks]
 
 
 def original(model_type: str, name: str, **options: object) -> torch.nn.Module:
@@ -104,9 +126,7 @@ def main() -> None:
     for model_type in MODEL_TYPES:
         with tempfile.TemporaryDirectory() as folder:
             path, arrays = pathlib.Path(folder), {}
-            names = [name for name in CLASSES if name != "ForPreTraining"]
-            names += ["ForPreTraining"] if model_type in ("albert", "electra") else []
-            for name in names:
+            for name in classes_of(model_type):
                 model = original(model_type, name)
                 model.save_pretrained(path / name)
                 arrays |= {f"{name}/{key}": x.numpy() for key, x in inputs_of(model).items()}

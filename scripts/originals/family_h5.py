@@ -19,6 +19,8 @@ MODELS = {
     "xlm-roberta": "XLMRobertaForTokenClassification",
     "mpnet": "MPNetForQuestionAnswering",
     "albert": "AlbertForPreTraining",
+    "deberta": "DebertaForMaskedLM",
+    "deberta-v2": "DebertaV2ForSequenceClassification",
 }
 
 

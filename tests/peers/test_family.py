@@ -19,7 +19,11 @@ CLASSES = {
     "mpnet": "MPNet",
     "albert": "Albert",
     "modernbert": "ModernBert",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
 }
+DISTANCES = {"relative_attention": True, "position_biased_input": False, "pos_att_type": "c2p|p2c"}
+DEBERTA_V2 = {"share_att_key": True, "norm_rel_ebd": "layer_norm", "conv_act": "gelu"}
 SIZES = {
     "small": {"vocab_size": 40, "width": 16, "inner": 24, "heads": 2, "blocks": 2, "max_len": 24},
     "large": {"vocab_size": 90, "width": 48, "inner": 80, "heads": 4, "blocks": 4, "max_len": 140},
@@ -58,6 +62,11 @@ def their_config(name, size):
         fields["embedding_size"] = NARROW[size]
     elif name == "roberta":
         fields["type_vocab_size"] = 1
+    elif name == "deberta":
+        fields |= {**DISTANCES, "max_relative_positions": 20, "type_vocab_size": 2}
+    elif name == "deberta-v2":
+        fields |= {**DISTANCES, **DEBERTA_V2}
+        fields |= {"conv_kernel_size": 3} if size == "small" else {"position_buckets": 32}
     return transformers.AutoConfig.for_model(name, **fields)
 
 
@@ -93,7 +102,7 @@ def batch_of(config, sizes, side):
 def their_outputs(theirs, batch, name, **options):
     tokens, segments, mask = (torch.tensor(x) for x in batch)
     inputs = {"input_ids": tokens.long(), "attention_mask": mask.long()}
-    if name in ("electra", "albert"):
+    if name in ("electra", "albert", "deberta"):
         inputs["token_type_ids"] = segments.long()
     return theirs(**inputs, **options)
 
@@ -119,7 +128,8 @@ def our_gradients(ours, batch):
 
 def with_their_names(ours, values):
     rows = [row for row in table(ours.bert_config, None) if row.ours in values]
-    return join_parts({row.theirs: row.layout.to_theirs(values[row.ours]) for row in rows})
+    named = {row.theirs: row.layout.to_theirs(values[row.ours]) for row in rows}
+    return join_parts(named, ours.bert_config.num_heads)
 
 
 def assert_close(found, expected, atol, name):
@@ -149,7 +159,8 @@ def test_gradients_of_all_weights_are_equal(models):
     loss_of_theirs(theirs, batch, name).backward()
     found = with_their_names(ours, our_gradients(ours, batch))
     compared = {n for n, weight in theirs.named_parameters() if weight.grad is not None}
-    assert compared - {"lm_head.decoder.bias", "predictions.decoder.bias"} <= found.keys()
+    copies = {f"{head}.decoder.bias" for head in ("lm_head", "predictions", "cls.predictions")}
+    assert compared - copies <= found.keys()
     for weight, gradient in theirs.named_parameters():
         if weight in found:
             assert_close(found[weight], gradient.grad.numpy(), 1e-5, weight)

@@ -29,10 +29,13 @@ TASKS = {
     "ForMultipleChoice": kb.MultipleChoice,
 }
 RELATIVES = "albert camembert distilbert electra modernbert mpnet roberta xlm-roberta".split()
+RELATIVES += ["deberta", "deberta-v2"]
 MODELS = [(name, ending) for name in RELATIVES for ending in ("Model", "ForMaskedLM", *TASKS)]
 MODELS += [("albert", "ForPreTraining"), ("electra", "ForPreTraining")]
+MODELS.remove(("deberta", "ForMultipleChoice"))
 DAILY = [("albert", "ForPreTraining"), ("mpnet", "Model"), ("modernbert", "ForMaskedLM")]
 DAILY += [(name, "ForSequenceClassification") for name in ("distilbert", "roberta")]
+DAILY += [("deberta", "ForMaskedLM"), ("deberta-v2", "ForMultipleChoice")]
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +111,7 @@ def config_of(tmp_path, name, **fields):
 
 
 PRESETS = "distilbert electra-small electra-base roberta-base albert-base mpnet-base".split()
-PRESETS += ["xlm-roberta-base", "modernbert-base", "ettin-17m"]
+PRESETS += ["xlm-roberta-base", "modernbert-base", "ettin-17m", "deberta-base", "deberta-v3-small"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
