@@ -13,6 +13,8 @@ PRESETS = {
     "modernbert": ("modernbert-base", {"local_attention": 8, "num_blks": 4}),
     "albert": ("albert-base", {"embedding_width": 8}),
     "mpnet": ("mpnet-base", {}),
+    "deberta": ("deberta-base", {"relative_embeddings": 12}),
+    "deberta-v3": ("deberta-v3-small", {"relative_embeddings": 8, "relative_max_distance": 32}),
 }
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -25,8 +27,8 @@ def tokenizer_of(name: str) -> kb.Tokenizer:
         words = [word.lower() for word in WORDS if len(word) > 1]
         pieces = [*letters, *(f"##{letter}" for letter in letters), *words, "."]
         return kb.Tokenizer(kb.Vocab([*SPECIALS[:3], "[UNK]", *pieces, "<mask>"]))
-    num_separators = 1 if name in ("modernbert", "albert") else 2
-    learned = unigram if name in ("xlm-roberta", "albert") else byte_pairs
+    num_separators = 2 if name in ("roberta", "xlm-roberta") else 1
+    learned = unigram if name in ("xlm-roberta", "albert", "deberta-v3") else byte_pairs
     return kb.Tokenizer(learned(num_separators))
 
 

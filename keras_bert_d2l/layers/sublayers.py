@@ -31,7 +31,7 @@ from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, add_norm, fused
 from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.types import LayerOptions, Option, Shape, Tensor
 
-_OF_THREE_TERMS = 1 / math.sqrt(3)  # scales scores that are sums of three products instead of one
+OF_THREE_TERMS = 1 / math.sqrt(3)  # scales scores that are sums of three products instead of one
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -148,8 +148,10 @@ class MultiHeadAttention(NestedLayer):
         q, k = relative.rotated(q, k)
         bias = relative.bias
         if relative.embeddings is not None:
-            q = q * _OF_THREE_TERMS
-            bias = relative.disentangled(q, k, functools.partial(self._project, training=training))
+            q = q * OF_THREE_TERMS
+            bias = relative.disentangled(
+                q, k, functools.partial(self.project_distances, training=training)
+            )
         dropout = self._drop if training and self.dropout.rate > 0 else None
         weights = None
         if not return_attention and relative.attends_in_blocks(k.shape[1], mask):
@@ -165,12 +167,15 @@ class MultiHeadAttention(NestedLayer):
         output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
-    def _project(self, X: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:
-        """Return the keys and the queries of distances `(R, D)`, scaled, both `(R, N, H)`."""
+    def project_distances(self, X: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:
+        """Return what the queries and what the keys are multiplied with, both `(R, N, H)`.
+
+        `X` has embeddings of distances, `(R, D)`.
+        """
         X, scale = self.relative_dropout(X, training=training), 1 / math.sqrt(self.head_width)
         shape = (-1, self.num_heads, self.head_width)
         keys, queries = (self.W_rel_k or self.W_k)(X), (self.W_rel_q or self.W_q)(X)
-        queries = ops.reshape(queries * (scale * _OF_THREE_TERMS), shape)
+        queries = ops.reshape(queries * (scale * OF_THREE_TERMS), shape)
         return ops.reshape(keys * scale, shape), queries
 
     def _drop(self, weights: Tensor) -> Tensor:

@@ -24,8 +24,14 @@ from keras_bert_d2l.layers.positions import (
     relative_buckets,
     rotary_frequencies,
 )
-from keras_bert_d2l.layers.sublayers import GatedFFN, MultiHeadAttention, PositionWiseFFN
-from keras_bert_d2l.layers.transformer import AddNorm, TransformerEncoderBlock
+from keras_bert_d2l.layers.sublayers import (
+    OF_THREE_TERMS,
+    GatedFFN,
+    MultiHeadAttention,
+    PositionWiseFFN,
+)
+from keras_bert_d2l.layers.transformer import AddNorm, NeighborConv, TransformerEncoderBlock
+from keras_bert_d2l.serving.onnx_distances import Distances, add_disentangled, add_distances
 from keras_bert_d2l.serving.onnx_graph import MASK, PREDICTED, SEGMENTS, TOKENS, Graph
 from keras_bert_d2l.types import Tensor
 
@@ -50,12 +56,14 @@ class _Scores(NamedTuple):
     """What the attention of a block depends on besides its queries, keys and values.
 
     Attributes:
+        distances: What the blocks of a DeBERTa share.
         added: What is added to the scores, `(B, 1 or N, 1 or T, T)`.
         rotation: Rotary positions: the cosines and the sines, both `(T, 1, H)`.
     """
 
     added: str
     rotation: tuple[str, str] | None
+    distances: Distances | None
 
 
 def encode(graph: Graph, encoder: BERTEncoder, *, only_first: bool = False) -> str:
@@ -70,7 +78,11 @@ def encode(graph: Graph, encoder: BERTEncoder, *, only_first: bool = False) -> s
     for number, (block, scores) in enumerate(zip(encoder.blks, scores_of_blocks, strict=True)):
         # With `shared_blocks`, all blocks are the first one.
         name = f"encoder/blk_{encoder.blks.index(block)}"
-        X = _block(graph, block, X, scores, name, only_first=number >= num_whole)
+        before, only = X, number >= num_whole
+        X = _block(graph, block, X, scores, name, only_first=only)
+        if number == 0 and encoder.conv is not None:
+            mask = is_token(graph, encoder.config)
+            X = _convolve(graph, encoder.conv, before, X, mask, only_first=only)
     if encoder.final_ln is not None:
         X = normalize(graph, encoder.final_ln, X, "encoder/final_ln")
     return X
@@ -275,6 +287,9 @@ def _scores_of_blocks(graph: Graph, encoder: BERTEncoder) -> list[_Scores]:
     added = _penalty(graph, is_token(graph, config))
     if bias is not None:
         added = graph.add("Add", added, _relative_bias(graph, bias))
+    distances = None
+    if encoder.relative_embeddings is not None:
+        distances = add_distances(graph, encoder.relative_embeddings, config)
     is_local = [config.is_local(block) for block in range(config.num_blks)]
     kinds = {}
     for local in dict.fromkeys(is_local):
@@ -282,6 +297,7 @@ def _scores_of_blocks(graph: Graph, encoder: BERTEncoder) -> list[_Scores]:
         kinds[local] = _Scores(
             _in_window(graph, config.local_attention, added) if local else added,
             _rotation(graph, config, theta) if config.positions == "rotary" else None,
+            distances,
         )
     return [kinds[local] for local in is_local]
 
@@ -364,6 +380,22 @@ def _block(
     return _residual(graph, block.addnorm2, X, transform, f"{name}/addnorm2")
 
 
+def _convolve(
+    graph: Graph, layer: NeighborConv, X: str, Y: str, mask: str, *, only_first: bool
+) -> str:
+    """Add the convolution of the embeddings `X` to the output of the first block, `Y`."""
+    name, mask = "encoder/conv", graph.add("Cast", mask, to=_FLOAT)
+    X = graph.add("Mul", X, graph.add("Unsqueeze", mask, graph.constant([2], "int64")))
+    kernel = keras.ops.transpose(layer.conv.kernel, (2, 1, 0))
+    weights = graph.weight(f"{name}/conv/kernel", kernel)
+    bias = graph.weight(f"{name}/conv/bias", layer.conv.bias)
+    X = graph.add("Transpose", X, perm=[0, 2, 1])  # (B, D, T)
+    sides = [layer.conv.kernel_size[0] // 2] * 2
+    X = graph.add("Transpose", graph.add("Conv", X, weights, bias, pads=sides), perm=[0, 2, 1])
+    X = _activate(graph, layer.activation, _first(graph, X) if only_first else X)
+    return normalize(graph, layer.addnorm.ln, graph.add("Sum", X, Y), f"{name}/addnorm/ln")
+
+
 def _feed_forward(graph: Graph, layer: PositionWiseFFN, X: str, name: str) -> str:
     X = dense(graph, layer.dense1, X, f"{name}/dense1")
     if isinstance(layer, GatedFFN):
@@ -414,7 +446,16 @@ def _attention(
 
     queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
     queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(layer.head_width)))
-    scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
+    if inputs.distances is None:
+        scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
+    else:
+        queries = graph.add("Mul", queries, graph.constant(OF_THREE_TERMS))
+        keys = heads("k", 0, 2, 1, 3)
+        scores = graph.add("MatMul", queries, graph.add("Transpose", keys, perm=[0, 1, 3, 2]))
+        others = add_disentangled(
+            graph, layer, inputs.distances, queries, keys, name, only_first=only_first
+        )
+        scores = graph.add("Add", scores, others)
     weights = graph.add("Softmax", graph.add("Add", scores, added), axis=-1)
     values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))
     values = graph.add("Transpose", values, perm=[0, 2, 1, 3])

@@ -64,6 +64,12 @@ RELATIVES = {
     "mpnet-base": {"relative_buckets": 8},
     "modernbert-base": {"pad_id": 3, "local_attention": 4, "global_attention_every": 2},
     "ettin-17m": {"pad_id": 3, "global_attention_every": 3, "relative_buckets": 4},
+    "deberta-base": {"relative_embeddings": 6},
+    "deberta-v3-small": {
+        "relative_embeddings": 4,
+        "relative_max_distance": 9,
+        "conv_kernel_size": 3,
+    },
 }
 
 

@@ -6,7 +6,7 @@ a shift, because the distance to a key changes by one from query to query: shift
 take a fraction of the time of a gather and its gradient.
 
 B batch, T tokens (Q queries), N heads, H width of a head, K distances per direction, R rows of
-distances in use; C blocks of b queries, whose distances to all keys have W = T + b - 1 values.
+distances in use; C blocks of b queries, whose distances to all keys have T + b - 1 values. W is one more, for rows of one token.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from keras import ops
 from keras_bert_d2l.layers.kernels.attention import transpose
 from keras_bert_d2l.types import Tensor
 
-_BLOCK = 128  # queries per block; smaller ones compute less, and copy more embeddings
+BLOCK = 128  # queries per block; smaller ones compute less, and copy more embeddings
 
 
 def rows_of_distances(num_distances: int, max_distance: int) -> np.ndarray:
@@ -76,13 +76,14 @@ def disentangled_bias(
     most = len(rows) // 2
     is_known = isinstance(T, int)  # constants are then computed once, by NumPy
     xp: Any = np if is_known else ops
+    far = xp.minimum(T - 1, most)  # the columns that shifts drop may be further away
 
     def row(distances: Tensor, xp: Any = xp) -> Tensor:
-        return xp.take(rows, xp.clip(distances, -most, most) + most)
+        return xp.take(rows, xp.clip(distances, -far, far) + most)
 
     first = 0
     if is_known or keras.backend.backend() == "tensorflow":  # only the rows in use
-        first, last = row(1 - T), row(T - 1)
+        first, last = row(-far), row(far)
         embeddings = ops.slice(embeddings, (first, 0), (last - first + 1, embeddings.shape[1]))
     for_queries, for_keys = project(embeddings)
     q, k = (transpose(x, (0, 2, 1, 3)) for x in (q, k))  # (B, N, Q or T, H)
@@ -97,10 +98,10 @@ def disentangled_bias(
             )
         )
     else:
-        b = min(T, _BLOCK) if is_known else ops.minimum(T, _BLOCK)
+        b = min(T, BLOCK) if is_known else ops.minimum(T, BLOCK)
         C = -(-T // b)
         # From the first query of a block, the distances to the keys are one less per key.
-        distances = xp.arange(C)[:, None] * b + (b - 1) - xp.arange(T + b - 1)  # (C, W)
+        distances = xp.arange(C)[:, None] * b + (b - 1) - xp.arange(T + b)  # (C, W)
         of_q = _by_distance(q, ops.take(for_queries, row(distances) - first, axis=0), b)
         of_k = _by_distance(k, ops.take(for_keys, row(-distances) - first, axis=0), b)
     return of_q + transpose(of_k, (0, 1, 3, 2))
