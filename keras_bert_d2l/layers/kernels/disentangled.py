@@ -6,7 +6,8 @@ a shift, because the distance to a key changes by one from query to query: shift
 take a fraction of the time of a gather and its gradient.
 
 B batch, T tokens (Q queries), N heads, H width of a head, K distances per direction, R rows of
-distances in use; C blocks of b queries, whose distances to all keys have T + b - 1 values. W is one more, for rows of one token.
+distances in use; C blocks of b queries, whose distances to all keys have T + b - 1 values. W is one
+more, for rows of one token.
 """
 
 from collections.abc import Callable
