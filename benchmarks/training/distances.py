@@ -4,9 +4,9 @@ r"""Time of DeBERTa's attention against that of a BERT of the same size.
     python -m benchmarks.training.distances --work step --rows 4 --lengths 128 512 --blocks 12
 
 The models have random weights and the shapes of `base`, `deberta-base` and `deberta-v3-base`, with
-other widths and fewer blocks by default. They take turns in one process. `ratio` is the median ratio
-over the rounds of the CPU times of a DeBERTa and of the BERT, which other processes hardly change;
-`seconds_ratio` is that of wall-clock times. `answer` is the graph of a SavedModel, which classifies
+fewer blocks by default. They take turns in one process. `ratio` is the median ratio over the rounds
+of the CPU times of a DeBERTa and of the BERT, which other processes hardly change; `seconds_ratio`
+is that of wall-clock times. `answer` is the graph of a SavedModel, which classifies
 by the first token; `onnx` and `int8` are the same in onnxruntime; `step` is a training step of
 masked words with dropout and AdamW. Rows have no padding.
 """
@@ -103,7 +103,9 @@ def main() -> None:
         for rows in options.rows:
             for length in options.lengths:
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    print(json.dumps(pool.apply(compare, (kind, rows, length, options))), flush=True)
+                    print(
+                        json.dumps(pool.apply(compare, (kind, rows, length, options))), flush=True
+                    )
 
 
 if __name__ == "__main__":

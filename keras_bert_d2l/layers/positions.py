@@ -14,7 +14,11 @@ from keras import ops
 from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
 from keras_bert_d2l.layers.base import NestedLayer, layer_normalization, weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.attention import attends_in_blocks, window_mask
+from keras_bert_d2l.layers.kernels.attention import (
+    attends_in_blocks,
+    computed_once,
+    window_mask,
+)
 from keras_bert_d2l.layers.kernels.disentangled import disentangled_bias
 from keras_bert_d2l.types import Shape, Tensor
 
@@ -58,7 +62,7 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
         return rotated(q, angles), rotated(k, self.angles)
 
     def disentangled(
-        self, q: Tensor, k: Tensor, project: Callable[[Tensor], tuple[Tensor, Tensor]]
+        self, q: Tensor, k: Tensor, project: Callable[[Tensor], list[Tensor]]
     ) -> Tensor:
         """Return the bias of queries `(B, Q, N, H)`, see `disentangled_bias`."""
         embeddings, far = self.embeddings, self.max_distance
@@ -92,7 +96,9 @@ def relative_positions_of_blocks(
     """
     is_rotary, window = config.positions == "rotary", config.local_attention
     if isinstance(relative, RelativeEmbeddings):
-        found = RelativePositions(None, None, relative.normalized(), config.relative_max_distance)
+        with computed_once():
+            embeddings = relative.normalized()
+        found = RelativePositions(None, None, embeddings, config.relative_max_distance)
         return [found] * config.num_blks
     if not (is_rotary or window or relative):
         return [None] * config.num_blks

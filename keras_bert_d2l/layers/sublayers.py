@@ -167,16 +167,17 @@ class MultiHeadAttention(NestedLayer):
         output = self.W_o(merged)  # (B, Q, D)
         return (output, weights) if return_attention else output
 
-    def project_distances(self, X: Tensor, training: bool | None) -> tuple[Tensor, Tensor]:
-        """Return what the queries and what the keys are multiplied with, both `(R, N, H)`.
+    def project_distances(self, X: Tensor, training: bool | None) -> list[Tensor]:
+        """Return what the queries and what the keys are multiplied with, both `(N, R, H)`.
 
         `X` has embeddings of distances, `(R, D)`.
         """
         X, scale = self.relative_dropout(X, training=training), 1 / math.sqrt(self.head_width)
-        shape = (-1, self.num_heads, self.head_width)
-        keys, queries = (self.W_rel_k or self.W_k)(X), (self.W_rel_q or self.W_q)(X)
-        queries = ops.reshape(queries * (scale * OF_THREE_TERMS), shape)
-        return ops.reshape(keys * scale, shape), queries
+        tables = [
+            (self.W_rel_k or self.W_k)(X) * scale,
+            (self.W_rel_q or self.W_q)(X) * (scale * OF_THREE_TERMS),
+        ]
+        return [ops.transpose(self._split_heads(x[None])[0], (1, 0, 2)) for x in tables]
 
     def _drop(self, weights: Tensor) -> Tensor:
         return self.dropout(weights, training=True)

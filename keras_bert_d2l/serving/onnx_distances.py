@@ -115,16 +115,17 @@ def add_disentangled(
     for_queries, for_keys = layer.project_distances(inputs.layer.normalized(), training=False)
     for_queries = for_queries * math.sqrt(layer.head_width)  # the queries are scaled already
     tables = [
-        graph.weight(f"{name}/distances/{letter}", table)  # (2 K, N, H)
+        graph.weight(f"{name}/distances/{letter}", table)  # (N, 2 K, H)
         for letter, table in (("q", for_queries), ("k", for_keys))
     ]
     if only_first:
-        of_queries, of_keys = (graph.add("Gather", table, inputs.of_first) for table in tables)
-        by_key = graph.add("Transpose", of_keys, perm=[1, 0, 2])  # (N, T, H)
+        of_queries, of_keys = (
+            graph.add("Gather", table, inputs.of_first, axis=1) for table in tables
+        )  # (N, T, H)
         last = graph.constant([-1], "int64")
-        of_keys = graph.add("ReduceSum", graph.add("Mul", keys, by_key), last, keepdims=0)
+        of_keys = graph.add("ReduceSum", graph.add("Mul", keys, of_keys), last, keepdims=0)
         of_keys = graph.add("Unsqueeze", of_keys, graph.constant([2], "int64"))
-        of_queries = graph.add("Transpose", of_queries, perm=[1, 2, 0])  # (N, H, T)
+        of_queries = graph.add("Transpose", of_queries, perm=[0, 2, 1])
         return graph.add("Add", graph.add("MatMul", queries, of_queries), of_keys)
     of_queries = _by_distance(graph, inputs, queries, tables[0], inputs.of_queries)
     of_keys = _by_distance(graph, inputs, keys, tables[1], inputs.of_keys)
@@ -138,7 +139,8 @@ def _by_distance(graph: Graph, inputs: Distances, x: str, table: str, rows: str)
         return graph.add("Slice", x, start, end, graph.constant([axis], "int64"))
 
     zero = graph.constant([0], "int64")
-    windows = graph.add("Transpose", graph.add("Gather", table, rows), perm=[2, 0, 3, 1])
+    windows = graph.add("Gather", table, rows, axis=1)  # (N, C, W, H)
+    windows = graph.add("Transpose", windows, perm=[0, 1, 3, 2])
     x = graph.add("Reshape", graph.add("Pad", x, inputs.padding), inputs.shapes[0])
     x = graph.add("Reshape", graph.add("MatMul", x, windows), inputs.shapes[1])
     x = graph.add("Reshape", part(x, inputs.start, inputs.end, -1), inputs.shapes[2])

@@ -342,6 +342,18 @@ def is_exported() -> bool:
     return _is_exported.get()
 
 
+@contextlib.contextmanager
+def computed_once() -> Iterator[None]:
+    """Compute what depends on weights alone when a graph is exported, instead of with each call."""
+    if not is_exported() or keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    with tf.init_scope():
+        yield
+
+
 def transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return `ops.transpose(x, axes)`.
 

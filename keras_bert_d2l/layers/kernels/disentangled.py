@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.layers.kernels.attention import transpose
+from keras_bert_d2l.layers.kernels.attention import computed_once, is_exported, transpose
 from keras_bert_d2l.types import Tensor
 
 BLOCK = 128  # queries per block; smaller ones compute less, and copy more embeddings
@@ -52,7 +52,7 @@ def disentangled_bias(
     q: Tensor,
     k: Tensor,
     embeddings: Tensor,
-    project: Callable[[Tensor], tuple[Tensor, Tensor]],
+    project: Callable[[Tensor], list[Tensor]],
     *,
     max_distance: int,
     positions: Tensor | None = None,
@@ -66,7 +66,7 @@ def disentangled_bias(
         k: Keys, `(B, T, N, H)`.
         embeddings: Embeddings of the distances, `(2 K, D)`.
         project: Function of some embeddings, `(R, D)`. It returns what queries are multiplied with,
-            and what keys are multiplied with, both `(R, N, H)`.
+            and what keys are multiplied with, both `(N, R, H)`.
         max_distance: As for `rows_of_distances`.
         positions: Positions of the queries, int `(B, Q)`. `None`: those of the keys.
 
@@ -83,29 +83,29 @@ def disentangled_bias(
         return xp.take(rows, xp.clip(distances, -far, far) + most)
 
     first = 0
-    if is_known or keras.backend.backend() == "tensorflow":  # only the rows in use
+    can_slice = is_known or keras.backend.backend() == "tensorflow"
+    if can_slice and not is_exported():  # only the rows in use
         first, last = row(-far), row(far)
         embeddings = ops.slice(embeddings, (first, 0), (last - first + 1, embeddings.shape[1]))
-    for_queries, for_keys = project(embeddings)
+    with computed_once():
+        for_queries, for_keys = project(embeddings)
     q, k = (transpose(x, (0, 2, 1, 3)) for x in (q, k))  # (B, N, Q or T, H)
-    if positions is not None:
-        places = ops.arange(T, dtype="int32")
-        places = row(ops.cast(positions, "int32")[:, :, None] - places, ops) - first  # (B, Q, T)
-        of_q, of_k = (
-            ops.take_along_axis(ops.matmul(x, ops.transpose(y, (1, 2, 0))), index[:, None], axis=-1)
-            for x, y, index in (
-                (q, for_queries, places),
-                (k, for_keys, ops.transpose(places, (0, 2, 1))),
-            )
-        )
-    else:
+    if positions is None:
         b = min(T, BLOCK) if is_known else ops.minimum(T, BLOCK)
-        C = -(-T // b)
         # From the first query of a block, the distances to the keys are one less per key.
-        distances = xp.arange(C)[:, None] * b + (b - 1) - xp.arange(T + b)  # (C, W)
-        of_q = _by_distance(q, ops.take(for_queries, row(distances) - first, axis=0), b)
-        of_k = _by_distance(k, ops.take(for_keys, row(-distances) - first, axis=0), b)
-    return of_q + transpose(of_k, (0, 1, 3, 2))
+        distances = xp.arange(-(-T // b))[:, None] * b + (b - 1) - xp.arange(T + b)  # (C, W)
+        of_q = _by_distance(q, ops.take(for_queries, row(distances) - first, axis=1), b)
+        of_k = _by_distance(k, ops.take(for_keys, row(-distances) - first, axis=1), b)
+        return of_q + transpose(of_k, (0, 1, 3, 2))
+    distances = ops.cast(positions, "int32")[:, :, None] - ops.arange(T, dtype="int32")
+    index = row(distances, ops) - first  # (B, Q, T)
+    of_q = ops.take_along_axis(_product(q, for_queries), index[:, None], axis=-1)
+    if positions.shape[1] == 1:  # fewer products than with the embeddings of all distances
+        of_keys = ops.take(for_keys, index[:, 0], axis=1)  # (N, B, T, H)
+        return of_q + ops.sum(k * ops.transpose(of_keys, (1, 0, 2, 3)), axis=-1)[:, :, None]
+    index = ops.transpose(index, (0, 2, 1))[:, None]
+    of_k = ops.take_along_axis(_product(k, for_keys), index, axis=-1)  # (B, N, T, Q)
+    return of_q + ops.transpose(of_k, (0, 1, 3, 2))
 
 
 def _by_distance(x: Tensor, windows: Tensor, b: int) -> Tensor:
@@ -113,18 +113,26 @@ def _by_distance(x: Tensor, windows: Tensor, b: int) -> Tensor:
 
     Args:
         x: Queries or keys, `(B, N, T, H)`.
-        windows: The embeddings of the distances of each block, `(C, W, N, H)`.
+        windows: The embeddings of the distances of each block, `(N, C, W, H)`.
         b: Tokens per block.
 
     Returns: `(B, N, T, T)`.
     """
-    (B, N, T, H), (C, W) = ops.shape(x), ops.shape(windows)[:2]
+    (B, N, T, H), (C, W) = ops.shape(x), ops.shape(windows)[1:3]
     is_padded = not isinstance(T, int) or T % b > 0
     x = ops.pad(x, ((0, 0), (0, 0), (0, C * b - T), (0, 0))) if is_padded else x
-    windows = ops.transpose(windows, (2, 0, 3, 1))  # (N, C, H, W)
-    y = ops.matmul(ops.reshape(x, (B, N, C, b, H)), windows[None])  # (B, N, C, b, W)
+    y = _product(ops.reshape(x, (B, N, C, b, H)), windows)  # (B, N, C, b, W)
     # Query i begins at column b - 1 - i, which is one element less per row of W - 1 elements.
     y = ops.slice(ops.reshape(y, (B, N, C, b * W)), (0, 0, 0, b - 1), (B, N, C, b * (W - 1)))
     y = ops.slice(ops.reshape(y, (B, N, C, b, W - 1)), (0, 0, 0, 0, 0), (B, N, C, b, T))
     y = ops.reshape(y, (B, N, C * b, T))
     return ops.slice(y, (0, 0, 0, 0), (B, N, T, T)) if is_padded else y
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    """Return the product of `x` and `y`, transposed in its last two axes."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.matmul(x, ops.swapaxes(y, -1, -2))
+    import tensorflow as tf
+
+    return tf.matmul(x, y, transpose_b=True)  # which copies nothing
