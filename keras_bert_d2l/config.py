@@ -241,9 +241,8 @@ class BERTConfig(BlockFields):
         is_other = self.positions == "rotary" or self.relative_buckets or self.local_attention
         expected = "0 with rotary positions, relative_buckets or local_attention"
         yield "relative_embeddings", not (num and is_other), expected
-        is_right = self.conv_kernel_size % 2 == 1 and self.num_blks > 0
-        is_right = is_right or not self.conv_kernel_size
-        yield "conv_kernel_size", is_right, "0, or an odd number in a model with blocks"
+        is_right = self.conv_kernel_size % 2 == 1 or not self.conv_kernel_size
+        yield "conv_kernel_size", is_right, "0, or an odd number"
         window = self.local_attention
         is_right = not window or min(window, self.global_attention_every) > 1
         expected = "0, or at least 2 with global_attention_every of 2 or more"

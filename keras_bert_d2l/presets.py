@@ -107,24 +107,11 @@ _ETTIN = {
     "max_len": 7999,
     "local_rope_theta": 160000.0,
 }
-_DEBERTA = {
-    **_RELATIVE,
-    "vocab_size": 50265,
-    "num_segments": 0,
-    "positions": "none",
-    "relative_embeddings": 512,
-    "own_relative_keys": True,
-    "layer_norm_epsilon": 1e-7,
-    "pooler_activation": "gelu",
-}
-_DEBERTA_V3 = {
-    **_DEBERTA,
-    "vocab_size": 128100,
-    "relative_embeddings": 256,
-    "relative_max_distance": 512,
-    "relative_norm": True,
-    "own_relative_keys": False,
-}
+_DISTANCES = {"positions": "none", "relative_embeddings": 512, "own_relative_keys": True}
+_DEBERTA = {**_ELECTRA, **_DISTANCES, "num_segments": 0, "layer_norm_epsilon": 1e-7}
+_DEBERTA["vocab_size"] = 50265
+_OF_V3 = {"relative_embeddings": 256, "relative_max_distance": 512, "relative_norm": True}
+_DEBERTA_V3 = {**_DEBERTA, **_OF_V3, "own_relative_keys": False, "vocab_size": 128100}
 
 PRESETS: dict[str, ConfigDict] = {
     "d2l": _D2L,

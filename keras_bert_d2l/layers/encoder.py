@@ -22,10 +22,9 @@ from keras_bert_d2l.layers.inputs import (
 from keras_bert_d2l.layers.kernels.attention import joined_mask
 from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, ReversibleEmbedding
 from keras_bert_d2l.layers.positions import (
-    RelativeBias,
-    RelativeEmbeddings,
     RelativePositions,
     counted_positions,
+    relative_layer,
     relative_positions_of_blocks,
     sinusoidal_positions,
 )
@@ -134,7 +133,7 @@ class BERTEncoder(NestedLayer):
             )
         self.embedding_ln = self._layer_norm("embedding_ln") if config.embedding_norm else None
         self.embedding_dropout = Dropout(config.embedding_dropout, dtype=policy)
-        self.embedding_projection = self.relative_bias = self.relative_embeddings = None
+        self.embedding_projection = None
         if config.embedding_width:
             self.embedding_projection = Dense(
                 config.num_hiddens,
@@ -145,15 +144,9 @@ class BERTEncoder(NestedLayer):
                 dtype=policy,
                 name="embedding_projection",
             )
-        if config.relative_buckets:
-            self.relative_bias = RelativeBias(config, dtype=policy, name="relative_bias")
-        if config.relative_embeddings:
-            self.relative_embeddings = RelativeEmbeddings(
-                config, dtype=policy, name="relative_embeddings"
-            )
-        self.conv = (
-            NeighborConv(config, dtype=policy, name="conv") if config.conv_kernel_size else None
-        )
+        self.relative, self.conv = relative_layer(config, policy), None
+        if config.conv_kernel_size:
+            self.conv = NeighborConv(config, dtype=policy, name="conv")
         self.blks = [
             TransformerEncoderBlock(
                 **{
@@ -205,9 +198,7 @@ class BERTEncoder(NestedLayer):
             X,
             positions,
             return_attention,
-            relative_positions_of_blocks(
-                self.config, X, position_ids, self.relative_bias or self.relative_embeddings
-            ),
+            relative_positions_of_blocks(self.config, X, position_ids, self.relative),
             training=training,
             attention_mask=self.mask(tokens, valid_lens, attention_mask, example_ids),
         )
@@ -340,10 +331,7 @@ class BERTEncoder(NestedLayer):
             self.pos_embedding = sinusoidal_positions(max_len, width)
         else:
             self.pos_embedding = None
-        for layer in (
-            *(self.embedding_ln, self.embedding_projection),
-            *(self.relative_bias, self.relative_embeddings),
-        ):
+        for layer in (self.embedding_ln, self.embedding_projection, self.relative):
             if layer is not None:
                 layer.build((*tokens_shape, width))
         for layer in dict.fromkeys((*self.blks, self.final_ln, self.conv)):

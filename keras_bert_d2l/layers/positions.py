@@ -4,7 +4,6 @@ B batch, T tokens (Q queries, K keys), P positions, N heads, H width of a head.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Self
 
 import keras
@@ -12,15 +11,14 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
-from keras_bert_d2l.layers.base import NestedLayer, layer_normalization, weights_initializer
+from keras_bert_d2l.layers.base import layer_normalization, weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
 from keras_bert_d2l.layers.kernels.attention import (
     attends_in_blocks,
     computed_once,
     window_mask,
 )
-from keras_bert_d2l.layers.kernels.disentangled import disentangled_bias
-from keras_bert_d2l.types import Shape, Tensor
+from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,15 +59,6 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
             angles = gather_positions(angles, self.queries, "positions")
         return rotated(q, angles), rotated(k, self.angles)
 
-    def disentangled(
-        self, q: Tensor, k: Tensor, project: Callable[[Tensor], list[Tensor]]
-    ) -> Tensor:
-        """Return the bias of queries `(B, Q, N, H)`, see `disentangled_bias`."""
-        embeddings, far = self.embeddings, self.max_distance
-        return disentangled_bias(
-            q, k, embeddings, project, max_distance=far, positions=self.queries
-        )
-
     def attends_in_blocks(self, num_tokens: int | None, mask: Tensor | None) -> bool:
         """Return whether the attention is `local_attention`, see there."""
         is_simple = self.queries is None and self.bias is None
@@ -81,10 +70,7 @@ class RelativePositions:  # not a NamedTuple, whose fields Keras would look into
 
 
 def relative_positions_of_blocks(
-    config: BERTConfig,
-    X: Tensor,
-    position_ids: Tensor | None,
-    relative: "RelativeBias | RelativeEmbeddings | None",
+    config: BERTConfig, X: Tensor, position_ids: Tensor | None, relative: "RelativeBias | None"
 ) -> list[RelativePositions | None]:
     """Return the relative positions of each block: `None` for a BERT.
 
@@ -201,10 +187,15 @@ class RelativeBias(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = config
 
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """The shape of the table."""
+        return self.config.relative_buckets, self.config.num_heads
+
     def build(self, _: Shape = ()) -> None:
         self.embeddings = self.add_weight(
             name="embeddings",
-            shape=(self.config.relative_buckets, self.config.num_heads),
+            shape=self.table_shape,
             initializer=weights_initializer(
                 "embedding", self.config.initializer, self.config.initializer_range
             ),
@@ -220,7 +211,7 @@ class RelativeBias(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
-class RelativeEmbeddings(NestedLayer):
+class RelativeEmbeddings(RelativeBias):
     """Embeddings of the distances between tokens, for disentangled attention.
 
     Source: He et al. 2021 (DeBERTa), section 3.1.
@@ -231,24 +222,31 @@ class RelativeEmbeddings(NestedLayer):
     """
 
     def __init__(self, config: BERTConfig, **kwargs: str) -> None:
-        super().__init__(**kwargs)
-        self.config, self.ln = config, None
-        if config.relative_norm:
-            options = {"dtype": self.dtype_policy, "name": "ln"}
-            self.ln = layer_normalization(config.layer_norm, config.layer_norm_epsilon, **options)
+        super().__init__(config, **kwargs)
+        options: LayerOptions = {"dtype": self.dtype_policy, "name": "ln"}
+        ln = layer_normalization(config.layer_norm, config.layer_norm_epsilon, **options)
+        self.ln = ln if config.relative_norm else keras.layers.Identity()
+
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """The shape of the embeddings, of distances from -K to K - 1."""
+        return 2 * self.config.relative_embeddings, self.config.num_hiddens
 
     def build(self, _: Shape = ()) -> None:
-        config = self.config
-        shape = (2 * config.relative_embeddings, config.num_hiddens)
-        initializer = weights_initializer("embedding", config.initializer, config.initializer_range)
-        self.embeddings = self.add_weight(name="embeddings", shape=shape, initializer=initializer)
-        if self.ln is not None:
-            self.ln.build(shape)
+        super().build()
+        self.ln.build(self.table_shape)
 
     def normalized(self) -> Tensor:
-        """Return the embeddings of the distances from -K to K - 1, `(2 K, D)`."""
-        embeddings = ops.cast(self.embeddings, self.compute_dtype)
-        return embeddings if self.ln is None else self.ln(embeddings)
+        """Return the embeddings, `(2 K, D)`."""
+        return self.ln(ops.cast(self.embeddings, self.compute_dtype))
+
+
+def relative_layer(config: BERTConfig, policy: keras.DTypePolicy) -> RelativeBias | None:
+    """Return the layer of a model with `relative_buckets` or `relative_embeddings`."""
+    if config.relative_embeddings:
+        return RelativeEmbeddings(config, dtype=policy, name="relative_embeddings")
+    has_bias = config.relative_buckets > 0
+    return RelativeBias(config, dtype=policy, name="relative_bias") if has_bias else None
 
 
 def relative_buckets(num_buckets: int) -> np.ndarray:

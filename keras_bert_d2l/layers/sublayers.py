@@ -27,6 +27,7 @@ from keras_bert_d2l.layers.kernels.attention import (
     local_attention,
     plain_attention,
 )
+from keras_bert_d2l.layers.kernels.disentangled import disentangled_bias
 from keras_bert_d2l.layers.kernels.fusion import Dense, Dropout, add_norm, fused, is_fusible
 from keras_bert_d2l.layers.positions import RelativePositions
 from keras_bert_d2l.types import LayerOptions, Option, Shape, Tensor
@@ -117,8 +118,7 @@ class MultiHeadAttention(NestedLayer):
         self.use_bias = check_bool("use_bias", use_bias)
         self.initializer, self.initializer_range = initializer, initializer_range
         self.W_q = self._projection("W_q", self.width_of_heads, query_act)
-        has_bias = self.use_bias and not own_relative_keys
-        self.W_k = self._projection("W_k", self.width_of_heads, key_act, has_bias)
+        self.W_k = self._projection("W_k", self.width_of_heads, key_act, not own_relative_keys)
         self.W_v = self._projection("W_v", self.width_of_heads, value_act)
         self.W_o = self._projection("W_o", num_hiddens, "linear")
         self.dropout = Dropout(check_field("dropout", dropout), dtype=self.dtype_policy)
@@ -127,7 +127,7 @@ class MultiHeadAttention(NestedLayer):
         self.relative_dropout = Dropout(rate, dtype=self.dtype_policy)
         if own_relative_keys:
             self.W_rel_q = self._projection("W_rel_q", self.width_of_heads, query_act)
-            self.W_rel_k = self._projection("W_rel_k", self.width_of_heads, key_act, has_bias)
+            self.W_rel_k = self._projection("W_rel_k", self.width_of_heads, key_act, False)
 
     def call(
         self,
@@ -148,10 +148,9 @@ class MultiHeadAttention(NestedLayer):
         q, k = relative.rotated(q, k)
         bias = relative.bias
         if relative.embeddings is not None:
-            q = q * OF_THREE_TERMS
-            bias = relative.disentangled(
-                q, k, functools.partial(self.project_distances, training=training)
-            )
+            q, of_distances = q * OF_THREE_TERMS, (relative.max_distance, relative.queries)
+            project = functools.partial(self.project_distances, training=training)
+            bias = disentangled_bias(q, k, relative.embeddings, project, *of_distances)
         dropout = self._drop if training and self.dropout.rate > 0 else None
         weights = None
         if not return_attention and relative.attends_in_blocks(k.shape[1], mask):
@@ -182,13 +181,11 @@ class MultiHeadAttention(NestedLayer):
     def _drop(self, weights: Tensor) -> Tensor:
         return self.dropout(weights, training=True)
 
-    def _projection(
-        self, name: str, width: int, activation: Activation, use_bias: bool | None = None
-    ) -> keras.layers.Dense:
+    def _projection(self, name: str, width: int, act: Activation, has_bias: bool = True) -> Dense:
         return Dense(
             width,
-            activation_function(activation),
-            use_bias=self.use_bias if use_bias is None else use_bias,
+            activation_function(act),
+            use_bias=self.use_bias and has_bias,
             kernel_initializer=weights_initializer(
                 "dense", self.initializer, self.initializer_range
             ),

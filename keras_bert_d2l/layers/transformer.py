@@ -188,26 +188,15 @@ class NeighborConv(NestedLayer):
 
     def __init__(self, config: BERTConfig, **kwargs: str) -> None:
         super().__init__(autocast=False, **kwargs)
-        policy = self.dtype_policy
+        policy, sizes = self.dtype_policy, (config.num_hiddens, config.conv_kernel_size)
+        draw = weights_initializer("dense", config.initializer, config.initializer_range)
         self.conv = keras.layers.Conv1D(
-            config.num_hiddens,
-            config.conv_kernel_size,
-            padding="same",
-            kernel_initializer=weights_initializer(
-                "dense", config.initializer, config.initializer_range
-            ),
-            dtype=policy,
-            name="conv",
+            *sizes, padding="same", kernel_initializer=draw, dtype=policy, name="conv"
         )
         self.activation = activation_function(config.activation)
         self.dropout = Dropout(config.dropout, dtype=policy)
-        self.addnorm = AddNorm(
-            0.0,
-            config.layer_norm_epsilon,
-            layer_norm=config.layer_norm,
-            dtype=policy,
-            name="addnorm",
-        )
+        options = {"layer_norm": config.layer_norm, "dtype": policy, "name": "addnorm"}
+        self.addnorm = AddNorm(0.0, config.layer_norm_epsilon, **options)
 
     def build(self, X_shape: Shape) -> None:
         self.conv.build(X_shape)

@@ -21,6 +21,7 @@ from keras_bert_d2l.layers.pooling import Pooling
 from keras_bert_d2l.layers.positions import (
     MAX_DISTANCE,
     RelativeBias,
+    RelativeEmbeddings,
     relative_buckets,
     rotary_frequencies,
 )
@@ -31,7 +32,7 @@ from keras_bert_d2l.layers.sublayers import (
     PositionWiseFFN,
 )
 from keras_bert_d2l.layers.transformer import AddNorm, NeighborConv, TransformerEncoderBlock
-from keras_bert_d2l.serving.onnx_distances import Distances, add_disentangled, add_distances
+from keras_bert_d2l.serving.onnx_distances import Distances
 from keras_bert_d2l.serving.onnx_graph import MASK, PREDICTED, SEGMENTS, TOKENS, Graph
 from keras_bert_d2l.types import Tensor
 
@@ -283,13 +284,11 @@ def _positions(graph: Graph, encoder: BERTEncoder) -> str:
 
 def _scores_of_blocks(graph: Graph, encoder: BERTEncoder) -> list[_Scores]:
     """Add what the attention of each block depends on."""
-    config, bias = encoder.config, encoder.relative_bias
+    config, relative = encoder.config, encoder.relative
     added = _penalty(graph, is_token(graph, config))
-    if bias is not None:
-        added = graph.add("Add", added, _relative_bias(graph, bias))
-    distances = None
-    if encoder.relative_embeddings is not None:
-        distances = add_distances(graph, encoder.relative_embeddings, config)
+    distances = Distances(graph, relative) if isinstance(relative, RelativeEmbeddings) else None
+    if relative is not None and distances is None:
+        added = graph.add("Add", added, _relative_bias(graph, relative))
     is_local = [config.is_local(block) for block in range(config.num_blks)]
     kinds = {}
     for local in dict.fromkeys(is_local):
@@ -446,16 +445,17 @@ def _attention(
 
     queries = heads("q", 0, 2, 1, 3)  # (B, N, T, H)
     queries = graph.add("Mul", queries, graph.constant(1 / math.sqrt(layer.head_width)))
-    if inputs.distances is None:
-        scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
-    else:
-        queries = graph.add("Mul", queries, graph.constant(OF_THREE_TERMS))
-        keys = heads("k", 0, 2, 1, 3)
-        scores = graph.add("MatMul", queries, graph.add("Transpose", keys, perm=[0, 1, 3, 2]))
-        others = add_disentangled(
-            graph, layer, inputs.distances, queries, keys, name, only_first=only_first
+    if inputs.distances is not None:
+        queries, keys = (
+            graph.add("Mul", queries, graph.constant(OF_THREE_TERMS)),
+            heads("k", 0, 2, 1, 3),
         )
-        scores = graph.add("Add", scores, others)
+        added = graph.add(
+            "Add",
+            added,
+            inputs.distances.add_scores(layer, queries, keys, name, only_first=only_first),
+        )
+    scores = graph.add("MatMul", queries, heads("k", 0, 2, 3, 1))  # (B, N, T, T)
     weights = graph.add("Softmax", graph.add("Add", scores, added), axis=-1)
     values = graph.add("MatMul", weights, heads("v", 0, 2, 1, 3))
     values = graph.add("Transpose", values, perm=[0, 2, 1, 3])

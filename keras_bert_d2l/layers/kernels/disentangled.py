@@ -53,9 +53,8 @@ def disentangled_bias(
     k: Tensor,
     embeddings: Tensor,
     project: Callable[[Tensor], list[Tensor]],
-    *,
     max_distance: int,
-    positions: Tensor | None = None,
+    positions: Tensor | None,
 ) -> Tensor:
     """Return the scores of contents with distances, and of distances with contents.
 

@@ -18,14 +18,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.model_types import (
     ModelType,
     model_type_of,
 )
-from keras_bert_d2l.checks import (
-    check_choice,
-    check_integer,
-    check_that,
-    is_integer,
-    shown,
-    wrong,
-)
+from keras_bert_d2l.checks import check_choice, check_integer, check_that, is_integer, shown, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.contract.task import task_of_kind
 from keras_bert_d2l.reading import errors_naming, read_json_object
@@ -186,8 +179,7 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
         values["local_attention"] = window if values["global_attention_every"] != 1 else 0
         values["mlm_activation"] = values["pooler_activation"]
     if "type_vocab_size" in kind.fields:
-        least = 0 if kind.base == "deberta" else 1
-        check_integer("type_vocab_size", values["num_segments"], least)
+        check_integer("type_vocab_size", values["num_segments"], int(kind.base != "deberta"))
     if kind.base != "bert":
         values["next_sentence"] = "nsp/dense/bias" in kind.names
     config = BERTConfig(**values, embedding_norm=True, initializer="truncated_normal")
@@ -196,59 +188,48 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
 
 def _from_deberta(fields: ConfigDict, kind: ModelType) -> ConfigDict:
     """Return the fields about the distances between tokens in a DeBERTa."""
-
-    def check(name: str, is_right: bool, expected: str) -> None:
-        check_that(is_right, name, expected, fields.get(name))
-
-    for name in ("relative_attention", *(["share_att_key"] if kind.title == "DebertaV2" else ())):
-        check(name, fields.get(name) is True, "true, as in every published model")
+    is_v2, width = kind.title == "DebertaV2", fields.get("hidden_size")
     kinds = fields.get("pos_att_type")
     kinds = kinds.split("|") if isinstance(kinds, str) else kinds
-    is_right = isinstance(kinds, list) and sorted(map(str, kinds)) == ["c2p", "p2c"]
-    check("pos_att_type", is_right, '["c2p", "p2c"], as in every published model')
-    width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
-    for name in ("embedding_size", "pooler_hidden_size"):
-        check(name, fields.get(name, width) == width, f"hidden_size, {shown(width)}")
-    if is_integer(width) and is_integer(heads) and heads > 0:
-        is_right = fields.get("attention_head_size", width // heads) == width // heads
-        check("attention_head_size", is_right, "hidden_size / num_attention_heads")
-    act, acts = fields.get("hidden_act", "gelu"), fields.get("conv_act", "tanh")
-    check("conv_act", not fields.get("conv_kernel_size") or acts == act, "as hidden_act")
+    num = fields.get("position_buckets", -1) if is_v2 else -1
     far = fields.get("max_relative_positions", -1)
-    if not is_integer(far) or far < 1:
+    if far == -1:
         far = fields.get("max_position_embeddings", 512)
-    far, num = check_integer("max_relative_positions", far, 1), -1
-    norms: list[str] = []
-    if kind.title == "DebertaV2":
-        num = check_integer("position_buckets", fields.get("position_buckets", -1), -1)
-        norms = str(fields.get("norm_rel_ebd", "none")).lower().split("|")
+    check_integer("max_relative_positions", far, 1)
+    check_integer("position_buckets", num, -1)
+    conv = fields.get("conv_kernel_size") and fields.get("conv_act", "tanh")
+    rules = {
+        "relative_attention": fields.get("relative_attention") is True,
+        "share_att_key": not is_v2 or fields.get("share_att_key") is True,
+        "pos_att_type": isinstance(kinds, list) and {*map(str, kinds)} == {"c2p", "p2c"},
+        "conv_act": not conv or conv == fields.get("hidden_act", "gelu"),
+    }
+    sizes = {"embedding_size": width, "pooler_hidden_size": width}
+    if is_integer(width) and is_integer(heads := fields.get("num_attention_heads")) and heads:
+        sizes["attention_head_size"] = width // heads
+    rules |= {name: fields.get(name, size) == size for name, size in sizes.items()}
+    for name, is_right in rules.items():
+        check_that(is_right, name, "as in the published DeBERTas", fields.get(name))
+    norms = str(fields.get("norm_rel_ebd", "none")).lower() if is_v2 else "none"
     return {
         "positions": "learned" if fields.get("position_biased_input", True) else "none",
         "relative_embeddings": num if num > 0 else far,
         "relative_max_distance": far if num > 0 else 0,
-        "relative_norm": "layer_norm" in map(str.strip, norms),
+        "relative_norm": "layer_norm" in map(str.strip, norms.split("|")),
     }
 
 
 def _deberta_fields(config: BERTConfig) -> ConfigDict:
     """Return the fields of a DeBERTa that `_from_deberta` reads."""
     num, far = config.relative_embeddings, config.relative_max_distance
-    fields: ConfigDict = {
-        "relative_attention": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "position_biased_input": config.positions == "learned",
-        "max_relative_positions": far or num,
-        "pooler_hidden_size": config.num_hiddens,
-        "pooler_dropout": 0,
-    }
-    if config.own_relative_keys:
-        return fields
-    return fields | {
-        "share_att_key": True,
-        "position_buckets": num if far else -1,
-        "norm_rel_ebd": "layer_norm" if config.relative_norm else "none",
-        "conv_act": "gelu",
-    }
+    fields = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "pooler_dropout": 0}
+    fields |= {"position_biased_input": config.positions == "learned"}
+    fields |= {"max_relative_positions": far or num, "pooler_hidden_size": config.num_hiddens}
+    if not config.own_relative_keys:
+        norm = "layer_norm" if config.relative_norm else "none"
+        fields |= {"share_att_key": True, "position_buckets": num if far else -1}
+        fields |= {"norm_rel_ebd": norm, "conv_act": "gelu"}
+    return fields
 
 
 def _simplest(config: BERTConfig) -> BERTConfig:

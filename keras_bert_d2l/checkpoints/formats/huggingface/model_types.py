@@ -373,21 +373,15 @@ _MODERNBERT = ModelType(
 )
 
 _POOLED = ("pooler.dense", "classifier")
+_XLARGE = {"hidden_size": 1536, "num_attention_heads": 24, "num_hidden_layers": 24}
+_OF_DEBERTA = {"type_vocab_size": 0, "layer_norm_eps": 1e-7, "pad_token_id": 0}
+_POOLER_ACT: FieldTable = {"pooler_hidden_act": ("pooler_activation", "gelu")}
 _DEBERTA_V2 = ModelType(
     title="DebertaV2",
     base="deberta",
     fields={
-        **_fields(
-            vocab_size=128100,
-            hidden_size=1536,
-            num_attention_heads=24,
-            num_hidden_layers=24,
-            intermediate_size=6144,
-            type_vocab_size=0,
-            layer_norm_eps=1e-7,
-            pad_token_id=0,
-        ),
-        "pooler_hidden_act": ("pooler_activation", "gelu"),
+        **_fields(vocab_size=128100, **_XLARGE, intermediate_size=6144, **_OF_DEBERTA),
+        **_POOLER_ACT,
         "conv_kernel_size": ("conv_kernel_size", 0),
     },
     names={
@@ -405,10 +399,7 @@ _DEBERTA_V2 = ModelType(
         "encoder/conv/conv": "deberta.encoder.conv.conv",  # whose kernel's axes are reversed
         "encoder/conv/addnorm/ln": "deberta.encoder.conv.LayerNorm",
         "hidden": "pooler.dense",
-        **_mlm(
-            *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
-            *("cls.predictions.decoder", "cls.predictions.bias"),
-        ),
+        **{name: x for name, x in _BERT.names.items() if name.startswith("mlm/")},
     },
     values={},
     fixed={"conv_groups": (1,)},
@@ -418,30 +409,23 @@ _DEBERTA_V2 = ModelType(
     """,
     heads={"ForSequenceClassification": _POOLED, "ForMultipleChoice": _POOLED},
     dropout=("cls_dropout", None),
-    # In transformers, it is that of the encoder. This package reads the field that it writes.
-    dropouts={"ForTokenClassification": ("classifier_dropout", None)},
+    dropouts=_DISTILBERT.dropouts,
     has_pooler=False,
     unread="mask_predictions",
 )
-_IN_PROJ = "deberta.encoder.layer.{}.attention.self."
+_BLOCK, _SELF = "encoder/blk_{}/attention", "deberta.encoder.layer.{}.attention.self"
 _DEBERTA = _DEBERTA_V2._replace(
     title="Deberta",
-    fields={
-        **_fields(vocab_size=50265, type_vocab_size=0, layer_norm_eps=1e-7, pad_token_id=0),
-        "pooler_hidden_act": ("pooler_activation", "gelu"),
-    },
+    fields={**_fields(vocab_size=50265, **_OF_DEBERTA), **_POOLER_ACT},
     names={
         **{k: x for k, x in _DEBERTA_V2.names.items() if not k.endswith(("W_q", "W_k", "W_v"))},
         **{
-            f"encoder/blk_{{}}/attention/W_{letter}/kernel": (
-                f"{_IN_PROJ}in_proj.weight[{part}]",
-                TRANSPOSED,
-            )
+            f"{_BLOCK}/W_{letter}/kernel": (f"{_SELF}.in_proj.weight[{part}]", TRANSPOSED)
             for part, letter in enumerate("qkv")
         },
-        **{f"encoder/blk_{{}}/attention/W_{x}/bias": f"{_IN_PROJ}{x}_bias" for x in "qv"},
-        "encoder/blk_{}/attention/W_rel_k": f"{_IN_PROJ}pos_proj",
-        "encoder/blk_{}/attention/W_rel_q": f"{_IN_PROJ}pos_q_proj",
+        **{f"{_BLOCK}/W_{letter}/bias": f"{_SELF}.{letter}_bias" for letter in "qv"},
+        f"{_BLOCK}/W_rel_k": f"{_SELF}.pos_proj",
+        f"{_BLOCK}/W_rel_q": f"{_SELF}.pos_q_proj",
     },
     values={"own_relative_keys": True},
     fixed={"talking_head": (False,)},
