@@ -34,6 +34,9 @@ TOKENIZERS = {
 }
 TEXTS = ["The cat sat  on a\tmat.", " ein Café in 日本, 12 films <mask>"]
 CLASSIFIER = ("classifier_linear", "task.json", "config")
+DISTANCES = {"relative_attention": True, "pos_att_type": "p2c|c2p"}
+OF_V2 = {"share_att_key": True, "norm_rel_ebd": "layer_norm", "conv_act": "gelu"}
+DEBERTA = {"deberta": DISTANCES, "deberta-v2": {**DISTANCES, **OF_V2}}
 OF_KERAS_HUB = {  # the archive, the file, and where its fields are
     "BertBackbone": ("backbone", "config.json", "config"),
     "BertTokenizer": ("tokens_uncased", "tokenizer.json", "config"),
@@ -128,7 +131,9 @@ PARAMS = yaml.safe_load((GARDEN / "pretraining/params.yaml").read_text())
 OF_TOKENIZERS = (write_files, tokenizer, TOKENIZERS)
 READERS = {  # by heading: what writes a folder, what reads it, and the values of the first column
     "config.json": (
-        lambda folder, kind: write(folder, **{"config.json": {"model_type": kind}}),
+        lambda folder, kind: write(
+            folder, **{"config.json": {"model_type": kind, **DEBERTA.get(kind, {})}}
+        ),
         *(model, MODEL_TYPES),
     ),
     "bert_config.json": (

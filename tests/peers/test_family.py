@@ -66,7 +66,7 @@ def their_config(name, size):
         fields |= {**DISTANCES, "max_relative_positions": 20, "type_vocab_size": 2}
     elif name == "deberta-v2":
         fields |= {**DISTANCES, **DEBERTA_V2}
-        fields |= {"conv_kernel_size": 3} if size == "small" else {"position_buckets": 32}
+        fields |= {"conv_kernel_size": 3} if size == "large" else {"position_buckets": 8}
     return transformers.AutoConfig.for_model(name, **fields)
 
 

@@ -188,7 +188,9 @@ def _from_fields(fields: ConfigDict, kind: ModelType) -> BERTConfig:
 
 def _from_deberta(fields: ConfigDict, kind: ModelType) -> ConfigDict:
     """Return the fields about the distances between tokens in a DeBERTa."""
-    is_v2, width = kind.title == "DebertaV2", fields.get("hidden_size")
+    is_v2 = kind.title == "DebertaV2"
+    sizes = ("hidden_size", "num_attention_heads")
+    width, heads = (fields.get(name, kind.fields[name][1]) for name in sizes)
     kinds = fields.get("pos_att_type")
     kinds = kinds.split("|") if isinstance(kinds, str) else kinds
     num = fields.get("position_buckets", -1) if is_v2 else -1
@@ -204,10 +206,10 @@ def _from_deberta(fields: ConfigDict, kind: ModelType) -> ConfigDict:
         "pos_att_type": isinstance(kinds, list) and {*map(str, kinds)} == {"c2p", "p2c"},
         "conv_act": not conv or conv == fields.get("hidden_act", "gelu"),
     }
-    sizes = {"embedding_size": width, "pooler_hidden_size": width}
-    if is_integer(width) and is_integer(heads := fields.get("num_attention_heads")) and heads:
-        sizes["attention_head_size"] = width // heads
-    rules |= {name: fields.get(name, size) == size for name, size in sizes.items()}
+    equal = {"embedding_size": width, "pooler_hidden_size": width}
+    if is_integer(width) and is_integer(heads) and heads:
+        equal["attention_head_size"] = width // heads
+    rules |= {name: fields.get(name, size) == size for name, size in equal.items()}
     for name, is_right in rules.items():
         check_that(is_right, name, "as in the published DeBERTas", fields.get(name))
     norms = str(fields.get("norm_rel_ebd", "none")).lower() if is_v2 else "none"
