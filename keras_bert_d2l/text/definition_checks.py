@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.text.definition import BYTES, FORMS, KINDS, ROLES, added_tokens, frame, steps
-from keras_bert_d2l.text.word_patterns import word_steps
+from keras_bert_d2l.text.word_patterns import splits_of, word_steps
 from keras_bert_d2l.types import ConfigDict
 
 _NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", *FORMS)  # and Replace
@@ -126,10 +126,16 @@ def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterato
     yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
     if [step["type"] for step in steps(definition["decoder"], "decoders")] != ["ByteLevel"]:
         yield f"decoder={shown(definition['decoder'])}"
+    yield from _unsupported_steps(definition["pre_tokenizer"], word_steps)
+
+
+def _unsupported_steps(
+    pre_tokenizer: ConfigDict, read: Callable[[ConfigDict], object] = splits_of
+) -> Iterator[str]:
     try:
-        word_steps(definition["pre_tokenizer"])
+        read(pre_tokenizer)
     except (ValueError, re.error) as error:
-        yield f"pre_tokenizer={shown(definition['pre_tokenizer'])} ({error})"
+        yield f"pre_tokenizer={shown(pre_tokenizer)} ({error})"
 
 
 def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
@@ -139,9 +145,9 @@ def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
         if step["type"] in ("RobertaProcessing", "ByteLevel") and step.get("trim_offsets", True):
             yield f"post_processor.trim_offsets=True of {step['type']}"
     for step in steps(definition["pre_tokenizer"], "pretokenizers"):
-        if step["type"] not in ("WhitespaceSplit", "Metaspace"):
-            yield f"pre_tokenizer={shown(step)}"
-        elif step["type"] == "Metaspace" and len(step["replacement"]) != 1:
+        if step["type"] != "Metaspace":
+            yield from _unsupported_steps(step)
+        elif len(step["replacement"]) != 1:
             yield f"pre_tokenizer.replacement={shown(step['replacement'])}"
         elif step.get("add_prefix_space") is False and step.get("prepend_scheme") != "never":
             yield "pre_tokenizer.add_prefix_space=False without a prepend_scheme"

@@ -329,19 +329,21 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.unicode_decode(texts, "UTF-8", replacement_char=_NO_CHARACTER)
 
 
-def split_at(texts: tf.Tensor, pattern: str) -> tf.RaggedTensor:
+def split_at(texts: tf.Tensor, pattern: str, sides: str = "both") -> tf.RaggedTensor:
     """Split texts before and after each match of a pattern, unlike `regex_split` also beyond NUL.
 
     Args:
         texts: Strings `(B,)` in UTF-8.
         pattern: A regular expression.
+        sides: Where to split: `"before"` a match, `"after"` it, or `"both"`.
 
     Returns:
-        Ragged strings `(B, None)`. Every second value of a text, from the second on, is a match;
-        the others may be empty.
+        Ragged strings `(B, None)`. With both sides, every second value of a text, from the second
+        on, is a match. The others may be empty.
     """
     mark = b"\xfe"  # does not occur in UTF-8
-    texts = tf.strings.regex_replace(texts, pattern, mark + rb"\0" + mark)
+    before, after = (mark if sides in (side, "both") else b"" for side in ("before", "after"))
+    texts = tf.strings.regex_replace(texts, pattern, before + rb"\0" + after)
     return split_at_byte(texts, mark)
 
 

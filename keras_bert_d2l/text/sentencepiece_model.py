@@ -1,4 +1,4 @@
-"""Read SentencePiece models: `sentencepiece.bpe.model` of XLM-R and CamemBERT, `spiece.model`.
+"""Read SentencePiece models: `sentencepiece.bpe.model`, `spiece.model` and `spm.model`.
 
 The result of reading has the fields of the `tokenizer.json` that transformers converts it to.
 
@@ -34,11 +34,18 @@ _MESSAGES = {
     },
 }
 _UNIGRAM = 1  # a type of models
-_CONTROL = 3  # a type of pieces
+_CONTROL, _USER_DEFINED = 3, 4  # types of pieces
 
 _MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-V has 902,000
 _PAD, _UNK = "<pad>", "<unk>"
+_DEBERTA = "deberta-v2"
 _SHIFTED = ("xlm-roberta", "camembert")  # ids as in fairseq
+_SPECIALS = {  # padding, unknown, start, separator and mask token
+    **dict.fromkeys(_SHIFTED, (_PAD, _UNK, "<s>", "</s>", "<mask>")),
+    "albert": (_PAD, _UNK, "[CLS]", "[SEP]", "[MASK]"),
+    _DEBERTA: ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+}
+_FLAGS = {"single_word": False, "rstrip": False, "normalized": False}
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 _NUMBER_AND_COMMA = re.compile(r".*\d,", re.DOTALL)
 
@@ -51,7 +58,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         model_type: The field of that name in `config.json`. It decides the ids: those of
             `"xlm-roberta"` and `"camembert"` are shifted, as in fairseq, and others are not.
         options: The fields of `tokenizer_config.json`: `do_lower_case` and `keep_accents` matter
-            for `"albert"`.
+            for `"albert"`; `do_lower_case` and `split_by_punct` for `"deberta-v2"`.
 
     Raises:
         ValueError: If the file is damaged or is not a Unigram model.
@@ -66,37 +73,44 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
     trainer = model.trainer_spec
     if (trainer.model_type or _UNIGRAM) != _UNIGRAM or not pieces:
         raise ValueError("only SentencePiece models of the type Unigram are supported")
-    normalizers: list[ConfigDict] = []
-    if charsmap := model.normalizer_spec.precompiled_charsmap:
-        encoded = base64.b64encode(charsmap).decode()
-        normalizers = [{"type": "Precompiled", "precompiled_charsmap": encoded}]
-    cls, sep, mask = "<s>", "</s>", "<mask>"
-    if model_type not in _SHIFTED:
-        cls, sep, mask = "[CLS]", "[SEP]", "[MASK]"
-        spaces = _replace({"Regex": " {2,}"}, " ")
-        normalizers = [*_albert_normalizers(options), *normalizers, spaces]
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    pad, unk, cls, sep, mask = _SPECIALS[model_type]
     vocab = _vocab(pieces, model_type)
     ids = {token: number for number, (token, _) in enumerate(vocab)}
-    special = {cls, _PAD, sep, _UNK, mask, *(p for p, _, kind in pieces if kind == _CONTROL)}
-    flags = {"single_word": False, "rstrip": False, "normalized": False}
+    is_deberta = model_type == _DEBERTA
+    whole = (_CONTROL, _USER_DEFINED) if is_deberta else (_CONTROL,)
+    is_special = {piece: kind == _CONTROL for piece, _, kind in pieces if kind in whole}
+    is_special |= dict.fromkeys((cls, pad, sep, unk, mask), True)
+    added: list[ConfigDict] = [
+        {
+            "id": ids[t],
+            "content": t,
+            **_FLAGS,
+            "lstrip": t == mask and not is_deberta,
+            "special": is_special[t],
+        }
+        for t in sorted(is_special.keys() & ids, key=ids.__getitem__)
+    ]
+    if is_deberta and mask not in ids:  # its id follows those of all other tokens
+        added.append({"content": mask, **_FLAGS, "lstrip": False, "special": True})
     return {
         "version": "1.0",
-        "added_tokens": [
-            {"id": ids[t], "content": t, **flags, "lstrip": t == mask, "special": True}
-            for t in sorted(special & {*ids}, key=ids.__getitem__)
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "added_tokens": added,
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": _normalizers(charsmap, model_type, options),
+        },
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [{"type": "WhitespaceSplit"}, _METASPACE],
+            "pretokenizers": [*_word_steps(model_type, options), _METASPACE],
         },
         "post_processor": template(cls, sep, ids, *((2, 0) if model_type in _SHIFTED else (1, 1))),
         "decoder": _METASPACE,
         "model": {
             "type": "Unigram",
-            "unk_id": ids.get(_UNK),
+            "unk_id": ids.get(unk),
             "vocab": [[*entry] for entry in vocab],
-            "byte_fallback": trainer.byte_fallback,
+            "byte_fallback": trainer.byte_fallback and not is_deberta,
         },
     }
 
@@ -111,15 +125,36 @@ def _vocab(pieces: list[tuple[str, float, int]], model_type: str) -> list[tuple[
         first = ["<s>NOTUSED", _PAD, "</s>NOTUSED", _UNK]
         more = [*((token, 0.0) for token in first), ("<unk>NOTUSED", -100.0)]
         return [*more, *vocab[1:], ("<mask>", 0.0)]
+    if model_type == _DEBERTA:
+        return vocab
     # ALBERT separates a comma from the digits before it.
     return [(p, s - 100 if _NUMBER_AND_COMMA.fullmatch(p) else s) for p, s in vocab]
 
 
-def _albert_normalizers(options: ConfigDict) -> list[ConfigDict]:
-    found = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
-    if not options.get("keep_accents", False):
-        found += [{"type": "NFKD"}, {"type": "StripAccents"}]
-    return [*found, {"type": "Lowercase"}] if options.get("do_lower_case", True) else found
+def _normalizers(charsmap: bytes, model_type: str, options: ConfigDict) -> list[ConfigDict]:
+    encoded = base64.b64encode(charsmap).decode()
+    table = [{"type": "Precompiled", "precompiled_charsmap": encoded}] if charsmap else []
+    if model_type in _SHIFTED:
+        return table
+    lowers: list[ConfigDict] = (
+        [{"type": "Lowercase"}] if options.get("do_lower_case", model_type != _DEBERTA) else []
+    )
+    if model_type == _DEBERTA:
+        first = [*lowers, {"type": "Strip", "strip_left": True, "strip_right": True}]
+    else:
+        first = [_replace({"String": quotes}, '"') for quotes in ("``", "''")]
+        if not options.get("keep_accents", False):
+            first += [{"type": "NFKD"}, {"type": "StripAccents"}]
+        first += lowers
+    return [*first, *table, _replace({"Regex": " {2,}"}, " ")]
+
+
+def _word_steps(model_type: str, options: ConfigDict) -> list[ConfigDict]:
+    """Return the steps before `Metaspace`."""
+    if model_type != _DEBERTA:
+        return [{"type": "WhitespaceSplit"}]
+    splits = options.get("split_by_punct", False)
+    return [{"type": "Punctuation", "behavior": "Isolated"}] if splits else []
 
 
 def _replace(pattern: ConfigDict, content: str) -> ConfigDict:

@@ -20,6 +20,7 @@ from keras_bert_d2l.types import ConfigDict
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}  # the only step after the bytes
+_MERGED = ("MergedWithPrevious", "MergedWithNext")
 _LOOK_AHEAD = r"|\s+(?!\S)|\s+"
 # What may stand before it: patterns that the first pass cannot interrupt.
 _BEFORE = (
@@ -42,12 +43,14 @@ class Split(NamedTuple):
         last_space: One with two groups, for the first pass: a word ends between them. Or "".
         keeps_matches: Whether the matches are words. Otherwise, they are removed.
         keeps_others: Whether the text between the matches is words.
+        sides: Where a match is split from the text, as for `split_at`.
     """
 
     pattern: str
     last_space: str = ""
     keeps_matches: bool = True
     keeps_others: bool = True
+    sides: str = "both"
 
 
 @functools.cache
@@ -80,8 +83,8 @@ def pattern_of(pattern: str) -> Split:
     return Split("".join(found), last_space)
 
 
-def _splits(step: ConfigDict) -> list[Split]:
-    """Return how a step other than `ByteLevel` splits texts.
+def splits_of(step: ConfigDict) -> list[Split]:
+    """Return how a step other than `ByteLevel` and `Metaspace` splits texts.
 
     Raises:
         ValueError: The step is not supported.
@@ -103,12 +106,18 @@ def _splits(step: ConfigDict) -> list[Split]:
         found = pattern_of(step["pattern"]["Regex"])
     else:
         raise ValueError(f"the step {shown(kind)}")
-    if behavior not in ("Isolated", "Contiguous", "Removed")[: 1 if found.last_space else 3]:
+    if (
+        behavior
+        not in ("Isolated", "Contiguous", "Removed", *_MERGED)[: 1 if found.last_space else 5]
+    ):
         raise ValueError(f"the behavior {shown(behavior)}")
     if behavior == "Contiguous":
         found = Split(f"(?:{found.pattern})+")
     if behavior == "Removed":
         found = Split(found.pattern, "", bool(invert), not invert)
+    if behavior in _MERGED:
+        merges_next = (behavior == "MergedWithNext") != bool(invert)
+        found = found._replace(sides="before" if merges_next else "after")
     return [found]
 
 
@@ -124,4 +133,4 @@ def word_steps(pre_tokenizer: ConfigDict | None) -> tuple[list[Split], ConfigDic
     after = found[place + 1 :]
     if any(step != {**step, **_PUNCTUATION} for step in after):
         raise ValueError(f"after the bytes, only {_PUNCTUATION}")
-    return [split for step in found[:place] for split in _splits(step)], found[place], bool(after)
+    return [split for step in found[:place] for split in splits_of(step)], found[place], bool(after)

@@ -32,6 +32,8 @@ CASES = {
     "albert": ("albert", "nmt_nfkc", {}, {}),
     "albert-cased": ("albert", "nmt_nfkc", {"do_lower_case": False}, {}),
     "albert-accents": ("albert", "nmt_nfkc", {"keep_accents": True}, {}),
+    "deberta": ("deberta-v2", "nmt_nfkc", {}, {}),
+    "deberta-splits": ("deberta-v2", "nmt_nfkc_cf", {"split_by_punct": True}, {}),
     **{
         f"{form}-{scheme}": (
             "xlm-roberta",
@@ -84,9 +86,15 @@ def models(lines, tmp_path_factory):
         "user_defined_symbols": ["(", ")", "-"],
     }
 
+    deberta = albert | {
+        "pad_piece": "[PAD]",
+        "unk_piece": "[UNK]",
+        "control_symbols": SPECIALS[5:7],
+    }
+
     def model(model_type, rules):
-        options = albert if model_type == "albert" else {}
-        name = folder / f"{rules}-{bool(options)}"
+        options = {"albert": albert, "deberta-v2": deberta}.get(model_type, {})
+        name = folder / f"{rules}-{model_type if options else ''}"
         if name not in made:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(line.strip() for line in lines[0][:6000] if line.strip()),
@@ -103,11 +111,12 @@ def models(lines, tmp_path_factory):
     return model
 
 
-@pytest.fixture(scope="module", params=nightly_except(["xlm-roberta", "albert"], [*CASES]))
+@pytest.fixture(scope="module", params=nightly_except(["xlm-roberta", "deberta"], [*CASES]))
 def pair(request, models):
     """Return our tokenizer, in a graph, and the one of tokenizers."""
     model_type, rules, options, changes = CASES[request.param]
     fields = sentencepiece_fields(models(model_type, rules), model_type, options) | changes
+    fields["added_tokens"][-1].setdefault("id", len(fields["model"]["vocab"]))
     if changes:
         fields["added_tokens"][-1]["normalized"] = True
     vocab = Vocab(*from_json(fields))

@@ -19,7 +19,6 @@ from keras_bert_d2l.text.normalization import (
     in_graph,
     ragged_rows,
     rows_of_values,
-    split_at,
     split_at_byte,
 )
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, SPACES, AddedTokens
@@ -27,14 +26,14 @@ from keras_bert_d2l.text.tokenizer.characters import LAST_STABLE, Characters
 from keras_bert_d2l.text.tokenizer.merges import LATIN, MARK, BytePairs
 from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
+from keras_bert_d2l.text.tokenizer.words import WORD_END, mark_words, split_words
 from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import character_class, word_classes
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.word_patterns import GPT2, Split, pattern_of, word_steps
 from keras_bert_d2l.types import ConfigDict
 
-WORD_END = b"\xfe"  # does not occur in UTF-8, and no pattern matches it
-_END, _BETWEEN = WORD_END.decode(LATIN), rb"\1" + WORD_END + rb"\2"
+_END = WORD_END.decode(LATIN)
 _SPACE = "Ġ"  # stands for a space in the tokens
 
 
@@ -227,24 +226,14 @@ class BytePairSplitter(tf.Module):
         return values, origins[0] if with_origins else None
 
 
-def mark_words(texts: tf.Tensor, words: Split) -> tf.Tensor:
-    """Put `WORD_END` after each word of texts, strings `(B,)`, perhaps several times."""
-    texts = tf.strings.regex_replace(texts, words.last_space, _BETWEEN)
-    return tf.strings.regex_replace(texts, words.pattern, rb"\0" + WORD_END)
-
-
 def _split(split: Split, parts: _Parts) -> _Parts:
     """Split the parts of texts between the added tokens."""
     texts = tf.where(parts.added == NO_TOKEN, parts.values, "")
-    if split.last_space:
-        texts = tf.strings.regex_replace(texts, split.last_space, _BETWEEN)
-    pieces = split_at(texts, split.pattern)
+    pieces, is_word = split_words(texts, split)
     owners = rows_of_values(pieces)
     added = tf.gather(parts.added, owners)
     values = tf.where(added == NO_TOKEN, pieces.flat_values, tf.gather(parts.values, owners))
-    place = tf.range(tf.size(owners, tf.int64)) - tf.gather(pieces.row_splits, owners)
-    is_kept = tf.where(place % 2 == 1, split.keeps_matches, split.keeps_others) & (values != "")
-    is_kept |= added != NO_TOKEN
+    is_kept = is_word | (added != NO_TOKEN)
     origins = parts.origins
     origins = tf.range(decode(parts.values).row_splits[-1]) if origins is None else origins
     is_kept_character = tf.repeat(is_kept, tf.strings.length(values, unit="UTF8_CHAR"))

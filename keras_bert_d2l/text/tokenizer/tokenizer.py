@@ -30,8 +30,8 @@ from keras_bert_d2l.text.tokenizer.framing import (
     sliding_windows,
 )
 from keras_bert_d2l.text.tokenizer.numpy_rows import Ids, framed
+from keras_bert_d2l.text.tokenizer.pieces import PieceSplitter
 from keras_bert_d2l.text.tokenizer.rust import MOST_CHARACTERS, QuickTokenizer, are_short
-from keras_bert_d2l.text.tokenizer.unigram import UnigramSplitter
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces, WordPieceSplitter
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab
 from keras_bert_d2l.text_arguments import text_list
@@ -140,7 +140,7 @@ class Tokenizer(tf.Module):
         self._quick = functools.cache(lambda: QuickTokenizer.of(vocab, {**self.options}))
         own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)
         normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
-        self._splitter: WordPieceSplitter | BytePairSplitter | UnigramSplitter
+        self._splitter: WordPieceSplitter | BytePairSplitter | PieceSplitter
         if vocab.kind != "wordpiece":
             defaults = Normalization(()).options()
             for name, value in normalization.options().items():
@@ -151,7 +151,7 @@ class Tokenizer(tf.Module):
                         f"everything else. Omit {name}={shown(value)}."
                     )
             is_bpe = vocab.kind == "bpe"
-            self._splitter = BytePairSplitter(vocab) if is_bpe else UnigramSplitter(vocab)
+            self._splitter = BytePairSplitter(vocab) if is_bpe else PieceSplitter(vocab)
             return
         missing = [token for token in (*special_tokens, *normalized_tokens) if token not in vocab]
         if missing:

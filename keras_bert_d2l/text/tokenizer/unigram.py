@@ -1,181 +1,33 @@
-"""Unigram (SentencePiece) tokenizers, as in XLM-R, CamemBERT and ALBERT.
+"""The model of Unigram tokenizers (SentencePiece), as in XLM-R, CamemBERT, ALBERT and DeBERTa-v3.
 
-`UnigramSplitter` finds the words of texts, and `Unigram` the pieces of a word with the highest
-total score. The pieces equal those of the library tokenizers, also for ties: scores are added in
-float64, from the left, and of equal sums the one with the longer last piece wins. tensorflow-text's
-kernel adds in float32, which gives other pieces in words such as "-----". A call on a few words
-costs as much as the number of operations, so that the loops have few.
+`Unigram` finds the pieces of a word with the highest total score. They equal those of the library
+tokenizers, also for ties: scores are added in float64, from the left, and of equal sums the one
+with the longer last piece wins. tensorflow-text's kernel adds in float32, which gives other pieces
+in words such as "-----". A call on a few words costs as much as the number of operations, so that
+the loops have few.
 
-B: texts, P: parts of all texts, W: words, U: different words that the table lacks, N: characters of
-all texts, or of these words with one more at the end of each, M: characters of the longest piece
-found in them, V: pieces.
+W: words, U: different words that the table lacks, N: characters of these words with one more at the
+end of each, M: characters of the longest piece found in them, V: pieces.
 
-Source: github.com/huggingface/tokenizers, `pre_tokenizers/metaspace.rs`, `whitespace.rs` and
-`models/unigram/model.rs`; Kudo, 2018, "Subword Regularization", section 3.2.
+Source: github.com/huggingface/tokenizers, `models/unigram/model.rs`; Kudo, 2018, "Subword
+Regularization", section 3.2.
 """
 
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.text.definition import steps
-from keras_bert_d2l.text.normalization import decode, encode, in_graph, ragged_rows, rows_of_values
-from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, AddedTokens, table
-from keras_bert_d2l.text.tokenizer.characters import (
-    SPACE,
-    Characters,
-    characters_of,
-    following,
-    places_of,
-)
-from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
-from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
-from keras_bert_d2l.text.unicode_forms import CodeTable, previous
-from keras_bert_d2l.text.unicode_gaps import NUM_CODES, white_space
-from keras_bert_d2l.text.vocab import Vocab
+from keras_bert_d2l.text.normalization import decode, rows_of_values
+from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, table
+from keras_bert_d2l.text.tokenizer.characters import places_of
+from keras_bert_d2l.text.unicode_forms import previous
+from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
 _WORD_START = "▁"
 _CHUNK = 2**15  # words per call when the table is made, which bounds the memory
-
-
-class _Tokens(NamedTuple):
-    """Tokens: ids, and the first and the last character of each in its text, plus one."""
-
-    ids: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    rows: tf.Tensor  # the part of a text that each comes from
-
-
-class UnigramSplitter(tf.Module):
-    """Splits texts into the pieces of a Unigram model, and joins them.
-
-    Added tokens are cut out first, and the parts of a text between them are normalized and split
-    into words.
-
-    Args:
-        vocab: A `Vocab` of the kind "unigram".
-    """
-
-    def __init__(self, vocab: Vocab) -> None:
-        super().__init__(name="splitter")
-        definition = vocab.definition or {}
-        model = definition["model"]
-        self._vocab = vocab  # not its tokens, which a `tf.Module` would search for variables
-        pieces = vocab.tokens[: model["num_tokens"]]
-        self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
-        self._normalizers = normalizers_of(definition)
-        self._pre_tokenizers = steps(definition["pre_tokenizer"], "pretokenizers")
-        self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
-        with tf.init_scope():
-            words = self._unigram.words_of_one_piece(pieces)
-        self._added = AddedTokens(vocab, self._normalizers, words)
-        self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
-        self.with_offsets = in_graph(self._with_offsets)
-
-    def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
-        return self.tokenize(words.flat_values)
-
-    def _with_offsets(self, texts: tf.Tensor) -> Pieces:
-        parts = self._added.cut(texts, normalized=False)
-        row_splits = tf.cast(parts.row_splits, tf.int32)
-        text, added = self._take_added(characters_of(parts), parts.flat_values, normalized=False)
-        for normalize in self._normalizers:
-            text = normalize(text)
-        if self._added.normalized:
-            num_characters = tf.math.bincount(text.rows, minlength=tf.size(parts.flat_values))
-            whole = tf.RaggedTensor.from_row_lengths(text.codes, num_characters, validate=False)
-            smaller = self._added.cut(encode(whole), normalized=True)
-            text = text._replace(rows=characters_of(smaller).rows)
-            text, more = self._take_added(text, smaller.flat_values, normalized=True)
-            # Each part has one more place than it has smaller parts, for an added token.
-            owners = tf.cast(smaller.value_rowids(), tf.int32)
-            places = tf.range(tf.size(owners)) + owners
-            splits = tf.cast(smaller.row_splits, tf.int32)
-            splits += tf.range(tf.size(splits))
-            text = text._replace(rows=tf.gather(places, text.rows))
-            more = more._replace(rows=tf.gather(places, more.rows))
-            added = added._replace(rows=tf.gather(splits, added.rows))
-            added = _Tokens(*(tf.concat(pair, 0) for pair in zip(added, more, strict=True)))
-            row_splits = tf.gather(splits, row_splits)
-        tokens = self._pieces(*self._words(text))
-        tokens = tf.cond(tf.size(added.ids) > 0, lambda: _in_order(added, tokens), lambda: tokens)
-        splits = tf.searchsorted(tokens.rows, row_splits, out_type=tf.int64)
-        return tuple(ragged_rows(values, splits) for values in tokens[:3])
-
-    def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return the texts of ids, strings `(B,)`."""
-        pieces = ids.with_flat_values(tf.gather(tf.constant(self._vocab.tokens), ids.flat_values))
-        texts = tf.strings.reduce_join(pieces, axis=1)
-        for fields in self._pre_tokenizers:
-            if fields["type"] == "Metaspace":
-                mark = re.escape(fields["replacement"])
-                if fields.get("prepend_scheme") != "never":
-                    texts = tf.strings.regex_replace(texts, f"^{mark}", "")
-                texts = tf.strings.regex_replace(texts, mark, " ")
-        return texts
-
-    def _take_added(
-        self, text: Characters, parts: tf.Tensor, normalized: bool
-    ) -> tuple[Characters, _Tokens]:
-        """Separate the added tokens from the rest of the parts of texts."""
-        ids = self._added.ids(parts, normalized)
-        is_added = ids != NO_TOKEN
-        rows = tf.cast(places_of(is_added), tf.int32)
-        first = tf.gather(text.sources, tf.searchsorted(text.rows, rows))
-        last = tf.gather(text.sources, tf.searchsorted(text.rows, rows, side="right") - 1)
-        text = tf.cond(
-            tf.size(rows) > 0, lambda: text.keep(~tf.gather(is_added, text.rows)), lambda: text
-        )
-        return text, _Tokens(tf.gather(ids, rows), first, last + 1, rows)
-
-    def _words(self, text: Characters) -> tuple[Characters, tf.Tensor]:
-        """Split texts into words. Also return whether each character starts a word."""
-        begins = text.starts_row()
-        for fields in self._pre_tokenizers:
-            if fields["type"] == "WhitespaceSplit":
-                is_space = self._is_space(text.codes) > 0
-                kept = places_of(~is_space)
-                begins = tf.gather(begins | previous(is_space, False), kept)
-                text = text.take(kept)
-                continue
-            mark, scheme = ord(fields["replacement"]), fields.get("prepend_scheme", "always")
-            codes = tf.where(text.codes == SPACE, mark, text.codes)
-            if scheme != "never":
-                lacks = begins & (codes != mark) & ((text.sources == 0) | (scheme == "always"))
-                new = places_of(lacks)
-                new += tf.range(tf.size(new, tf.int64))
-                size = tf.size(codes) + tf.size(new)
-                is_new = tf.scatter_nd(new[:, tf.newaxis], tf.ones_like(new, tf.int32), [size])
-                owners = tf.range(size) - tf.cumsum(is_new, exclusive=True)
-                text = text.take(owners)
-                begins = tf.gather(begins, owners) & (previous(is_new, 0) == 0)
-                codes = tf.where(is_new > 0, mark, tf.gather(codes, owners))
-            text = text._replace(codes=codes)
-            if fields.get("split", True):
-                begins |= codes == mark
-        return text, begins
-
-    def _pieces(self, text: Characters, begins: tf.Tensor) -> _Tokens:
-        """Split words. `begins` is whether each character starts a word."""
-        first = places_of(begins)
-        words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
-        ids, owners, offsets = self._unigram(words, self._added.word_ids(words))
-        starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
-        ends = following(starts, tf.size(begins)) - 1
-        places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
-        return _Tokens(ids, *places, tf.gather(text.rows, starts))
-
-
-def _in_order(added: _Tokens, tokens: _Tokens) -> _Tokens:
-    order = tf.argsort(tf.concat([added.rows, tokens.rows], 0), stable=True)
-    pairs = zip(added, tokens, strict=True)
-    return _Tokens(*(tf.gather(tf.concat(pair, 0), order) for pair in pairs))
 
 
 class Unigram(tf.Module):

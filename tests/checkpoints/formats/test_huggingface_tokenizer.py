@@ -4,6 +4,7 @@ The vocabularies of other kinds than WordPiece are in tests/text/tokenizer/.
 """
 
 import json
+import pathlib
 import re
 import shutil
 
@@ -12,6 +13,7 @@ import pytest
 from keras_bert_d2l import Tokenizer, Vocab, inspect_checkpoint, load_pretrained, load_tokenizer
 from keras_bert_d2l.checkpoints.formats import huggingface
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.text.definition import BYTES
 from tests.checkpoints.small import OF_FORMAT, VOCAB, random_model
 
 
@@ -76,7 +78,7 @@ def assert_loads_without_tokenizer_only(folder, reason):
     [
         ("PhobertTokenizer", "vocab.txt bpe.codes config.json"),
         ("RoFormerTokenizerFast", "vocab.txt tokenizer.json tokenizer_config.json"),
-        ("DebertaV2Tokenizer", "spm.model tokenizer_config.json"),
+        ("SiglipTokenizer", "spm.model tokenizer_config.json"),
         ("XLNetTokenizer", "spiece.model tokenizer_config.json"),
         ("GPT2Tokenizer", "vocab.json merges.txt config.json"),
     ],
@@ -94,6 +96,37 @@ def test_classes_with_equal_ids_are_read(tmp_path):
     for name in (*equal, None):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
         assert read_tokenizer(tmp_path)[0] == VOCAB
+
+
+def test_the_mask_of_deberta_v3_follows_the_tokens_that_other_files_add(tmp_path):
+    model = pathlib.Path(__file__).parents[2] / "text/tokenizer/unigram/spm.model"
+    shutil.copyfile(model, tmp_path / "spm.model")
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    vocab, options, unsupported = read_tokenizer(tmp_path)
+    assert (vocab.tokens[-1], options, unsupported) == ("[MASK]", {}, "")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[MASK]": 200, "<ent>": 199}))
+    options = {"tokenizer_class": "DebertaV2Tokenizer", "vocab_type": "spm", "pad_token": "[PAD]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    vocab, _, unsupported = read_tokenizer(tmp_path)
+    assert (vocab.tokens[-2:], unsupported) == (("<ent>", "[MASK]"), "")
+    assert vocab.special_tokens == VOCAB.special_tokens
+    tokens = Tokenizer(vocab)("the<ent>", "man")["tokens"].numpy().tolist()
+    the, man = (Tokenizer(vocab).tokenize(word).to_list()[0] for word in ("the", "man"))
+    assert tokens == [[vocab.cls_id, *the, 199, vocab.sep_id, *man, vocab.sep_id]]
+
+
+@pytest.mark.parametrize("named", [{"tokenizer_class": "DebertaTokenizer"}, None])
+def test_deberta_v1_has_the_special_tokens_of_bert_and_byte_level_bpe(named, tmp_path):
+    tokens = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *BYTES, "\u0120a", "[MASK]"]
+    (tmp_path / "vocab.json").write_text(json.dumps({t: n for n, t in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n\u0120 a\n", encoding="utf-8")
+    file = tmp_path / ("tokenizer_config.json" if named else "config.json")
+    file.write_text(json.dumps(named or {"model_type": "deberta"}))
+    vocab, _, unsupported = read_tokenizer(tmp_path)
+    assert (unsupported, vocab.special_ids) == ("", (0, 3, 1, 2, 261))
+    rows = Tokenizer(vocab)("b a [MASK]", " a")
+    assert rows["tokens"].numpy().tolist() == [[1, tokens.index("b"), 260, 261, 2, 260, 2]]
+    assert rows["segments"].numpy().tolist() == [[0, 0, 0, 0, 0, 1, 1]]
 
 
 def test_pieces_of_sentencepiece_are_no_wordpieces(tmp_path):

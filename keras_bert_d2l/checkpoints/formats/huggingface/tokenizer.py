@@ -69,7 +69,8 @@ _WITH_WORDPIECE = (
     "Bert ConvBert DistilBert DPRContextEncoder DPRQuestionEncoder DPRReader Electra LayoutLM "
     "Lxmert MobileBert MPNet PreTrained Realm RetriBert SqueezeBert TokenizersBackend"
 ).split()
-_WITHOUT_JSON = [*_WITH_WORDPIECE, *"Albert Bart Camembert Longformer Roberta XLMRoberta".split()]
+_WITHOUT_JSON = "Albert Bart Camembert Deberta DebertaV2 Longformer Roberta XLMRoberta".split()
+_WITHOUT_JSON += _WITH_WORDPIECE
 # Those that ignore a `tokenizer.json`.
 _IN_PYTHON = "BertJapanese Bartpho Bertweet BioGpt Flaubert KoBERT KoBert MLuke Phobert XLM".split()
 _OPTIONS = {**OPTIONS, "lowercase": "do_lower_case"}  # as `tokenizer_config.json` names them

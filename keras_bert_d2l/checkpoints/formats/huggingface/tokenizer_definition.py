@@ -3,8 +3,7 @@
 Byte-level BPE and Unigram are defined by `tokenizer.json`. Otherwise, byte-level BPE is defined by
 `vocab.json` and `merges.txt`, and Unigram by a SentencePiece model.
 
-Source: github.com/huggingface/transformers, `models/roberta/tokenization_roberta.py` and
-`convert_slow_tokenizer.py`.
+Source: github.com/huggingface/transformers, `convert_slow_tokenizer.py`.
 """
 
 import contextlib
@@ -25,14 +24,27 @@ from keras_bert_d2l.reading import (
     read_json_object,
     read_small_text,
 )
-from keras_bert_d2l.text.definition import KINDS, TOKEN_FLAGS, from_json, model_type, steps
+from keras_bert_d2l.text.definition import (
+    KINDS,
+    TOKEN_FLAGS,
+    from_json,
+    model_type,
+    steps,
+    template,
+)
 from keras_bert_d2l.text.definition_checks import UnsupportedError
 from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
-from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, SpecialTokensError, Vocab
+from keras_bert_d2l.text.vocab import (
+    GOOGLE_SPECIALS,
+    JSON_FILE,
+    VOCAB_FILE,
+    SpecialTokensError,
+    Vocab,
+)
 from keras_bert_d2l.types import ConfigDict
 
 IDS_FILE, MERGES_FILE = "vocab.json", "merges.txt"
-SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model")
 SPECIALS_FILE, ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 
 # In the order of `Vocab.special_tokens`.
@@ -47,6 +59,7 @@ _SENTENCEPIECE = {
     "XLMRobertaTokenizer": "xlm-roberta",
     "CamembertTokenizer": "camembert",
     "AlbertTokenizer": "albert",
+    "DebertaV2Tokenizer": "deberta-v2",
 }
 _WITHOUT_SEGMENTS = ("XLMRobertaTokenizer", "CamembertTokenizer", "RobertaTokenizer")
 # In transformers 4 and 5. Other fields of one token, such as `bos_token`, end in "_token".
@@ -131,7 +144,7 @@ def _with_added_tokens(
     fields: ConfigDict, added: dict[str, ConfigDict], special: Sequence[str | None]
 ) -> ConfigDict:
     """Return the fields of a `tokenizer.json` with the tokens that other files add."""
-    listed = [*(fields.get("added_tokens") or ())]
+    listed = [entry for entry in fields.get("added_tokens") or () if "id" in entry]
     vocab = fields["model"]["vocab"]
     ids = {} if isinstance(vocab, dict) else {token: n for n, (token, _) in enumerate(vocab)}
     ids = {**(ids or vocab), **{entry["content"]: entry["id"] for entry in listed}}
@@ -158,7 +171,9 @@ def _defining_fields(
     vocab = read_json_object(path / IDS_FILE, MOST_VOCAB_BYTES)
     lines = read_small_text(path / MERGES_FILE, MOST_VOCAB_BYTES).split("\n")
     merges = [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
-    return path / MERGES_FILE, _roberta_fields(vocab, merges, options)
+    named = options.get("tokenizer_class") or fields_of(path / CONFIG_FILE).get("model_type")
+    is_deberta = str(named).lower().removesuffix("fast").removesuffix("tokenizer") == "deberta"
+    return path / MERGES_FILE, _byte_level_fields(vocab, merges, options, is_deberta)
 
 
 def _sentencepiece_fields(
@@ -176,17 +191,23 @@ def _sentencepiece_fields(
         return files[0], sentencepiece_fields(files[0].read_bytes(), str(kind), options)
 
 
-def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -> ConfigDict:
-    """Return the fields of `tokenizer.json` that transformers 4 uses for RoBERTa."""
+def _byte_level_fields(
+    vocab: ConfigDict, merges: list[str], options: ConfigDict, is_deberta: bool
+) -> ConfigDict:
+    """Return the fields of `tokenizer.json` that transformers 4 uses for RoBERTa or DeBERTa."""
     names = [content(options.get(name)) for name in SPECIAL_TOKENS]
-    pad, unk, cls, sep, mask = (
-        name or token
-        for name, token in zip(names, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True)
-    )
+    spellings = GOOGLE_SPECIALS if is_deberta else ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+    pad, unk, cls, sep, mask = (name or token for name, token in zip(names, spellings, strict=True))
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
     adds_space = bool(options.get("add_prefix_space", False))
     trims = bool(options.get("trim_offsets", True))
     spaces = {"add_prefix_space": adds_space, "trim_offsets": trims}
+    processor = {
+        "type": "RobertaProcessing",
+        **spaces,
+        "sep": [sep, vocab.get(sep)],
+        "cls": [cls, vocab.get(cls)],
+    }
     return {
         "added_tokens": [
             {"id": vocab[token], "content": token, **flags, "lstrip": token == mask}
@@ -194,12 +215,7 @@ def _roberta_fields(vocab: ConfigDict, merges: list[str], options: ConfigDict) -
             if token in vocab
         ],
         "pre_tokenizer": {"type": "ByteLevel", **spaces},
-        "post_processor": {
-            "type": "RobertaProcessing",
-            **spaces,
-            "sep": [sep, vocab.get(sep)],
-            "cls": [cls, vocab.get(cls)],
-        },
+        "post_processor": template(cls, sep, vocab, 1, 1) if is_deberta else processor,
         "decoder": {"type": "ByteLevel", **spaces},
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     }
