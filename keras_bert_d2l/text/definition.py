@@ -2,9 +2,9 @@
 
 A definition has the fields of the file without the vocabulary:
 
-- `model`: `type` is "BPE" or "Unigram"; `num_tokens` is the number of tokens of the model, which
-  have the first ids. BPE has `merges`, pairs of tokens; Unigram has `scores` in the order of the
-  ids, and `unk_id`.
+- `model`: `type` is "BPE", "Unigram" or "WordLevel"; `num_tokens` is the number of tokens of the
+  model, which have the first ids. BPE has `merges`, pairs of tokens; Unigram has `scores` in the
+  order of the ids, and `unk_id`.
 - `normalizer`, `pre_tokenizer`, `post_processor`, `decoder`: as in the file, or None.
 - `added_tokens`: tokens that stay whole in a text, without their ids.
 - `special_tokens`: the padding, unknown, start, separator and mask token. If the other fields do
@@ -20,7 +20,7 @@ from keras_bert_d2l.types import ConfigDict
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")  # in the order of `Vocab.special_tokens`
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
-KINDS = {"BPE": "bpe", "Unigram": "unigram"}
+KINDS = {"BPE": "bpe", "Unigram": "unigram", "WordLevel": "wordlevel"}
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = sorted({*range(0x100)} - {*_PRINTABLE})
 # The characters that stand for bytes in tokens of byte-level BPE, in the order of the bytes.
@@ -78,8 +78,9 @@ def from_json(
             tokens = [t if last[t] == n else f"{t} (id {n})" for n, (t, _) in enumerate(vocab)]
         else:
             tokens = sorted(vocab, key=vocab.__getitem__)
-            merges = [m.split(" ") if isinstance(m, str) else list(m) for m in model["merges"]]
-            model["merges"] = merges
+            if kind == "BPE":
+                merges = [m.split(" ") if isinstance(m, str) else list(m) for m in model["merges"]]
+                model["merges"] = merges
             if [vocab[token] for token in tokens] != [*range(len(vocab))]:
                 raise ValueError("the ids of its tokens must be 0, 1, 2 and so on")
         model["num_tokens"] = len(tokens)
@@ -113,8 +114,8 @@ def to_json(tokens: Sequence[str], definition: ConfigDict) -> ConfigDict:
         scores = model.pop("scores")
         model["vocab"] = [[token, score] for token, score in zip(own, scores, strict=True)]
     else:
-        model["vocab"] = {token: ids[token] for token in own}
-        model["merges"] = model.pop("merges")  # after the vocabulary, where programs expect it
+        merges = {name: model.pop(name) for name in ("merges",) if name in model}
+        model |= {"vocab": {token: ids[token] for token in own}, **merges}  # as programs expect it
     roles = {}
     if _guessed(definition, ids) != definition["special_tokens"]:
         roles = {
@@ -152,10 +153,17 @@ def first_tokens(definition: ConfigDict, tokens: Sequence[str], number: int) -> 
     model["num_tokens"] = min(model["num_tokens"], number)
     if model["type"] == "Unigram":
         model["scores"] = model["scores"][:number]
-    else:
+    elif model["type"] == "BPE":
         model["merges"] = [[a, b] for a, b in model["merges"] if dropped.isdisjoint((a, b, a + b))]
     kept = [entry for entry in definition["added_tokens"] if entry["content"] not in dropped]
     return {**definition, "model": model, "added_tokens": kept}
+
+
+def kind_of(definition: ConfigDict) -> str:
+    """Return the kind of a vocabulary: one of `KINDS`, or "character-bpe"."""
+    found = [step["type"] for step in steps(definition["pre_tokenizer"], "pretokenizers")]
+    kind = KINDS[definition["model"]["type"]]
+    return "character-bpe" if kind == "bpe" and "ByteLevel" not in found else kind
 
 
 def steps(part: ConfigDict | None, name: str) -> list[ConfigDict]:
@@ -169,7 +177,7 @@ def steps(part: ConfigDict | None, name: str) -> list[ConfigDict]:
 
 def token_text(token: str, kind: str) -> str:
     """Return the text of a token of a model, without spaces around it."""
-    if kind == "unigram":
+    if kind != "bpe":
         return token.replace("▁", " ").strip()
     return (token_bytes(token) or token.encode()).decode("utf-8", "replace").strip()
 

@@ -1,22 +1,38 @@
 """Checks of definitions of tokenizers: which are damaged, and which are not supported."""
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 from keras_bert_d2l.checks import shown
-from keras_bert_d2l.text.definition import BYTES, FORMS, KINDS, ROLES, added_tokens, frame, steps
+from keras_bert_d2l.text.definition import (
+    BYTES,
+    FORMS,
+    KINDS,
+    ROLES,
+    added_tokens,
+    frame,
+    kind_of,
+    steps,
+)
 from keras_bert_d2l.text.word_patterns import splits_of, word_steps
 from keras_bert_d2l.types import ConfigDict
 
 _NORMALIZERS = ("Precompiled", "Strip", "StripAccents", "Lowercase", *FORMS)  # and Replace
 REPLACED_RUNS = (" {2,}", r"\s{2,}", r"\s{2,}|[\n\r\t]")  # the regular expressions of Replace
 # Limits for files that are made to fill the memory; real tokenizers stay far below them.
-_MOST_CHARACTERS = {"BPE": (2**12, 2**22), "Unigram": (2**8, 2**23)}  # of a token, of all
+_MOST_CHARACTERS = {
+    "BPE": (2**12, 2**22),
+    "Unigram": (2**8, 2**23),
+    "WordLevel": (2**8, 2**23),
+}  # of a token, of all
 _MOST_REPLACED = 256  # characters of a text of a Replace
 _MOST_STEPS = 32  # of a normalizer or pre-tokenizer
 _MOST_ADDED_BYTES = 2**15  # of all added tokens, which are one regular expression
 _SPACES_BYTES = 32  # of a regular expression that finds spaces
+_DECODERS: dict[str, ConfigDict] = {"Metaspace": {}, "ByteFallback": {}, "Fuse": {}}
+_DECODERS["Strip"] = {"content": " ", "start": 1, "stop": 0}
 _NOT_IN_UTF8 = {192, 193, *range(245, 256)}  # bytes that no text has
 
 
@@ -86,10 +102,14 @@ def unsupported_parts(tokens: Sequence[str], definition: ConfigDict) -> Iterator
         if len(steps(definition[part], name)) > _MOST_STEPS:
             yield f"{part} of more than {_MOST_STEPS} steps"
     yield from _unsupported_normalizers(definition)
-    if definition["model"]["type"] == "BPE":
+    names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    model = definition["model"]
+    yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
+    yield from _unsupported_merges(model.get("merges", ()))
+    if kind_of(definition) == "bpe":
         yield from _unsupported_byte_pairs({*tokens}, definition)
     else:
-        yield from _unsupported_unigram(definition)
+        yield from _unsupported_pieces({*tokens[: model["num_tokens"]]}, definition)
 
 
 def _unsupported_normalizers(definition: ConfigDict) -> Iterator[str]:
@@ -109,20 +129,24 @@ def _unsupported_normalizers(definition: ConfigDict) -> Iterator[str]:
             yield f"normalizer={shown(step)}"
 
 
+def _unsupported_merges(merges: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the first token that no merge makes after its parts: tokenizers joins others then."""
+    ranks = {a + b: rank for rank, (a, b) in reversed([*enumerate(merges)])}
+    in_order = {
+        a + b
+        for rank, (a, b) in enumerate(merges)
+        if max(ranks.get(a, -1), ranks.get(b, -1)) < rank
+    }
+    late = (f"{a} {b}" for a, b in merges if a + b not in in_order)
+    yield from (f"model.merges with {shown(x)} before its parts" for x in itertools.islice(late, 1))
+
+
 def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterator[str]:
     model = definition["model"]
     lost = [n for n, token in enumerate(BYTES) if token not in tokens and n not in _NOT_IN_UTF8]
     if lost and model.get("unk_token") not in tokens:  # tokenizers drops them
         yield f"model.vocab without tokens for the bytes {shown(lost)}"
-    of_unknown = () if set(BYTES) <= tokens else ("byte_fallback", "fuse_unk")
-    made: dict[str, int] = {}  # the first merge that makes each token
-    for rank, pair in enumerate(model["merges"]):
-        made.setdefault("".join(pair), rank)
-    for rank, pair in enumerate(model["merges"]):
-        if any(made.get(part, -1) > rank for part in pair):  # tokenizers does not finish one merge
-            yield f"model.merges with {shown(' '.join(pair))} before the merge that makes its parts"
-            break
-    names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", *of_unknown)
+    names = () if set(BYTES) <= tokens else ("byte_fallback", "fuse_unk")
     yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
     if [step["type"] for step in steps(definition["decoder"], "decoders")] != ["ByteLevel"]:
         yield f"decoder={shown(definition['decoder'])}"
@@ -138,9 +162,17 @@ def _unsupported_steps(
         yield f"pre_tokenizer={shown(pre_tokenizer)} ({error})"
 
 
-def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
-    if definition["model"].get("byte_fallback"):
-        yield "model.byte_fallback=True"
+def _unsupported_pieces(tokens: set[str], definition: ConfigDict) -> Iterator[str]:
+    model = definition["model"]
+    of_bytes = {f"<0x{byte:02X}>": byte for byte in range(0x100)}
+    if model.get("byte_fallback"):
+        lost = {byte for token, byte in of_bytes.items() if token not in tokens} - _NOT_IN_UTF8
+        if lost:
+            yield f"model.byte_fallback=True without tokens for the bytes {shown(sorted(lost))}"
+        if any(not of_bytes.keys().isdisjoint((a, b, a + b)) for a, b in model.get("merges", ())):
+            yield "model.merges of tokens for bytes"
+    elif model["type"] != "Unigram" and model.get("unk_token") not in tokens:
+        yield f"model.unk_token={shown(model.get('unk_token'))}"
     for step in steps(definition["post_processor"], "processors"):
         if step["type"] in ("RobertaProcessing", "ByteLevel") and step.get("trim_offsets", True):
             yield f"post_processor.trim_offsets=True of {step['type']}"
@@ -152,5 +184,7 @@ def _unsupported_unigram(definition: ConfigDict) -> Iterator[str]:
         elif step.get("add_prefix_space") is False and step.get("prepend_scheme") != "never":
             yield "pre_tokenizer.add_prefix_space=False without a prepend_scheme"
     for step in steps(definition["decoder"], "decoders"):
-        if step["type"] != "Metaspace":
+        if {**step, **_DECODERS.get(step["type"], {"type": ""})} != step and not (
+            step["type"] == "Replace" and "String" in step["pattern"]
+        ):
             yield f"decoder={shown(step)}"

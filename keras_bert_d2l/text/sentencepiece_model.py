@@ -40,7 +40,7 @@ _MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-
 _PAD, _UNK = "<pad>", "<unk>"
 _DEBERTA = "deberta-v2"
 _SHIFTED = ("xlm-roberta", "camembert")  # ids as in fairseq
-_SPECIALS = {  # padding, unknown, start, separator and mask token
+SPECIALS = {  # padding, unknown, start, separator and mask token
     **dict.fromkeys(_SHIFTED, (_PAD, _UNK, "<s>", "</s>", "<mask>")),
     "albert": (_PAD, _UNK, "[CLS]", "[SEP]", "[MASK]"),
     _DEBERTA: ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -74,7 +74,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
     if (trainer.model_type or _UNIGRAM) != _UNIGRAM or not pieces:
         raise ValueError("only SentencePiece models of the type Unigram are supported")
     charsmap = model.normalizer_spec.precompiled_charsmap
-    pad, unk, cls, sep, mask = _SPECIALS[model_type]
+    pad, unk, cls, sep, mask = SPECIALS[model_type]
     vocab = _vocab(pieces, model_type)
     ids = {token: number for number, (token, _) in enumerate(vocab)}
     is_deberta = model_type == _DEBERTA

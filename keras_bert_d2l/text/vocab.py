@@ -37,7 +37,7 @@ MPNET_SPECIALS = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
 VOCAB_FILE, JSON_FILE = "vocab.txt", "tokenizer.json"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # WordPiece marks the tokens that continue a word. Other tokenizers mark those that start one.
-_SUFFIX, _WORD_STARTS = "##", {"bpe": tuple("ĠĊĉč"), "unigram": ("▁",)}
+_SUFFIX, _WORD_STARTS = "##", {"bpe": tuple("ĠĊĉč"), "wordlevel": ("",)}
 
 
 class Vocab:
@@ -62,7 +62,8 @@ class Vocab:
     Attributes:
         tokens: The V tokens in the order of their ids.
         definition: As given.
-        kind: `"wordpiece"`, `"bpe"` (byte-level BPE) or `"unigram"` (SentencePiece).
+        kind: `"wordpiece"`, `"bpe"` (byte-level BPE), `"unigram"` (SentencePiece),
+            `"character-bpe"` (BPE of characters, as in SentencePiece) or `"wordlevel"`.
         special_tokens: The padding, unknown, start, separator and mask token.
         special_ids: Their ids, in this order.
         pad_id: Id of the padding token.
@@ -121,7 +122,7 @@ class Vocab:
         else:
             check(self.tokens, definition)
             self.special_tokens = tuple(definition["special_tokens"])
-            self.kind = definitions.KINDS[definition["model"]["type"]]
+            self.kind = definitions.kind_of(definition)
             *_, self.num_separators = definitions.frame(definition) or (1,)
         self.has_segments = definition is None or definitions.has_segments(definition)
         self.file_name = VOCAB_FILE if definition is None else JSON_FILE
@@ -233,7 +234,7 @@ class Vocab:
         if self.definition is None:
             found = [token.startswith(_SUFFIX) and token != _SUFFIX for token in self.tokens]
         else:
-            starts, whole = _WORD_STARTS[self.kind], self._whole
+            starts, whole = _WORD_STARTS.get(self.kind, "▁"), self._whole
             found = [not token.startswith(starts) and token not in whole for token in self.tokens]
         return np.array(found)
 

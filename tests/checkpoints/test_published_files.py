@@ -13,9 +13,10 @@ from tests.published import load, read
 DAILY = {"chinese-u2028", "mpnet-base", "roberta-base-json"}
 EXPECTED = sorted({*DAILY, "albert-base-v2", "modernbert-base"})
 LOAD = nightly_except(
-    {"bert-no-model-type"}, "beto-added-tokens bert-no-model-type camembert-transformers5".split()
+    {"bert-no-model-type"},
+    "beto-added-tokens bert-no-model-type camembert-transformers5 small-bert-weights".split(),
 )
-REFUSED = {"japanese-mecab": "BertJapaneseTokenizer", "small-bert-weights": "WordLevel"}
+REFUSED = {"japanese-mecab": "BertJapaneseTokenizer"}
 REFUSED_CONFIGS = {"babylm-org/babylm-eval": "attention_bias"}
 REFUSED_CONFIGS["privately-corp/albert"] = "embedding_size"
 SIZES = {  # ours, and the names in the files

@@ -1,6 +1,7 @@
-"""The merges of byte-level byte-pair encoding (BPE) as TensorFlow ops: from words to tokens.
+"""The merges of byte-pair encoding (BPE) as TensorFlow ops: from words to tokens.
 
-N: bytes of all words, W: words of all texts, U: different words that are no single token.
+N: bytes or characters of all words, W: words of all texts, U: different words that are no single
+token.
 
 Source: Sennrich et al. 2016, section 3.2; github.com/openai/gpt-2, `src/encoder.py`.
 """
@@ -12,11 +13,11 @@ import tensorflow as tf
 
 from keras_bert_d2l.text import definition as definitions
 from keras_bert_d2l.text.definition import BYTES, token_bytes
-from keras_bert_d2l.text.normalization import decode, ragged_rows, rows_of_values
+from keras_bert_d2l.text.normalization import decode, encode, ragged_rows, rows_of_values
 from keras_bert_d2l.text.tokenizer.added_tokens import table
-from keras_bert_d2l.text.tokenizer.characters import following
+from keras_bert_d2l.text.tokenizer.characters import following, places_of
 from keras_bert_d2l.text.tokenizer.wordpiece import pieces_of_words
-from keras_bert_d2l.text.unicode_forms import previous
+from keras_bert_d2l.text.unicode_forms import CodeTable, previous
 from keras_bert_d2l.types import ConfigDict
 
 LATIN = "ISO-8859-1"
@@ -25,59 +26,40 @@ _PART = 128  # bytes of a part of a long word, which also has as many of the nex
 _NO_RANK = 2**31 - 1
 
 
-class BytePairs(tf.Module):
-    """Splits words into the tokens of a BPE model, with each byte as a character of Latin-1.
+class Merges(tf.Module):
+    """Joins adjacent symbols of words.
 
-    A table has the words that are a single token. In each of the others, the adjacent symbols whose
-    merge has the lowest rank are joined, at all their places and in all words at once, until there
-    are none. A long word is split into parts that overlap: two adjacent tokens do not depend on the
-    rest of the word, so parts that have a token in common are joined before that token.
+    In each word, the adjacent symbols whose merge has the lowest rank are joined, at all their
+    places and in all words at once, until there are none. A long word is split into parts that
+    overlap: two adjacent tokens do not depend on the rest of the word, so parts that have a token
+    in common are joined before that token.
 
     Args:
-        tokens: The V tokens of the vocabulary.
-        definition: The definition of the tokenizer.
+        ids: The ids of the tokens of the model. The number of tokens stands for a missing one.
+        merges: Pairs of tokens.
+        sizes: The number of first symbols that each token joins.
     """
 
-    def __init__(self, tokens: Sequence[str], definition: ConfigDict) -> None:
-        super().__init__(name="byte_pairs")
-        model = definition["model"]
-        own = tokens[: model["num_tokens"]]
-        all_ids = {token: number for number, token in enumerate(tokens)}
-        ids = {token: all_ids[token] for token in own}
-        self.unk_id = ids.get(model.get("unk_token") or "")
-        texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
-        merges = model["merges"]
-        self._missing = len(own)  # stands for a byte without a token
-        self._byte_ids = np.array([ids.get(c, self._missing) for c in BYTES], np.int32)
-        self._sizes = np.array([*map(len, texts), 1], np.int64)
+    def __init__(
+        self, ids: Mapping[str, int], merges: Sequence[Sequence[str]], sizes: Sequence[int]
+    ) -> None:
+        super().__init__(name="merges")
+        self._missing, self._sizes = len(ids), np.array([*sizes, 1], np.int64)
         keys = [ids[a] * len(self._sizes) + ids[b] for a, b in merges]
         ranks = {key: rank for rank, key in enumerate(keys)} or {-1: 0}  # a table is never empty
         self._ranks = table(np.array([*ranks]), np.array([*ranks.values()], np.int32), tf.int64)
         self._results = np.array([*(ids[a + b] for a, b in merges), 0], np.int32)
-        made = _ranks(texts, ids, merges)
-        single = {
-            text: n for n, text in enumerate(texts) if n in made or model.get("ignore_merges")
-        }
-        added = [all_ids[token] for token in definitions.added_tokens(definition)]
-        single |= {f"{MARK.decode(LATIN)}{number}": number for number in added}
-        single.pop("", None)
-        self._single = table([*single], np.array([*single.values()], np.int32))
+        first = {part: rank for rank, pair in reversed([*enumerate(merges)]) for part in pair}
+        lower = [first.get(a + b, rank) < rank for rank, (a, b) in enumerate(merges)]
+        self._has_lower = np.array([*lower, False]) if any(lower) else None
 
-    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""
-        return pieces_of_words(words, self._single.lookup(words), self._split)
-
-    def _split(self, words: tf.Tensor) -> tf.RaggedTensor:
-        codes = decode(words)
-        symbols, splits = tf.gather(self._byte_ids, codes.flat_values), codes.row_splits
-        ids, splits = tf.cond(
-            tf.reduce_any(codes.row_lengths() > 2 * _PART),
+    def merge(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the tokens of the symbols `(N,)` of words, and their row splits `(U + 1,)`."""
+        return tf.cond(
+            tf.reduce_any(splits[1:] - splits[:-1] > 2 * _PART),
             lambda: self._join_parts(symbols, splits),
             lambda: self._merge(symbols, splits),
         )
-        if self.unk_id is not None:
-            ids = tf.where(ids == self._missing, self.unk_id, ids)
-        return ragged_rows(ids, splits)
 
     def _merge(self, symbols: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Merge the symbols `(N,)` of words, whose row splits are `(U + 1,)`."""
@@ -95,6 +77,12 @@ class BytePairs(tf.Module):
             start = tf.concat([[0], tf.boolean_mask(number, is_start)], 0)
             number -= tf.gather(start, tf.cumsum(tf.cast(is_start, tf.int32)))
             joins = is_best & (number % 2 == 0)
+            if self._has_lower is not None:  # the first join may allow one of a lower rank
+                places = tf.where(joins, tf.range(tf.size(joins)), tf.size(joins))
+                first = tf.gather(tf.math.segment_min(places, owners[:-1]), owners[:-1])
+                joins &= ~tf.gather(
+                    self._has_lower, tf.where(joins, ranks, len(self._results) - 1)
+                ) | (first == places)
             new = tf.where(joins, tf.gather(self._results, tf.where(joins, ranks, 0)), symbols[:-1])
             symbols = tf.concat([new, symbols[-1:]], 0)
             kept = tf.where(tf.concat([[True], ~joins], 0)[: tf.size(symbols)])[:, 0]
@@ -162,21 +150,150 @@ class BytePairs(tf.Module):
         return ids, splits
 
 
+class BytePairs(Merges):
+    """Splits words into the tokens of a BPE model, with each byte as a character of Latin-1.
+
+    A table has the words that are a single token.
+
+    Args:
+        tokens: The V tokens of the vocabulary.
+        definition: The definition of the tokenizer.
+    """
+
+    def __init__(self, tokens: Sequence[str], definition: ConfigDict) -> None:
+        model = definition["model"]
+        own = tokens[: model["num_tokens"]]
+        all_ids = {token: number for number, token in enumerate(tokens)}
+        ids = {token: all_ids[token] for token in own}
+        self.unk_id = ids.get(model.get("unk_token") or "")
+        texts = [(token_bytes(token) or b"").decode(LATIN) for token in own]
+        merges = model["merges"]
+        super().__init__(ids, merges, [*map(len, texts)])
+        self._byte_ids = np.array([ids.get(c, self._missing) for c in BYTES], np.int32)
+        symbols = self._byte_ids[np.frombuffer("".join(texts).encode(LATIN), np.uint8)]
+        made = _ranks([*map(len, texts)], symbols, ids, merges)
+        single = {
+            text: n for n, text in enumerate(texts) if n in made or model.get("ignore_merges")
+        }
+        added = [all_ids[token] for token in definitions.added_tokens(definition)]
+        single |= {f"{MARK.decode(LATIN)}{number}": number for number in added}
+        single.pop("", None)
+        self._single = table([*single], np.array([*single.values()], np.int32))
+
+    def __call__(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Return the ids of words, strings `(W,)`, as ragged int32 `(W, None)`."""
+        return pieces_of_words(words, self._single.lookup(words), self._split)
+
+    def _split(self, words: tf.Tensor) -> tf.RaggedTensor:
+        codes = decode(words)
+        ids, splits = self.merge(tf.gather(self._byte_ids, codes.flat_values), codes.row_splits)
+        if self.unk_id is not None:
+            ids = tf.where(ids == self._missing, self.unk_id, ids)
+        return ragged_rows(ids, splits)
+
+
+class CharacterPairs(Merges):
+    """Splits words into the tokens of a BPE model of characters, as SentencePiece's.
+
+    Args:
+        tokens: The tokens of the model, whose positions are their ids.
+        model: The fields of the model.
+
+    Call arguments:
+        words: Strings `(W,)` of at least one character.
+        known: Ids of the words that are one token, int32 `(W,)`. -1 for other words.
+
+    Returns:
+        Three int32 tensors with the tokens of all words: their ids, the word that each is part of,
+        and the character of the word at which it starts.
+    """
+
+    def __init__(self, tokens: Sequence[str], model: ConfigDict) -> None:
+        ids = {token: number for number, token in enumerate(tokens)}
+        self._unk_id, self._fuses = ids.get(model.get("unk_token") or ""), model.get("fuse_unk")
+        self._byte_ids = byte_tokens(ids) if model.get("byte_fallback") else None
+        sizes = np.array([*map(len, tokens), 1], np.int32)
+        self._characters = sizes.copy()
+        if self._byte_ids is not None:
+            sizes[self._byte_ids] = 1
+            self._characters[self._byte_ids] = [n & 0xC0 != 0x80 for n in range(0x100)]
+        super().__init__(ids, model["merges"], sizes[:-1].tolist())
+        single = {ord(token): number + 1 for token, number in ids.items() if len(token) == 1}
+        self._ids = CodeTable(single)
+        codes = np.frombuffer("".join(tokens).encode("utf-32-le"), np.int32)
+        symbols = np.array([single.get(code, 0) - 1 for code in codes.tolist()])
+        symbols = np.where(symbols < 0, len(tokens), symbols)
+        made = _ranks([*map(len, tokens)], symbols, ids, model["merges"])
+        self._is_word = np.isin(np.arange(len(tokens)), [*made]) | bool(model.get("ignore_merges"))
+
+    def __call__(
+        self, words: tf.Tensor, known: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        found = pieces_of_words(words, known, self._split)
+        ids, owners = found.flat_values, tf.cast(rows_of_values(found), tf.int32)
+        sizes = tf.gather(self._characters, ids)
+        ends = tf.cumsum(sizes)
+        before = tf.gather(tf.concat([[0], ends], 0), tf.gather(found.row_splits, owners))
+        starts = ends - tf.maximum(sizes, 1) - before
+        if self._unk_id is not None:
+            is_missing = ids == self._missing
+            ids = tf.where(is_missing, self._unk_id, ids)
+            if self._fuses:
+                kept = places_of(~(is_missing & previous(is_missing, False) & (starts > 0)))
+                ids, owners, starts = (tf.gather(values, kept) for values in (ids, owners, starts))
+        return ids, owners, starts
+
+    def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
+        """Return the words that are one token, and its id."""
+        return {tokens[number]: number for number in np.flatnonzero(self._is_word).tolist()}
+
+    def _split(self, words: tf.Tensor) -> tf.RaggedTensor:
+        codes = decode(words)
+        symbols, splits = self._ids(codes.flat_values) - 1, codes.row_splits
+        is_missing = symbols < 0
+        symbols = tf.where(is_missing, self._missing, symbols)
+        if self._byte_ids is not None:
+            texts = encode(codes.flat_values[:, tf.newaxis])
+            symbols, _, places = with_bytes(symbols, texts, is_missing, self._byte_ids)
+            splits = tf.gather(places, splits)
+        return ragged_rows(*self.merge(symbols, splits))
+
+
+def byte_tokens(ids: Mapping[str, int]) -> np.ndarray:
+    """Return the ids of the tokens for the 256 bytes; -1 stands for a byte without one."""
+    return np.array([ids.get(f"<0x{byte:02X}>", -1) for byte in range(0x100)], np.int32)
+
+
+def with_bytes(
+    ids: tf.Tensor, texts: tf.Tensor, chosen: tf.Tensor, byte_ids: np.ndarray
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Replace the chosen tokens by the bytes of their texts.
+
+    Returns:
+        The new ids, the token that each comes from, and the first new id of each token.
+    """
+    parts = decode(tf.strings.unicode_transcode(tf.where(chosen, texts, " "), LATIN, "UTF-8"))
+    rows, of_bytes = rows_of_values(parts), tf.gather(byte_ids, parts.flat_values)
+    ids = tf.where(tf.gather(chosen, rows), of_bytes, tf.gather(ids, rows))
+    return ids, rows, parts.row_splits
+
+
 def _ranks(
-    texts: Sequence[str], ids: Mapping[str, int], merges: Sequence[Sequence[str]]
+    lengths: Sequence[int],
+    symbols: np.ndarray,
+    ids: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
 ) -> dict[int, int]:
-    """Return the ids of the tokens that merges make of their bytes, with the rank of the last.
+    """Return the ids of the tokens that merges make of their symbols, with the rank of the last.
 
     One merge per turn is done in all tokens at once.
     """
-    size = len(texts) + 1  # the last number stands for a byte without a token
+    size = len(lengths) + 1  # the last number stands for a missing token
     of_pair = {ids[a] * size + ids[b]: (rank, ids[a + b]) for rank, (a, b) in enumerate(merges)}
     keys = np.array([-1, *sorted(of_pair)], np.int64)
     ranks, results = np.array([(0, 0), *(of_pair[key] for key in keys[1:].tolist())]).T
-    byte_ids = np.array([ids.get(character, size - 1) for character in BYTES], np.int64)
-    symbols = byte_ids[np.frombuffer("".join(texts).encode(LATIN), np.uint8)]
-    owners = np.repeat(np.arange(len(texts)), [*map(len, texts)])
-    found = {number: 0 for number, text in enumerate(texts) if len(text) == 1}
+    symbols, owners = symbols.astype(np.int64), np.repeat(np.arange(len(lengths)), lengths)
+    found = {number: 0 for number, length in enumerate(lengths) if length == 1}
     while True:
         pairs = np.where(owners[:-1] == owners[1:], symbols[:-1] * size + symbols[1:], -2)
         pair = np.searchsorted(keys, pairs, side="right") - 1
@@ -188,10 +305,10 @@ def _ranks(
         places = places[order][first]  # of the first merge of each token
         symbols[places] = results[pair[places]]
         last = dict(zip(active.tolist(), ranks[pair[places]].tolist(), strict=True))
-        kept = np.zeros(len(texts), bool)
+        kept = np.zeros(len(lengths), bool)
         kept[active] = True  # other tokens are finished
         kept = kept[owners]
         kept[places + 1] = False
         symbols, owners = symbols[kept], owners[kept]
-        counts = np.bincount(owners, minlength=len(texts))
+        counts = np.bincount(owners, minlength=len(lengths))
         found |= {number: rank for number, rank in last.items() if counts[number] == 1}

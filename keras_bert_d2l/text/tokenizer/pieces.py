@@ -9,8 +9,10 @@ Source: github.com/huggingface/tokenizers, `pre_tokenizers`.
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.text.definition import steps
@@ -23,6 +25,7 @@ from keras_bert_d2l.text.tokenizer.characters import (
     following,
     places_of,
 )
+from keras_bert_d2l.text.tokenizer.merges import CharacterPairs, byte_tokens
 from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.unigram import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -31,6 +34,7 @@ from keras_bert_d2l.text.unicode_forms import CodeTable, previous
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.word_patterns import Split, splits_of
+from keras_bert_d2l.types import ConfigDict
 
 _OWN_STEPS = ("WhitespaceSplit", "Metaspace")  # steps that are faster without a regular expression
 
@@ -45,37 +49,58 @@ class _Tokens(NamedTuple):
 
 
 class PieceSplitter(tf.Module):
-    """Splits texts into the pieces of a Unigram model, and joins them.
+    """Splits texts into the pieces of a model, and joins them.
 
     Added tokens are cut out first, and the parts of a text between them are normalized and split
     into words.
 
     Args:
-        vocab: A `Vocab` of the kind "unigram".
+        vocab: A `Vocab` of the kind "unigram", "character-bpe" or "wordlevel".
     """
 
     def __init__(self, vocab: Vocab) -> None:
         super().__init__(name="splitter")
         definition = vocab.definition or {}
         model = definition["model"]
-        self._vocab = vocab  # not its tokens, which a `tf.Module` would search for variables
         pieces = vocab.tokens[: model["num_tokens"]]
-        self._unigram = Unigram(pieces, model["scores"], model["unk_id"])
-        self._normalizers = normalizers_of(definition)
-        self._pre_tokenizers = [
-            (fields, [] if fields["type"] in _OWN_STEPS else splits_of(fields))
-            for fields in steps(definition["pre_tokenizer"], "pretokenizers")
-        ]
-        self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
+        ids = {piece: number for number, piece in enumerate(pieces)}
+        self._kind, self._has_bytes = vocab.kind, bool(model.get("byte_fallback"))
+        if vocab.kind == "wordlevel":
+            self._model = WordLevel(ids[model["unk_token"]])
+        elif vocab.kind == "character-bpe":
+            self._model = CharacterPairs(pieces, model)
+        else:
+            self._model = Unigram(pieces, model["scores"], model["unk_id"], self._has_bytes)
         with tf.init_scope():
-            words = self._unigram.words_of_one_piece(pieces)
+            words = self._model.words_of_one_piece(pieces)
+        of_bytes = {n: bytes([b]) for b, n in enumerate(byte_tokens(ids)) if self._has_bytes}
+        texts = [of_bytes.get(number, t.encode()) for number, t in enumerate(vocab.tokens)]
+        self._texts = np.array(texts, object)
+        self._normalizers = normalizers_of(definition)
+        found = steps(definition["pre_tokenizer"], "pretokenizers")
+        # A `tf.Module` would replace dictionaries inside of the fields.
+        self._word_steps = [
+            (fields, []) if fields["type"] in _OWN_STEPS else ({"type": ""}, splits_of(fields))
+            for fields in found
+        ]
+        found += steps(definition["decoder"], "decoders")
+        self._replacements = [*_replacements(found)]
+        self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
         self._added = AddedTokens(vocab, self._normalizers, words)
         self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
         self.with_offsets = in_graph(self._with_offsets)
 
     def tokenize_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`."""
-        return self.tokenize(words.flat_values)
+        """Return the ids of each word of split texts, ragged int32 `(number of words, None)`.
+
+        BPE has a space before all words but the first of a text, apart from added tokens.
+        """
+        values = words.flat_values
+        if self._kind == "character-bpe":
+            is_first = tf.ragged.range(words.row_lengths()).flat_values == 0
+            spaced = tf.strings.join([" ", values])
+            values = tf.where(is_first | self._added.start(values), values, spaced)
+        return self.tokenize(values)
 
     def _with_offsets(self, texts: tf.Tensor) -> Pieces:
         parts = self._added.cut(texts, normalized=False)
@@ -106,14 +131,14 @@ class PieceSplitter(tf.Module):
 
     def detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return the texts of ids, strings `(B,)`."""
-        pieces = ids.with_flat_values(tf.gather(tf.constant(self._vocab.tokens), ids.flat_values))
-        texts = tf.strings.reduce_join(pieces, axis=1)
-        for fields, _ in self._pre_tokenizers:
-            if fields["type"] == "Metaspace":
-                mark = re.escape(fields["replacement"])
-                if fields.get("prepend_scheme") != "never":
-                    texts = tf.strings.regex_replace(texts, f"^{mark}", "")
-                texts = tf.strings.regex_replace(texts, mark, " ")
+        pieces = ids.with_flat_values(tf.gather(tf.constant(self._texts), ids.flat_values))
+        texts = tf.strings.reduce_join(
+            pieces, axis=1, separator=" " if self._kind == "wordlevel" else ""
+        )
+        for pattern, new in self._replacements:
+            texts = tf.strings.regex_replace(texts, pattern, new)
+        if self._has_bytes:
+            texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
         return texts
 
     def _take_added(
@@ -133,7 +158,7 @@ class PieceSplitter(tf.Module):
     def _words(self, text: Characters) -> tuple[Characters, tf.Tensor]:
         """Split texts into words. Also return whether each character starts a word."""
         begins = text.starts_row()
-        for fields, splits in self._pre_tokenizers:
+        for fields, splits in self._word_steps:
             for split in splits:
                 text, begins = _split(split, text, begins)
             if fields["type"] == "WhitespaceSplit":
@@ -165,11 +190,47 @@ class PieceSplitter(tf.Module):
         """Split words. `begins` is whether each character starts a word."""
         first = places_of(begins)
         words = encode(tf.RaggedTensor.from_row_starts(text.codes, first, validate=False))
-        ids, owners, offsets = self._unigram(words, self._added.word_ids(words))
+        ids, owners, offsets = self._model(words, self._added.word_ids(words))
         starts = tf.gather(tf.cast(first, tf.int32), owners) + offsets
         ends = following(starts, tf.size(begins)) - 1
+        if self._has_bytes:  # of the same characters
+            is_last = following(starts, -1) != starts
+            group = tf.cumsum(tf.cast(is_last, tf.int32), exclusive=True)
+            ends = tf.gather(tf.boolean_mask(ends, is_last), group)
         places = (tf.gather(text.sources, starts), tf.gather(text.sources, ends) + 1)
         return _Tokens(ids, *places, tf.gather(text.rows, starts))
+
+
+def _replacements(decoders: Sequence[ConfigDict]) -> Iterator[tuple[str, str]]:
+    """Yield regular expressions, and what replaces them in texts of pieces."""
+    for fields in decoders:
+        if fields["type"] == "Metaspace":
+            mark = re.escape(fields["replacement"])
+            yield from [(f"^{mark}", "")] * (fields.get("prepend_scheme") != "never")
+            yield mark, " "
+        elif fields["type"] == "Replace":
+            yield re.escape(fields["pattern"]["String"]), fields["content"].replace("\\", r"\\")
+        elif fields["type"] == "Strip":
+            yield "^ ", ""
+
+
+class WordLevel(tf.Module):
+    """A model whose pieces are words. Other words become the unknown token."""
+
+    def __init__(self, unk_id: int) -> None:
+        super().__init__(name="word_level")
+        self._unk_id = unk_id
+
+    def __call__(
+        self, words: tf.Tensor, known: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the id of each word `(W,)`, its position, and 0, for the start of its piece."""
+        ids = tf.where(known == NO_TOKEN, self._unk_id, known)
+        return ids, tf.range(tf.size(words)), tf.zeros_like(known)
+
+    def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
+        """Return all tokens with their ids."""
+        return {token: number for number, token in enumerate(tokens)}
 
 
 def _split(split: Split, text: Characters, begins: tf.Tensor) -> tuple[Characters, tf.Tensor]:

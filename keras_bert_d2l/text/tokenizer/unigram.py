@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import decode, rows_of_values
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, table
-from keras_bert_d2l.text.tokenizer.characters import places_of
+from keras_bert_d2l.text.tokenizer.characters import following, places_of
+from keras_bert_d2l.text.tokenizer.merges import byte_tokens, with_bytes
 from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 
@@ -39,6 +40,7 @@ class Unigram(tf.Module):
         tokens: The pieces; the position of each is its id.
         scores: The score of each piece.
         unk_id: Id of characters that no piece contains; several in a row become one piece.
+        byte_fallback: Whether their bytes become pieces instead.
 
     Call arguments:
         words: Strings `(W,)` of at least one character.
@@ -50,8 +52,17 @@ class Unigram(tf.Module):
         and the character of the word at which it starts.
     """
 
-    def __init__(self, tokens: Sequence[str], scores: Sequence[float], unk_id: int) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        scores: Sequence[float],
+        unk_id: int,
+        byte_fallback: bool = False,
+    ) -> None:
         super().__init__(name="unigram")
+        ids = {token: number for number, token in enumerate(tokens)}
+        self._byte_ids = byte_tokens(ids) if byte_fallback else None
+        self._unknown = tokens[unk_id]
         self._num_tokens, self._unk_id = len(tokens), unk_id
         self._longest = max(map(len, tokens))
         # A character of no piece ends each word, so that no piece reaches the next word.
@@ -129,8 +140,16 @@ class Unigram(tf.Module):
         is_unknown = (ids > self._num_tokens) | (ids == self._unk_id)
         kept = places_of(~(is_unknown & previous(is_unknown, False) & (starts > 0)))
         ids = tf.gather(tf.where(is_unknown, self._unk_id, ids), kept)
-        splits = tf.searchsorted(tf.gather(owners, kept), tf.range(tf.size(splits)))
-        return ids, tf.gather(starts, kept), splits
+        owners, starts = tf.gather(owners, kept), tf.gather(starts, kept)
+        splits = tf.searchsorted(owners, tf.range(tf.size(splits)))
+        if self._byte_ids is None:
+            return ids, starts, splits
+        longest = tf.fill(tf.shape(ids), lengths[0])  # a part ends where the next one starts
+        sizes = tf.where(following(owners, -1) == owners, following(starts, 0) - starts, longest)
+        texts = tf.strings.substr(tf.gather(words, owners), starts, sizes, unit="UTF8_CHAR")
+        is_unknown = (ids == self._unk_id) & (texts != self._unknown)
+        ids, rows, places = with_bytes(ids, texts, is_unknown, self._byte_ids)
+        return ids, tf.gather(starts, rows), tf.cast(tf.gather(places, splits), tf.int32)
 
     def _pieces(self, codes: tf.Tensor, packed: tf.Tensor) -> tf.Tensor:
         """Return the ids of the pieces that end at each character, longest first, int32 `(N, M)`.

@@ -156,7 +156,9 @@ def test_other_parts_are_named(part, value):
 def test_byte_fallback_is_named():
     fields = fields_of("xlm-roberta")
     fields["model"]["byte_fallback"] = True
-    assert [*unsupported_parts([], from_json(fields)[1])] == ["model.byte_fallback=True"]
+    assert [*unsupported_parts([], from_json(fields)[1])] == [
+        "model.byte_fallback=True without tokens for the bytes [0, 1, 2, 3, 4, 5, ...]"
+    ]
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf")])

@@ -33,14 +33,8 @@ from keras_bert_d2l.text.definition import (
     template,
 )
 from keras_bert_d2l.text.definition_checks import UnsupportedError
-from keras_bert_d2l.text.sentencepiece_model import sentencepiece_fields
-from keras_bert_d2l.text.vocab import (
-    GOOGLE_SPECIALS,
-    JSON_FILE,
-    VOCAB_FILE,
-    SpecialTokensError,
-    Vocab,
-)
+from keras_bert_d2l.text.sentencepiece_model import SPECIALS, sentencepiece_fields
+from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE, SpecialTokensError, Vocab
 from keras_bert_d2l.types import ConfigDict
 
 IDS_FILE, MERGES_FILE = "vocab.json", "merges.txt"
@@ -196,8 +190,8 @@ def _byte_level_fields(
 ) -> ConfigDict:
     """Return the fields of `tokenizer.json` that transformers 4 uses for RoBERTa or DeBERTa."""
     names = [content(options.get(name)) for name in SPECIAL_TOKENS]
-    spellings = GOOGLE_SPECIALS if is_deberta else ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-    pad, unk, cls, sep, mask = (name or token for name, token in zip(names, spellings, strict=True))
+    usual = SPECIALS["deberta-v2" if is_deberta else "xlm-roberta"]
+    pad, unk, cls, sep, mask = (n or token for n, token in zip(names, usual, strict=True))
     flags = dict.fromkeys(TOKEN_FLAGS, False) | {"special": True}
     adds_space = bool(options.get("add_prefix_space", False))
     trims = bool(options.get("trim_offsets", True))
