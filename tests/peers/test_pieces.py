@@ -39,7 +39,6 @@ MARKS = [step("Punctuation", behavior=name) for name in BEHAVIORS]
 STEPS = {  # the model, and the steps before it
     "gemma": ("BPE", [split({"String": " "}, "MergedWithPrevious")]),
     "generated-merges": ("BPE", []),
-    "bpe-metaspace": ("BPE", [metaspace("first")]),
     "unigram-digits": ("Unigram", [step("Digits", individual_digits=True), metaspace("never")]),
     "unigram-marks": ("Unigram", [*MARKS[:2], metaspace("always", False)]),
     "words-marks": ("WordLevel", [step("WhitespaceSplit"), *MARKS[2:]]),

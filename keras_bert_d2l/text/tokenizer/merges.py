@@ -22,6 +22,7 @@ from keras_bert_d2l.types import ConfigDict
 
 LATIN = "ISO-8859-1"
 MARK = b"\xfd"  # stands before the id of a token that stays whole; does not occur in UTF-8
+WORD_START = "▁"
 _PART = 128  # bytes of a part of a long word, which also has as many of the next part
 _NO_RANK = 2**31 - 1
 
@@ -224,6 +225,9 @@ class CharacterPairs(Merges):
         symbols = np.array([single.get(code, 0) - 1 for code in codes.tolist()])
         symbols = np.where(symbols < 0, len(tokens), symbols)
         made = _ranks([*map(len, tokens)], symbols, ids, model["merges"])
+        # Words may be split where no merge joins them, which makes more of them equal.
+        joins = any(b[0] == WORD_START != a[-1] for a, b in model["merges"])
+        self.splits_at_marks = WORD_START in ids and not (joins or model.get("ignore_merges"))
         self._is_word = np.isin(np.arange(len(tokens)), [*made]) | bool(model.get("ignore_merges"))
 
     def __call__(

@@ -9,7 +9,7 @@ Source: github.com/huggingface/tokenizers, `pre_tokenizers`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from keras_bert_d2l.text.tokenizer.characters import (
     following,
     places_of,
 )
-from keras_bert_d2l.text.tokenizer.merges import CharacterPairs, byte_tokens
+from keras_bert_d2l.text.tokenizer.merges import WORD_START, CharacterPairs, byte_tokens
 from keras_bert_d2l.text.tokenizer.normalizers import normalizers_of
 from keras_bert_d2l.text.tokenizer.unigram import Unigram
 from keras_bert_d2l.text.tokenizer.wordpiece import Pieces
@@ -65,14 +65,17 @@ class PieceSplitter(tf.Module):
         pieces = vocab.tokens[: model["num_tokens"]]
         ids = {piece: number for number, piece in enumerate(pieces)}
         self._kind, self._has_bytes = vocab.kind, bool(model.get("byte_fallback"))
+        self._splits_at_marks, words = False, ids
         if vocab.kind == "wordlevel":
-            self._model = WordLevel(ids[model["unk_token"]])
+            self._model = _of_words(ids[model["unk_token"]])
         elif vocab.kind == "character-bpe":
             self._model = CharacterPairs(pieces, model)
+            words = self._model.words_of_one_piece(pieces)
+            self._splits_at_marks = self._model.splits_at_marks
         else:
             self._model = Unigram(pieces, model["scores"], model["unk_id"], self._has_bytes)
-        with tf.init_scope():
-            words = self._model.words_of_one_piece(pieces)
+            with tf.init_scope():
+                words = self._model.words_of_one_piece(pieces)
         of_bytes = {n: bytes([b]) for b, n in enumerate(byte_tokens(ids)) if self._has_bytes}
         texts = [of_bytes.get(number, t.encode()) for number, t in enumerate(vocab.tokens)]
         self._texts = np.array(texts, object)
@@ -83,8 +86,7 @@ class PieceSplitter(tf.Module):
             (fields, []) if fields["type"] in _OWN_STEPS else ({"type": ""}, splits_of(fields))
             for fields in found
         ]
-        found += steps(definition["decoder"], "decoders")
-        self._replacements = [*_replacements(found)]
+        self._replacements = [*_replacements(found + steps(definition["decoder"], "decoders"))]
         self._is_space = CodeTable(dict.fromkeys(white_space(), 1))
         self._added = AddedTokens(vocab, self._normalizers, words)
         self.tokenize = in_graph(lambda texts: self._with_offsets(texts)[0])
@@ -184,6 +186,9 @@ class PieceSplitter(tf.Module):
             text = text._replace(codes=codes)
             if fields.get("split", True):
                 begins |= codes == mark
+        if self._splits_at_marks:
+            is_mark = text.codes == ord(WORD_START)
+            begins |= is_mark & ~previous(is_mark, False)
         return text, begins
 
     def _pieces(self, text: Characters, begins: tf.Tensor) -> _Tokens:
@@ -214,23 +219,13 @@ def _replacements(decoders: Sequence[ConfigDict]) -> Iterator[tuple[str, str]]:
             yield "^ ", ""
 
 
-class WordLevel(tf.Module):
-    """A model whose pieces are words. Other words become the unknown token."""
-
-    def __init__(self, unk_id: int) -> None:
-        super().__init__(name="word_level")
-        self._unk_id = unk_id
-
-    def __call__(
-        self, words: tf.Tensor, known: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the id of each word `(W,)`, its position, and 0, for the start of its piece."""
-        ids = tf.where(known == NO_TOKEN, self._unk_id, known)
-        return ids, tf.range(tf.size(words)), tf.zeros_like(known)
-
-    def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
-        """Return all tokens with their ids."""
-        return {token: number for number, token in enumerate(tokens)}
+def _of_words(unk_id: int) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]:
+    """Return a model whose pieces are words. Other words become the unknown token."""
+    return lambda words, known: (
+        tf.where(known == NO_TOKEN, unk_id, known),
+        tf.range(tf.size(words)),
+        tf.zeros_like(known),
+    )
 
 
 def _split(split: Split, text: Characters, begins: tf.Tensor) -> tuple[Characters, tf.Tensor]:

@@ -22,12 +22,11 @@ import tensorflow as tf
 from keras_bert_d2l.text.normalization import decode, rows_of_values
 from keras_bert_d2l.text.tokenizer.added_tokens import NO_TOKEN, table
 from keras_bert_d2l.text.tokenizer.characters import following, places_of
-from keras_bert_d2l.text.tokenizer.merges import byte_tokens, with_bytes
+from keras_bert_d2l.text.tokenizer.merges import WORD_START, byte_tokens, with_bytes
 from keras_bert_d2l.text.unicode_forms import previous
 from keras_bert_d2l.text.unicode_gaps import NUM_CODES
 
 _UNKNOWN_PENALTY = 10.0  # below the lowest score of a piece
-_WORD_START = "▁"
 _CHUNK = 2**15  # words per call when the table is made, which bounds the memory
 
 
@@ -100,7 +99,7 @@ class Unigram(tf.Module):
     def words_of_one_piece(self, tokens: Sequence[str]) -> dict[str, int]:
         """Return the words that start as those of a text do and are one piece, and its id."""
         found: dict[str, int] = {}
-        starts = [token for token in tokens if token.startswith(_WORD_START)]
+        starts = [token for token in tokens if token.startswith(WORD_START)]
         starts.sort(key=len)  # the time of a call grows with its longest word
         for start in range(0, len(starts), _CHUNK):
             words = np.array(starts[start : start + _CHUNK])
