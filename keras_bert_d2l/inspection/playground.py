@@ -295,7 +295,7 @@ def _lens(
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        hidden_states: L + 1 tensors `(R, T, D)`.
+        hidden_states: L + 1 tensors `(R, T, D)`, the last one after the final normalization.
         places: Row and position of each prediction, int `(M, 2)`.
         ids: Ids of the text without masks, int `(T,)`.
 
@@ -303,8 +303,8 @@ def _lens(
     """
     found: dict[str, list[ConfigDict]] = {f"{r - 1}:{p}": [] for r, p in places.tolist()}
     originals = ids[places[:, 1]]  # (M,)
-    for X in hidden_states:
-        X = X if model.encoder.final_ln is None else model.encoder.final_ln(X)
+    norm = model.encoder.final_ln or (lambda X: X)
+    for X in (*map(norm, hidden_states[:-1]), hidden_states[-1]):
         rows = ops.convert_to_numpy(X)[places[:, 0], places[:, 1]][None]  # (1, M, D)
         logits = model.mlm(rows, np.arange(len(places))[None])  # (1, M, V)
         scores, candidates = map(

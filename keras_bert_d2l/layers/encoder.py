@@ -81,9 +81,10 @@ class BERTEncoder(NestedLayer):
     Returns: The encoded tokens, `(B, T, D)`, or `(B, P, D)` with `positions`. With
         `return_hidden_states` or `return_attention`, a dictionary: `"encoded"`, the encoded tokens;
         `"hidden_states"`, a list of L + 1 tensors `(B, T, D)`, the embeddings followed by the
-        output of every block; `"attention"`, a list of L tensors `(B, N, T, T)`, the attention
-        weights of every block. With `positions`, the last hidden states are `(B, P, D)`, and the
-        last attention weights `(B, N, P, T)`.
+        output of every block, the last one after the final normalization, if there is one;
+        `"attention"`, a list of L tensors `(B, N, T, T)`, the attention weights of every block.
+        With `positions`, the last hidden states are `(B, P, D)`, and the last attention weights
+        `(B, N, P, T)`.
 
     Raises:
         ValueError: An option, an id or the sequence length is out of range, or a model with a
@@ -204,7 +205,7 @@ class BERTEncoder(NestedLayer):
         )
         encoded = X if self.final_ln is None else self.final_ln(X)  # (B, T or P, D)
         outputs = {"encoded": encoded}
-        outputs |= {"hidden_states": hidden_states} if return_hidden_states else {}
+        outputs |= {"hidden_states": [*hidden_states[:-1], encoded]} if return_hidden_states else {}
         outputs |= {"attention": attention} if return_attention else {}
         return outputs if return_hidden_states or return_attention else encoded
 

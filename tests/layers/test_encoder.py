@@ -150,6 +150,13 @@ def test_hidden_states_and_attention_match_the_default_call():
     assert sorted(encoder(TOKENS, SEGMENTS, return_attention=True)) == ["attention", "encoded"]
 
 
+def test_the_last_hidden_state_is_after_the_final_normalization():
+    encoder = small_encoder(norm_first=True, final_norm=True)
+    states = encoder(TOKENS, SEGMENTS, return_hidden_states=True)["hidden_states"]
+    np.testing.assert_array_equal(states[-1], encoder(TOKENS, SEGMENTS))
+    np.testing.assert_allclose(np.mean(states[-1], axis=-1), 0, atol=1e-6)
+
+
 @pytest.mark.parametrize("options", [{}, {"norm_first": True, "final_norm": True}, {"num_blks": 0}])
 @pytest.mark.parametrize("mask", [None, np.tri(6)[None].repeat(2, axis=0)])
 def test_positions_select_the_tokens_to_encode(mask, options):

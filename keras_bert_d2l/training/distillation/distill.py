@@ -203,6 +203,10 @@ class _Lesson(keras.Model):
         mask = _token_weights(x, states[0])
         weights = mask if getattr(self.student, "has_token_labels", False) else sample_weight
         loss = self.soft_loss(targets, outputs, weights)
+        norm = self.teacher.encoder.final_ln
+        if self.blocks and norm is not None and self.blocks[-1] < len(target_states) - 1:
+            last = self.blocks[-1]  # the student normalizes the output of its copy
+            target_states[last] = norm(target_states[last])
         for block, state in zip(self.blocks, states[1:], strict=False):
             loss += hidden_loss(target_states[block], state, mask)
         return loss

@@ -131,6 +131,19 @@ def test_the_loss_of_a_batch_is_that_of_the_outputs_and_of_the_kept_blocks():
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_last_states_are_compared_after_the_final_normalization():
+    sizes = {"num_heads": 2, "num_blks": 2, "dropout": 0.0, "max_len": 24}
+    options = {"norm_first": True, "final_norm": True}
+    teacher = kb.BERTModel(len(TOKENIZER.vocab), 8, 16, **sizes, **options)
+    unused = teacher.encoder.blks[1]  # without it, the student is the same model
+    for layer in (unused.attention.W_o, unused.ffn.dense2):
+        layer.kernel.assign(0 * layer.kernel)
+    lesson = _Lesson(teacher, kb.keep_blocks(teacher, [1]), [1], 2.0)
+    [batch] = kb.pretraining_dataset(DOCUMENTS, TOKENIZER, batch_size=2, max_len=12).take(1)
+    x, y, weights = batch
+    assert float(lesson.compute_loss(x, y, lesson(x), weights)) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_the_loss_of_a_student_in_float16_is_scaled():
     sizes = {"num_heads": 2, "num_blks": 1, "dropout": 0.0, "max_len": 24}
     teacher = kb.BERTModel(len(TOKENIZER.vocab), 8, 16, **sizes, dtype="mixed_float16")
