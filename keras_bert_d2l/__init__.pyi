@@ -67,7 +67,11 @@ from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report
 from .layers.sublayers import MultiHeadAttention as MultiHeadAttention
 from .layers.encoder import BERTEncoder as BERTEncoder
-from .layers.heads import MaskLM as MaskLM, NextSentencePred as NextSentencePred
+from .layers.heads import (
+    MaskLM as MaskLM,
+    NextSentencePred as NextSentencePred,
+    ReplacedTokenPred as ReplacedTokenPred,
+)
 from .layers.sparse import SparsePooling as SparsePooling
 from .layers.transformer import TransformerEncoderBlock as TransformerEncoderBlock
 from .models.bert import BERTModel as BERTModel

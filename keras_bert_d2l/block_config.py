@@ -36,7 +36,7 @@ OF_RELATIVES = frozenset(
     "local_rope_theta local_attention global_attention_every gated_ffn bias_free skip_first_norm "
     "pooler_activation pooler_norm size_per_head query_act key_act value_act "
     "use_one_hot_embeddings relative_embeddings own_relative_keys relative_max_distance "
-    "relative_norm conv_kernel_size".split()
+    "relative_norm conv_kernel_size replaced_tokens".split()
 )
 
 

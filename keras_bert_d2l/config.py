@@ -84,6 +84,7 @@ class BERTConfig(BlockFields):
         pooler: Whether there is a dense layer between `[CLS]` and the NSP head (not in the blog
             and the notebook).
         next_sentence: Whether the model has an NSP head.
+        replaced_tokens: Whether the model has a head that detects replaced tokens (ELECTRA).
         mlm_head: `"mlp"`: a dense layer and a normalization before the logits; `"linear"`: the
             logits only (the blog and the notebook).
         mlm_activation: Activation of the MLM head; `None`: same as `activation` (KerasHub: exact
@@ -177,6 +178,7 @@ class BERTConfig(BlockFields):
     mask_from: MaskFrom = "valid_lens"
     pooler: bool = True
     next_sentence: bool = True
+    replaced_tokens: bool = False
     mlm_head: MLMHead = "mlp"
     mlm_activation: Activation | None = None
     mlm_layer_norm_epsilon: Epsilon | None = None

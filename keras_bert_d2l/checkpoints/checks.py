@@ -23,7 +23,7 @@ def check_kind(model: object, *kinds: type[BERTModel | TaskModel]) -> None:
 
 
 def check_head(model: BERTModel, head: str) -> None:
-    """Raise a `ValueError` unless a model has the head `"mlm"` or `"nsp"` with trained weights."""
+    """Raise a `ValueError` unless a model has a head, such as `"mlm"`, with trained weights."""
     if head not in model.usable_heads:
         raise ValueError(
             f"This function needs a model with a trained {head!r} head. Received: a model whose "

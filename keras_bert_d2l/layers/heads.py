@@ -213,6 +213,72 @@ class NextSentencePred(NestedLayer):
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
+class ReplacedTokenPred(NestedLayer):
+    """Replaced-token head: tells tokens that were replaced from those of the original text.
+
+    It is the head of ELECTRA's discriminator. The sigmoid of a logit is the probability that the
+    token was replaced.
+
+    Source: Clark et al. 2020 (ELECTRA), section 3; google-research/electra,
+    `get_discriminator_output`.
+
+    Args:
+        num_hiddens: Width of the hidden layer, D.
+        activation: Activation of the hidden layer, as in `BERTConfig`.
+        initializer: As for `MaskLM`, as is `initializer_range`.
+        initializer_range: Standard deviation of the initial weights.
+        **kwargs: `name`, `dtype` and `trainable`, as for every Keras layer.
+
+    Call arguments:
+        X: Encoded tokens, `(B, T, D)`.
+
+    Output shape: logits, `(B, T)`.
+
+    Raises:
+        ValueError: An option is out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import keras_bert_d2l as kb
+
+    rtd = kb.ReplacedTokenPred(num_hiddens=256)
+    rtd_Y_hat = rtd(np.random.normal(size=(2, 8, 256)))
+    assert rtd_Y_hat.shape == (2, 8)
+    ```
+    """
+
+    def __init__(
+        self,
+        num_hiddens: int,
+        *,
+        activation: Activation = "gelu",
+        initializer: Initializer = "truncated_normal",
+        initializer_range: float = 0.02,
+        **kwargs: Unpack[LayerOptions],
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.num_hiddens = check_field("num_hiddens", num_hiddens)
+        self.dense = Dense(
+            num_hiddens,
+            activation=activation_function(activation),
+            kernel_initializer=weights_initializer("dense", initializer, initializer_range),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        small = output_initializer(initializer_range)
+        self.logits = Dense(1, kernel_initializer=small, dtype=self.dtype_policy, name="logits")
+
+    def build(self, X_shape: Shape) -> None:
+        self.dense.build(X_shape)
+        self.logits.build((*X_shape[:-1], self.num_hiddens))
+
+    def call(self, X: Tensor) -> Tensor:
+        return self.logits(self.dense(X))[..., 0]
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
 class NormalizedDense(Dense):
     """A dense layer, and a layer normalization of its output: the pooler of ModernBERT."""
 

@@ -143,6 +143,32 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
             ]
         super().export(filepath, format, **options)
 
+    @property
+    def unread_layers(self) -> list[keras.layers.Layer]:
+        """The layers whose output no loss reads."""
+        return []
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        """The weights that are trained: not those of `unread_layers`."""
+        unread = {id(weight) for layer in self.unread_layers for weight in layer.weights}
+        unread -= {id(weight) for weight in self.encoder.weights}  # a tied embedding
+        return [weight for weight in super().trainable_variables if id(weight) not in unread]
+
+    trainable_weights = trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        """The other weights, and the state of random generators."""
+        trained = {id(weight) for weight in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in trained]
+
+    @property
+    def non_trainable_weights(self) -> list[keras.Variable]:
+        """The other weights."""
+        trained = {id(weight) for weight in self.trainable_variables}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
     def saved_state(self) -> ConfigDict:
         """Return what a saved model keeps besides the arguments of its class, for JSON."""
         keeps = hasattr(self.tokenizer, "get_config")
@@ -332,7 +358,7 @@ class BatchModel(NestedLayer, CheckedModel, abc.ABC):
         """Compute the losses once, because Keras then creates the mean of each head's loss."""
         if self._lacks_loss_trackers and isinstance(self.loss, Mapping):
             labels = {head: keras.ops.zeros(1, "int32") for head in self.loss}
-            logits = {head: keras.ops.zeros((1, 2)) for head in self.loss}
+            logits = {head: keras.ops.zeros((1, 1)) for head in self.loss}
             self.distribute_strategy.run(self.compute_loss, (None, labels, logits, None, False))
             self.reset_metrics()
         self._lacks_loss_trackers = False

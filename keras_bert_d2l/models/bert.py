@@ -6,7 +6,7 @@ V vocabulary.
 
 import dataclasses
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeAlias, Unpack
 
 import keras
@@ -15,12 +15,23 @@ from keras import ops
 from keras_bert_d2l.checks import check_that, check_type, wrong
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.encoder import BERTEncoder
-from keras_bert_d2l.layers.heads import MaskLM, NextSentencePred, is_pooler, pooler_of
+from keras_bert_d2l.layers.heads import (
+    MaskLM,
+    NextSentencePred,
+    ReplacedTokenPred,
+    is_pooler,
+    pooler_of,
+)
 from keras_bert_d2l.layers.inputs import check_positions, gather_positions
 from keras_bert_d2l.layers.sparse import SparsePooling
 from keras_bert_d2l.models.batch_model import BatchModel, check_keys
 from keras_bert_d2l.models.compiling import Training
-from keras_bert_d2l.models.losses import WeightedCrossEntropy, label_metrics
+from keras_bert_d2l.models.losses import (
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+    binary_metrics,
+    label_metrics,
+)
 from keras_bert_d2l.models.text_inputs import Preprocessor, without_pandas
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, PathLike, Tensor
 
@@ -67,12 +78,14 @@ class BERTModel(BatchModel):
         "is next".
         For a dictionary, `{"mlm": (B, P, V), "nsp": (B, 2)}` without the outputs that are `None`,
         and with `"hidden_states"` if they are requested. If they are not, the last block computes
-        only the tokens that the heads read.
+        only the tokens that the heads read. With `replaced_tokens=True`, there is also
+        `"rtd": (B, T)`, a logit per token: its sigmoid is the probability that the token was
+        replaced.
 
     Attributes:
         preprocessor: Converts strings to a batch of token ids; `None` without a `tokenizer`.
-        missing_heads: Names of the heads, from `"pooler"`, `"mlm"` and `"nsp"`, that the model's
-            checkpoint lacked, so their weights are random. Such heads are neither saved nor
+        missing_heads: Names of the heads, from `"pooler"`, `"mlm"`, `"nsp"` and `"rtd"`, that the
+            model's checkpoint lacked, so their weights are random. Such heads are neither saved nor
             exported. Training a head with `fit` or `train_step` removes it from the set; after a
             training loop of your own, assign the new set.
         sparse: How `embed_sparse` pools the MLM logits, a `SparsePooling`.
@@ -142,13 +155,18 @@ class BERTModel(BatchModel):
         self.nsp = given.get("nsp")
         if config.next_sentence and self.nsp is None:
             self.nsp = NextSentencePred(**of_heads, name="nsp")
-        # All widths are known, so create the weights now; they can then be counted or loaded.
         width = config.num_hiddens
+        self.rtd = given.get("rtd")
+        if config.replaced_tokens and self.rtd is None:
+            of_heads |= {"activation": config.activation, "initializer": config.initializer}
+            self.rtd = ReplacedTokenPred(width, **of_heads, name="rtd")
+        # All widths are known, so create the weights now; they can then be counted or loaded.
         for layer, *shapes in (
             (self.encoder, (None, None)),
             (self.mlm, (None, None, width), (None, None)),
             (self.hidden, (None, width)),
             (self.nsp, (None, width)),
+            (self.rtd, (None, None, width)),
         ):
             if layer is not None and not layer.built:
                 layer.build(*shapes)
@@ -197,6 +215,7 @@ class BERTModel(BatchModel):
         mlm: MaskLM | None = None,
         nsp: NextSentencePred | None = None,
         pooler: keras.layers.Dense | None = None,
+        rtd: ReplacedTokenPred | None = None,
     ) -> Self:
         """Create a model from layers, for example those of a Keras model of your own.
 
@@ -210,6 +229,7 @@ class BERTModel(BatchModel):
                 the encoded `[CLS]`.
             pooler: A dense layer with tanh (or the encoder's `pooler_activation`), as wide as the
                 encoder. It reads the encoded `[CLS]`.
+            rtd: The replaced-token head, which reads the encoded tokens.
 
         Raises:
             ValueError: An argument is not a layer of this kind, or has other sizes than `encoder`.
@@ -225,7 +245,7 @@ class BERTModel(BatchModel):
         assert model.missing_heads == {"pooler", "nsp"}
         ```
         """
-        given = {"pooler": pooler, "mlm": mlm, "nsp": nsp}
+        given = {"pooler": pooler, "mlm": mlm, "nsp": nsp, "rtd": rtd}
         config = check_type("encoder", encoder, BERTEncoder).config
         changes: ConfigDict = {} if pooler is None else {"pooler": True}
         if mlm is not None:
@@ -250,6 +270,9 @@ class BERTModel(BatchModel):
         if nsp is not None:
             check_type("nsp", nsp, NextSentencePred)
             changes |= {"next_sentence": True, "pooler": pooler is not None}
+        if rtd is not None:
+            check_type("rtd", rtd, ReplacedTokenPred)
+            changes |= {"replaced_tokens": True}
         model = cls.__new__(cls)  # `__init__` would create all layers
         super(BERTModel, model).__init__(autocast=False, dtype=encoder.dtype_policy)
         model._add_layers(dataclasses.replace(config, **changes), encoder=encoder, **given)
@@ -287,7 +310,7 @@ class BERTModel(BatchModel):
     ) -> dict[str, Tensor]:
         """Return the logits of a batch, and the hidden states if requested, by their names."""
         check_keys(batch, (*FEATURES, *PACKED_FEATURES))
-        if return_hidden_states or batch.get("pred_positions") is None:
+        if return_hidden_states or self.rtd or batch.get("pred_positions") is None:
             outputs: Any = self.call(
                 **batch, training=training, return_hidden_states=return_hidden_states
             )
@@ -295,10 +318,13 @@ class BERTModel(BatchModel):
             outputs = self._logits_at_positions(training=training, **batch)
         logits = zip(("mlm", "nsp"), outputs[1:], strict=True)
         named = {name: of_head for name, of_head in logits if of_head is not None}
+        if self.rtd is not None:
+            named["rtd"] = self.rtd(outputs[0]["encoded"] if return_hidden_states else outputs[0])
         if not named:
             raise ValueError(
-                "`pred_positions` is missing, and a model with next_sentence=False has no other "
-                "output. Add the positions to predict to the batch."
+                "`pred_positions` is missing, and a model with next_sentence=False and "
+                "replaced_tokens=False has no other output. Add the positions to predict to the "
+                "batch."
             )
         if return_hidden_states:
             named["hidden_states"] = outputs[0]["hidden_states"]
@@ -324,7 +350,8 @@ class BERTModel(BatchModel):
                 f"{self.random_heads}, which are random. Train them first, or start from "
                 "a checkpoint that has them."
             )
-        return [part for part in (self.encoder, self.hidden, self.mlm, self.nsp) if part]
+        parts = (self.encoder, self.hidden, self.mlm, self.nsp, self.rtd)
+        return [part for part in parts if part]
 
     @property
     def preprocessor(self) -> Preprocessor | None:
@@ -336,35 +363,24 @@ class BERTModel(BatchModel):
         return without_pandas(x), y, sample_weight
 
     @property
-    def trainable_variables(self) -> list[keras.Variable]:
-        """The weights that are trained: no pooler without the head that reads it."""
-        unread = {id(x) for x in self.hidden.weights} if self.hidden and not self.nsp else ()
-        return [weight for weight in super().trainable_variables if id(weight) not in unread]
-
-    trainable_weights = trainable_variables
-
-    @property
-    def non_trainable_variables(self) -> list[keras.Variable]:
-        """The other weights, and the state of random generators."""
-        trained = {id(weight) for weight in self.trainable_variables}
-        return [variable for variable in self.variables if id(variable) not in trained]
-
-    @property
-    def non_trainable_weights(self) -> list[keras.Variable]:
-        """The other weights."""
-        trained = {id(weight) for weight in self.trainable_variables}
-        return [weight for weight in self.weights if id(weight) not in trained]
+    def unread_layers(self) -> list[keras.layers.Layer]:
+        """The pooler without the head that reads it, and the head that the rtd loss is without."""
+        layers = [] if self.nsp or self.hidden is None else [self.hidden]
+        loss = getattr(self, "loss", None)
+        if self.rtd is not None and isinstance(loss, Mapping):
+            layers += [x for name, x in (("mlm", self.mlm), ("rtd", self.rtd)) if name not in loss]
+        return layers
 
     def num_classes(self, length: Tensor) -> dict[str, Tensor]:
-        return {"mlm": self.bert_config.vocab_size, "nsp": 2}
+        return {"mlm": self.bert_config.vocab_size, "nsp": 2, "rtd": 2}
 
     @property
     def usable_heads(self) -> dict[str, keras.layers.Layer]:
-        """The layers of `"pooler"`, `"mlm"` and `"nsp"`, without those in `missing_heads`.
+        """The layers of `"pooler"`, `"mlm"`, `"nsp"` and `"rtd"` that are not missing.
 
         A next-sentence head above a missing pooler is not usable either.
         """
-        layers = {"pooler": self.hidden, "mlm": self.mlm, "nsp": self.nsp}
+        layers = {"pooler": self.hidden, "mlm": self.mlm, "nsp": self.nsp, "rtd": self.rtd}
         lost = self.missing_heads | ({"nsp"} if "pooler" in self.missing_heads else set())
         return {name: x for name, x in layers.items() if x is not None and name not in lost}
 
@@ -381,6 +397,8 @@ class BERTModel(BatchModel):
         return self.nsp(cls if self.hidden is None else self.hidden(cls))
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        if self.rtd is not None:  # of ELECTRA's discriminator, which has no MLM head
+            return Training({"rtd": WeightedBinaryCrossEntropy()}, {"rtd": binary_metrics("rtd_")})
         heads = ("mlm",) if self.nsp is None else ("mlm", "nsp")
         # Keras prefixes metric names with the head's name, unless there is only one head.
         prefix = "mlm_" if self.nsp is None else ""

@@ -301,11 +301,11 @@ def label_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
     ]
 
 
-def binary_metrics() -> list[keras.metrics.Metric]:
-    """Return new metrics for multi-label classification."""
+def binary_metrics(prefix: str = "") -> list[keras.metrics.Metric]:
+    """Return new metrics for labels of 0 and 1, as `label_metrics` does for classes."""
     return [
-        LabelMean(binary_cross_entropy, "cross_entropy", "float32"),
-        LabelMean(binary_accuracy, "accuracy", "float32"),
+        LabelMean(binary_cross_entropy, f"{prefix}cross_entropy", "float32"),
+        LabelMean(binary_accuracy, f"{prefix}accuracy", "float32"),
     ]
 
 

@@ -50,6 +50,8 @@ def outputs_of(model, inputs):
     found = {"last_hidden_state": encoded, "logits": mlm, "prediction_logits": mlm}
     if model.hidden is not None:
         found["pooler_output"] = model.hidden(encoded[:, 0])
+    if model.rtd is not None:
+        found["logits"] = model.rtd(encoded)
     if nsp is not None:
         found |= dict.fromkeys(("sop_logits", "seq_relationship_logits"), nsp[:, ::-1])
     return found

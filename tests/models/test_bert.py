@@ -39,6 +39,33 @@ def test_positional_arguments_return_the_books_tuple_and_a_dictionary_the_same_l
     assert list(model(features)) == ["nsp"]
 
 
+def test_the_replaced_token_head_gives_a_logit_per_token_and_learns_its_labels(
+    make_model, make_batch, tmp_path
+):
+    features, _, _ = make_batch()
+    model = make_model(replaced_tokens=True, next_sentence=False, pooler=False)
+    others = {"valid_lens": features["valid_lens"], "segments": features["segments"]}
+    expected = model.rtd(model.encoder(features["tokens"], **others))
+    np.testing.assert_array_equal(model(features)["rtd"], expected)
+    positions = features.pop("pred_positions")
+    assert list(model(features)) == ["rtd"]
+    model.compile(BERTAdamW(1e-2), jit_compile=False)
+    mlm = model.mlm.get_weights()
+    labels = {"rtd": features["tokens"] % 2}
+    losses = model.fit(features, labels, epochs=15, verbose=0).history["rtd_cross_entropy"]
+    assert losses[0] == pytest.approx(math.log(2), abs=0.2)
+    assert losses[-1] < 0.1
+    for before, after in zip(mlm, model.mlm.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(features)["rtd"], model(features)["rtd"])
+    shared = type(model).from_layers(model.encoder, rtd=model.rtd)
+    assert shared.missing_heads == {"mlm"}
+    assert sorted(shared({**features, "pred_positions": positions})) == ["mlm", "rtd"]
+    np.testing.assert_array_equal(shared(features)["rtd"], model(features)["rtd"])
+
+
 @pytest.mark.parametrize("initializer", ["book", "truncated_normal"])
 def test_initializer_range_is_the_deviation_of_all_kernels_or_of_the_last_layers(
     make_model, initializer

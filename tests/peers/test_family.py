@@ -189,3 +189,35 @@ def test_five_steps_of_adamw_are_equal(models):
     for weight, value in theirs.named_parameters():
         if weight in found:
             assert_close(found[weight], value.detach().numpy(), 1e-4, weight)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("act", ["gelu", "relu"])
+def test_the_discriminator_of_electra_tells_replaced_tokens_as_theirs_does(tmp_path, act, file):
+    config = their_config("electra", "small")
+    config.hidden_act = act
+    torch.manual_seed(0)
+    theirs = transformers.ElectraForPreTraining(config).eval()
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.normal_(0.05, 0.1)
+    theirs.save_pretrained(tmp_path / "theirs")
+    if file != "model.safetensors":
+        (tmp_path / "theirs/model.safetensors").unlink()
+        torch.save(theirs.state_dict(), tmp_path / "theirs" / file)
+    ours = kb.load_pretrained(tmp_path / "theirs", verbose=False).model
+    assert ours.missing_heads == {"pooler", "mlm"}
+    batch = batch_of(config, SIZES["small"], "right")
+    with torch.no_grad():
+        expected = their_outputs(theirs, batch, "electra").logits.numpy()
+    tokens, segments, mask = batch
+    found = ours({"tokens": tokens, "segments": segments, "attention_mask": mask})
+    assert_close(found["rtd"].numpy()[mask], expected[mask], 1e-5, "")
+    kb.save_pretrained(ours, tmp_path / "ours", format="huggingface")
+    again, report = transformers.AutoModelForPreTraining.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    with torch.no_grad():
+        assert_close(their_outputs(again, batch, "electra").logits.numpy(), expected, 1e-6, "")

@@ -61,7 +61,7 @@ class Checkpoint(NamedTuple):
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads that a `BERTModel` uses; only the next-sentence head reads a pooler."""
-        return tuple(HEAD_NAMES.values()) if self.config.next_sentence else ("mlm",)
+        return tuple(HEAD_NAMES.values()) if self.config.next_sentence else ("mlm", "rtd")
 
 
 # Folders of this package that were written before these fields lack them.

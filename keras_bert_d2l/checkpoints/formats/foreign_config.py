@@ -40,6 +40,7 @@ NO_HEADS: ConfigDict = {
     "mlm_activation": None,
     "mlm_layer_norm_epsilon": None,
     "zero_padding": False,
+    "replaced_tokens": False,
 }
 _NOT_STORED = ("initializer", "num_tokens", "use_one_hot_embeddings")
 

@@ -265,7 +265,7 @@ def _task_losses(
     if isinstance(model, BERTModel):
         check_head(model, "mlm")
         return {
-            head: WeightedCrossEntropy() for head in model.usable_heads if head != "pooler"
+            head: WeightedCrossEntropy() for head in ("mlm", "nsp") if head in model.usable_heads
         }, None
     loss, _, weights = model.default_training(None)
     return (loss if isinstance(loss, Mapping) else {"": loss}), weights

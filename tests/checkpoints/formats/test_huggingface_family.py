@@ -6,6 +6,7 @@ import types
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -33,7 +34,12 @@ RELATIVES += ["deberta", "deberta-v2"]
 MODELS = [(name, ending) for name in RELATIVES for ending in ("Model", "ForMaskedLM", *TASKS)]
 MODELS += [("albert", "ForPreTraining"), ("electra", "ForPreTraining")]
 MODELS.remove(("deberta", "ForMultipleChoice"))
-DAILY = [("albert", "ForPreTraining"), ("mpnet", "Model"), ("modernbert", "ForMaskedLM")]
+DAILY = [
+    ("albert", "ForPreTraining"),
+    ("electra", "ForPreTraining"),
+    ("mpnet", "Model"),
+    ("modernbert", "ForMaskedLM"),
+]
 DAILY += [(name, "ForSequenceClassification") for name in ("distilbert", "roberta")]
 DAILY += [("deberta", "ForMaskedLM"), ("deberta-v2", "ForMultipleChoice")]
 
@@ -63,15 +69,14 @@ def test_outputs_equal_those_of_the_original_and_weights_are_written_back(
     stored = np.load(originals(name) / "outputs.npz")
     stored = {key.partition("/")[2]: stored[key] for key in stored if key.startswith(f"{ending}/")}
     found, compared = outputs_of(model, stored), 0
-    if (name, ending) != ("electra", "ForPreTraining"):  # its head is not read
-        for key in found.keys() & stored.keys():
-            is_token = stored["attention_mask"].astype(bool)
-            is_token = is_token if stored[key].shape[:2] == is_token.shape else ...
-            np.testing.assert_allclose(
-                np.asarray(found[key])[is_token], stored[key][is_token], rtol=0, atol=1e-5
-            )
-            compared += 1
-        assert compared
+    for key in found.keys() & stored.keys():
+        is_token = stored["attention_mask"].astype(bool)
+        is_token = is_token if stored[key].shape[:2] == is_token.shape else ...
+        np.testing.assert_allclose(
+            np.asarray(found[key])[is_token], stored[key][is_token], rtol=0, atol=1e-5
+        )
+        compared += 1
+    assert compared
     kb.save_pretrained(model, tmp_path / "ours", format="huggingface")
     theirs, ours = (
         open_safetensors([path / "model.safetensors"]) for path in (folder, tmp_path / "ours")
@@ -80,10 +85,9 @@ def test_outputs_equal_those_of_the_original_and_weights_are_written_back(
     names = {key: key if key in theirs.shapes else inner for key, inner in names.items()}
     for key, original in names.items():
         np.testing.assert_array_equal(ours.read(key), theirs.read(original))
-    unread = set(theirs.shapes) - set(names.values())
-    assert all(key.startswith("discriminator_predictions.") for key in unread)
+    assert set(theirs.shapes) == set(names.values())
     written = json.loads((tmp_path / "ours/config.json").read_text())
-    if ending != "ForPreTraining" and name not in ("camembert", "xlm-roberta"):
+    if (name, ending) != ("albert", "ForPreTraining") and name not in ("camembert", "xlm-roberta"):
         assert (
             written["architectures"]
             == json.loads((folder / "config.json").read_text())["architectures"]
@@ -100,6 +104,25 @@ def test_a_file_of_tensorflow_has_the_weights_of_the_original(name, originals):
     assert found.arrays.shapes == expected.arrays.shapes
     for key in found.arrays.shapes:
         np.testing.assert_array_equal(found.arrays.read(key), expected.arrays.read(key))
+
+
+def test_a_file_of_tensorflow_has_the_head_of_electras_discriminator(originals, tmp_path):
+    """The scopes are those of `TFElectraForPreTraining` in `modeling_tf_electra.py`."""
+    folder = originals("tf_model_h5") / "electra/ForMultipleChoice"
+    fields = json.loads((folder / "config.json").read_text())
+    fields["architectures"] = ["ElectraForPreTraining"]
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    head = "discriminator_predictions/tf_electra_for_pre_training/discriminator_predictions"
+    values = np.random.default_rng(0).normal(size=(16, 17)).astype("float32")
+    with h5py.File(folder / "tf_model.h5") as old, h5py.File(tmp_path / "tf_model.h5", "w") as new:
+        scope = new.create_group("electra/tf_electra_for_pre_training")
+        old.copy("electra/tf_electra_for_multiple_choice/electra", scope)
+        new[f"{head}/dense/kernel:0"], new[f"{head}/dense/bias:0"] = values[:, 1:], values[0, 1:]
+        new[f"{head}/dense_prediction/kernel:0"] = values[:, :1]
+        new[f"{head}/dense_prediction/bias:0"] = values[0, :1]
+    rtd = kb.load_pretrained(tmp_path, tokenizer=False, verbose=False).model.rtd
+    np.testing.assert_array_equal(rtd.dense.kernel, values[:, 1:])
+    np.testing.assert_array_equal(rtd.logits.kernel, values[:, :1])
 
 
 def config_of(tmp_path, name, **fields):
@@ -234,10 +257,13 @@ def test_a_block_that_is_used_more_often_than_any_model_is_refused(originals, tm
         kb.load_pretrained(tmp_path)
 
 
-def test_names_and_head_of_electra_that_are_not_read_are_reported(originals, capsys):
+def test_the_summary_of_an_electra_discriminator_names_its_heads(originals, tmp_path):
     summary, weights = kb.inspect_checkpoint(originals("electra") / "ForPreTraining")
-    assert "without the weights of other layers: discriminator_predictions." in summary
-    assert "missing and freshly initialized: mlm" in summary
+    assert "heads: rtd; missing and freshly initialized: mlm" in summary
+    config = kb.BERTConfig.preset("electra-small", vocab_size=20, num_blks=1, replaced_tokens=True)
+    model = kb.BERTModel.from_bert_config(config)
+    with pytest.raises(ValueError, match="with the head 'mlm' or 'rtd'"):
+        kb.save_pretrained(model, tmp_path / "both", format="huggingface")
     assert "electra.embeddings_project.weight" in {weight.name for weight in weights}
 
 

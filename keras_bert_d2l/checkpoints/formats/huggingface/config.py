@@ -5,6 +5,7 @@ Source: github.com/huggingface/transformers, `configuration_utils.py` and `model
 
 import dataclasses
 import pathlib
+from collections.abc import Collection
 
 from keras_bert_d2l.checkpoints.formats import foreign_config
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import (
@@ -26,7 +27,7 @@ from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.types import ConfigDict
 
 CONFIG_FILE = "config.json"
-_CLASSES = {  # keys: whether the model has an MLM head, and a next-sentence head
+_CLASSES = {  # keys: whether the model has an MLM head, and another one
     (True, True): "ForPreTraining",
     (True, False): "ForMaskedLM",
     (False, True): "ForNextSentencePrediction",
@@ -96,6 +97,8 @@ def config_to_dict(
     has_nsp = config.next_sentence and "nsp/dense/bias" in kind.names
     pooler = has_nsp if kind.base == "bert" else config.pooler
     kept: ConfigDict = {"pooler": pooler, "next_sentence": has_nsp}
+    if "rtd/dense" in kind.names:
+        kept["replaced_tokens"] = config.replaced_tokens
     if task is not None:
         kept = {name: getattr(config, name) for name in foreign_config.NO_HEADS}
     if not config.first_position_id:
@@ -119,7 +122,7 @@ def runtime_fields(
     """
     fields = _to_fields(config, vocab)
     kind = MODEL_TYPES[fields["model_type"]]
-    fields["architectures"] = [class_without_task(kind, has_mlm=False, has_nsp=False)]
+    fields["architectures"] = [class_without_task(kind, ())]
     if task and task_of_kind(task["kind"]).huggingface:
         fields |= fields_of_task(task, kind)
     if SCORE_FIELD in fields:  # the graph applies the activation
@@ -127,10 +130,12 @@ def runtime_fields(
     return fields
 
 
-def class_without_task(kind: ModelType, *, has_mlm: bool, has_nsp: bool) -> str:
-    """Return the class of a model without a task."""
-    has_mlm |= has_nsp and kind.base != "bert"  # ALBERT has no class with a next-sentence head only
-    return kind.title + _CLASSES[has_mlm, has_nsp]
+def class_without_task(kind: ModelType, heads: Collection[str]) -> str:
+    """Return the class of a model without a task and with the given heads."""
+    has_other = not {"nsp", "rtd"}.isdisjoint(heads)
+    # ALBERT has no class with a next-sentence head only, and ELECTRA none with both heads.
+    has_mlm = "mlm" in heads or (has_other and kind.base != "bert")
+    return kind.title + _CLASSES[has_mlm, has_other]
 
 
 def _to_fields(config: BERTConfig, vocab: Vocab | None) -> ConfigDict:

@@ -4,8 +4,9 @@
 
 Readable architectures are `BertModel`, `BertForMaskedLM`, `BertForNextSentencePrediction`,
 `BertForPreTraining`, the architectures with a task head, and those of BERT's relatives in
-`model_types.py`. A task model is written as the corresponding architecture. A `BERTModel` is
-written as the architecture with the same heads, without those that its checkpoint lacked.
+`model_types.py`, such as `ElectraForPreTraining`. A task model is written as the corresponding
+architecture. A `BERTModel` is written as the architecture with the same heads, without those that
+its checkpoint lacked.
 
 Source: github.com/huggingface/transformers, `models/`.
 """
@@ -77,6 +78,7 @@ from keras_bert_d2l.checkpoints.weights import (
     without_prefix,
     wrapper_prefix,
 )
+from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.files import write_json
 from keras_bert_d2l.models.bert import BERTModel
@@ -173,7 +175,7 @@ def describe(path: pathlib.Path, *, tokenizer: bool = True, asked: str = "") -> 
     config = _as_tied_as_stored(config, kind, arrays, file)
     if config.tie_embeddings:
         names.pop(kind.decoder, None)
-    architecture = class_without_task(kind, has_mlm="mlm" in heads, has_nsp="nsp" in heads)
+    architecture = class_without_task(kind, heads)
     architecture = layers_of(task, kind).architecture if task else architecture
     vocab, options, unsupported = read_tokenizer(path) if tokenizer else (None, {}, "")
     others = first_few(unread or stored.metadata.get(NOT_READ, ()))
@@ -226,7 +228,9 @@ def _with_stored_heads(
     config: BERTConfig, kind: ModelType, names: Collection[str], task: ConfigDict | None
 ) -> tuple[BERTConfig, set[str]]:
     """Return the architecture with the heads that a file has, and the parts of a BERT in it."""
-    parts = {part_of(row.ours) for row in table(config, None, kind) if row.theirs in names}
+    full = dataclasses.replace(config, replaced_tokens=True)
+    parts = {part_of(row.ours) for row in table(full, None, kind) if row.theirs in names}
+    config = dataclasses.replace(config, replaced_tokens="rtd" in parts)
     without = dataclasses.replace(config, pooler=False, next_sentence=False)
     if task is not None:
         return (config if "hidden" in parts_of(task, config) else without), parts
@@ -276,8 +280,12 @@ def write(
     weights = join_parts(stored_weights(model, [*rows, *of_steps]), config.num_heads)
     steps = {row.ours: weights.pop(row.ours) for row in of_steps}
     if task is None:
-        has_mlm, has_nsp = "mlm" in model.usable_heads, "nsp" in model.usable_heads
-        fields["architectures"] = [class_without_task(kind, has_mlm=has_mlm, has_nsp=has_nsp)]
+        heads = model.usable_heads
+        expected = "one with the head 'mlm' or 'rtd', as transformers has no class with both"
+        advice = "Save the layers of one head: `BERTModel.from_layers(encoder, rtd=model.rtd)`."
+        is_right = not {"mlm", "rtd"} <= heads.keys()
+        check_that(is_right, "model", expected, sorted(heads), advice)
+        fields["architectures"] = [class_without_task(kind, heads)]
         pooler = [row.theirs for row in rows if part_of(row.ours) == "hidden"]
         if not kind.has_pooler:  # only its task models have this layer
             weights = {name: value for name, value in weights.items() if name not in pooler}

@@ -233,6 +233,8 @@ _ELECTRA = ModelType(
         **_mlm(
             *("generator_predictions.dense", "generator_predictions.LayerNorm"), "generator_lm_head"
         ),
+        "rtd/dense": "discriminator_predictions.dense",
+        "rtd/logits": "discriminator_predictions.dense_prediction",
     },
     values={"mlm_activation": "gelu", "pooler_activation": "gelu"},
     fixed={
@@ -247,7 +249,6 @@ _ELECTRA = ModelType(
     },
     dropouts={"ForMultipleChoice": ("summary_last_dropout", 0.1)},
     has_pooler=False,
-    unread="discriminator_predictions",
 )
 
 _MPNET = ModelType(
@@ -457,6 +458,6 @@ def model_type_of(config: BERTConfig) -> str:
         "mpnet": config.relative_buckets > 0,
         "roberta": config.first_position_id > 0,
         "distilbert": config.num_segments == 0,
-        "electra": config.pooler_activation == "gelu",
+        "electra": config.pooler_activation == "gelu" or config.replaced_tokens,
     }
     return next((name for name, has_sign in signs.items() if has_sign), "bert")
