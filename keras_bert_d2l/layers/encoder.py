@@ -52,10 +52,14 @@ class BERTEncoder(NestedLayer):
         num_blks: Number of blocks, L.
         dropout: Dropout rate after each sublayer.
         max_len: Maximum sequence length, in tokens.
+        token_embedding: An embedding of the same size to share instead of a new one, such as that
+            of another encoder. It is not part of the configuration that Keras saves.
         **options: The keyword arguments of `BERTConfig` (those of the heads have no effect);
             `name`, `dtype` and `trainable`, as for every Keras layer.
 
     Attributes:
+        base_embedding: A token embedding whose vectors are added to those of `token_embedding`,
+            without a gradient; `None` by default.
         remat: `"blocks"`: keep only the input of each block for the backward pass, which computes
             the block again. `compile(remat=...)` of a model sets it.
 
@@ -113,6 +117,7 @@ class BERTEncoder(NestedLayer):
         num_blks: int | None = None,
         dropout: float | None = None,
         max_len: int = 1000,
+        token_embedding: keras.layers.ReversibleEmbedding | None = None,
         **options: Option,
     ) -> None:
         config, layer_options = BERTConfig.split_arguments(
@@ -124,7 +129,8 @@ class BERTEncoder(NestedLayer):
         self.config = config
         self.remat: Remat = "none"
         policy = self.dtype_policy
-        self.token_embedding = self._embedding(
+        self.base_embedding: Any = None
+        self.token_embedding = token_embedding or self._embedding(
             config.vocab_size, "token_embedding", zero_rows=int(config.zero_padding)
         )
         self.segment_embedding: Any = None
@@ -225,6 +231,8 @@ class BERTEncoder(NestedLayer):
             X = ops.matmul(one_hot, ops.cast(self.token_embedding.embeddings, self.compute_dtype))
         else:
             X = self.token_embedding(tokens)  # (B, T, D or E)
+        if self.base_embedding is not None:
+            X = X + ops.stop_gradient(self.base_embedding(tokens))
         if self.config.zero_padding:
             X = _untrained(X, is_padding)
         if self.segment_embedding is not None:
@@ -317,7 +325,8 @@ class BERTEncoder(NestedLayer):
         valid_lens_shape: Shape | None = None,
     ) -> None:
         max_len, width = self.config.max_len, self.config.width_of_embeddings
-        self.token_embedding.build(tokens_shape)
+        if not self.token_embedding.built:
+            self.token_embedding.build(tokens_shape)
         if self.segment_embedding is not None:
             self.segment_embedding.build(tokens_shape)
         if self.config.positions == "learned":

@@ -322,9 +322,8 @@ class BERTModel(BatchModel):
             named["rtd"] = self.rtd(outputs[0]["encoded"] if return_hidden_states else outputs[0])
         if not named:
             raise ValueError(
-                "`pred_positions` is missing, and a model with next_sentence=False and "
-                "replaced_tokens=False has no other output. Add the positions to predict to the "
-                "batch."
+                "`pred_positions` is missing, and a model with next_sentence=False has no other "
+                "output. Add the positions to predict to the batch."
             )
         if return_hidden_states:
             named["hidden_states"] = outputs[0]["hidden_states"]

@@ -353,3 +353,15 @@ class LabelMean(keras.metrics.MeanMetricWrapper):
         keras.metrics.Mean.update_state(
             self, ops.reshape(values, (-1,)), ops.reshape(weights, (-1,))
         )
+
+
+@keras.saving.register_keras_serializable("keras_bert_d2l")
+class LogitAUC(keras.metrics.AUC):
+    """Area under the ROC curve of logits, over all labels of 0 and 1 with their weights."""
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        weights = label_weights(y_true, sample_weight)
+        columns = (y_true, ops.sigmoid(ops.cast(y_pred, "float32")), weights)
+        super().update_state(*(ops.reshape(x, (-1,)) for x in columns))

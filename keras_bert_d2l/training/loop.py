@@ -30,6 +30,7 @@ from keras_bert_d2l.files import replacing_file, replacing_folder, write_json
 from keras_bert_d2l.models.batch_model import BatchModel
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.losses import Loss
+from keras_bert_d2l.models.replaced_tokens import ReplacedTokenDetection
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import Stage
 from keras_bert_d2l.reading import check_file, has_file
@@ -59,7 +60,7 @@ _VARIABLES, _OPTIMIZER, _METRICS = (
     f"{name}.safetensors" for name in ("variables", "optimizer", "metrics")
 )
 
-M = TypeVar("M", bound=BERTModel | TaskModel)
+M = TypeVar("M", bound=BERTModel | TaskModel | ReplacedTokenDetection)
 P = TypeVar("P", bound=Progress)
 
 
@@ -96,6 +97,11 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
     @abc.abstractmethod
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         """Train the remaining steps by calls of `fit`."""
+
+    @property
+    def result(self) -> Any:
+        """The model that the run is for, which may be a part of what is trained."""
+        return self.model
 
     def variables(self) -> Sequence[keras.Variable]:
         """Return the variables to save in addition to those of the optimizer."""
@@ -219,7 +225,7 @@ class TrainingLoop(abc.ABC, Generic[M, P]):
         """Save the model as the best checkpoint, and its adapter if it has LoRA."""
         sync(self.model)
         if is_first():
-            save_pretrained(self.model, self.run.best)
+            save_pretrained(self.result, self.run.best)
             if self.model.has_lora:
                 save_adapter(self.model, self.run.adapter)
 

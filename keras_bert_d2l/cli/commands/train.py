@@ -139,8 +139,8 @@ def _share(store: "kb.TokenStore", token: int) -> float:
     {
         "Text": "vocab vocab_size lowercase layout cache_dir",
         "Model": "preset bert_config init dropout attention_dropout",
-        "Examples": "objective masking mask_rate final_mask_rate mask_replace_prob rows "
-        "short_seq_prob",
+        "Examples": "objective generator_width generator_embeddings masking mask_rate "
+        "final_mask_rate mask_replace_prob rows short_seq_prob",
         "Training": "recipe steps minutes batch_size micro_batches remat max_len short_steps "
         "short_len causal_steps optimizer learning_rate schedule warmup_steps "
         "decay_steps weight_decay seed held_out evaluate_every",

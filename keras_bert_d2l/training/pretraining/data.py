@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bert_d2l.data.pretraining.dataset import pretraining_dataset
+from keras_bert_d2l.data.pretraining.dataset import Batch, pretraining_dataset
 from keras_bert_d2l.data.pretraining.masking import Masking
 from keras_bert_d2l.data.pretraining.packing import Rows, pack
 from keras_bert_d2l.data.pretraining.pairs import (
@@ -25,6 +25,7 @@ from keras_bert_d2l.data.pretraining.pairs import (
 )
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.replaced_tokens import ReplacedTokenDetection
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.training.devices import process
@@ -60,11 +61,12 @@ class RunBatches:
         options: PretrainingOptions,
         store: TokenStore,
         tokenizer: Tokenizer,
-        objective: Objective,
+        objective: Objective | Literal["rtd"],
         replicas: int,
     ) -> None:
         self.options, self.store, self.tokenizer = options, store, tokenizer
-        self.objective, self.replicas = objective, replicas
+        self.has_generator, self.replicas = objective == "rtd", replicas
+        self.objective: Objective = "none" if objective == "rtd" else objective
         self.rows, self.phases = self._choose_rows()
         self._cached_held_out = functools.lru_cache(maxsize=1)(self._held_out)
 
@@ -128,7 +130,7 @@ class RunBatches:
         index, processes = process()
         masked = self.options.mask_replace_prob
         others = (1 - masked) / 2
-        return pretraining_dataset(
+        dataset = pretraining_dataset(
             self.store,
             self.tokenizer,
             batch_size=phase.batch_size // processes,
@@ -151,13 +153,27 @@ class RunBatches:
             max_examples=_MAX_EXAMPLES,
             short_seq_prob=self.options.short_seq_prob,
         )
+        return dataset.map(_with_originals) if self.has_generator else dataset
+
+
+@tf.autograph.experimental.do_not_convert  # nothing to convert
+def _with_originals(*batch: tf.Tensor) -> Batch:
+    """Add what `ReplacedTokenDetection` needs: it compares all tokens but padding.
+
+    Its labels are those that it computes itself, and not the zeros here.
+    """
+    features, labels, weights = batch
+    tokens = features["tokens"]
+    is_token = tf.range(tf.shape(tokens)[1]) < features["valid_lens"][:, None]
+    features, labels = features | {"originals": labels["mlm"]}, labels | {"rtd": 0 * tokens}
+    return features, labels, weights | {"rtd": tf.cast(is_token, tf.float32)}
 
 
 def _num_tokens(phases: list[Phase]) -> int:
     return sum((phase.end - phase.start) * phase.batch_size * phase.max_len for phase in phases)
 
 
-def describe(model: BERTModel, store: TokenStore) -> dict[str, object]:
+def describe(model: BERTModel | ReplacedTokenDetection, store: TokenStore) -> dict[str, object]:
     """Return records that describe the model and the text."""
     config = model.bert_config
     return {
@@ -195,7 +211,7 @@ class MaskedWords:
             if words := self._words(ids):
                 self._sentences.append((ids, int(random.choice(words))))
 
-    def predict(self, model: BERTModel) -> list[dict[str, Any]]:
+    def predict(self, model: BERTModel | ReplacedTokenDetection) -> list[dict[str, Any]]:
         """Return the most likely tokens for each masked word, as records."""
         if not self._sentences:
             return []

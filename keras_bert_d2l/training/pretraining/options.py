@@ -25,8 +25,10 @@ from keras_bert_d2l.training.options import (
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEGIES
-Objective = Literal["nsp", "sop", "none"]  # data.pretraining.pairs.OBJECTIVES
+Objective = Literal["nsp", "sop", "none", "rtd"]  # data.pretraining.pairs.Objective, and rtd
+Sharing = Literal["shared", "disentangled"]
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
+PositiveShare = Annotated[float, functools.partial(check_positive, most=1), number]
 RecipeName = Literal["modern"]
 RECIPES: Mapping[object, Mapping[str, object]] = {
     "modern": {
@@ -154,7 +156,14 @@ class PretrainingOptions(StepOptions, LoraOptions):
         objective: Objective in addition to masked tokens: predict whether the second text follows
             the first (nsp), predict their order (sop), or none. A model trained with none has no
             next-sentence head and no pooler, and one trained with nsp or sop gets them if it lacks
-            them. Defaults to nsp, or none for a checkpoint without this head.
+            them. With rtd, a small generator predicts the masked tokens, and the model detects
+            which tokens it has replaced; the model then has no MLM head (Clark et al. 2020,
+            ELECTRA). Defaults to nsp, or none for a checkpoint without this head.
+        generator_width: Width of the generator of objective rtd as a share of that of the model,
+            rounded to whole attention heads.
+        generator_embeddings: Whether generator and model have the same token embedding (shared, as
+            in ELECTRA), or the model adds its own to that of the generator (disentangled, as in
+            DeBERTaV3; He et al. 2021).
         masking: Unit to mask: a token, a whole word, an n-gram of up to 3 words, or a span of up to
             10 words.
         mask_rate: Share of the tokens to predict. Held-out text is always evaluated with 0.15.
@@ -212,10 +221,12 @@ class PretrainingOptions(StepOptions, LoraOptions):
     short_len: Annotated[int, at_least(MIN_LEN)] | None = None
     causal_steps: Annotated[float, _steps_or_share] = 0
     objective: Objective | None = None
+    generator_width: PositiveShare = 0.25
+    generator_embeddings: Sharing = "shared"
     masking: MaskingName = "token"
     mask_rate: Share = 0.15
     final_mask_rate: Share | None = None
-    mask_replace_prob: Annotated[float, functools.partial(check_positive, most=1), number] = 0.8
+    mask_replace_prob: PositiveShare = 0.8
     rows: Rows = "auto"
     short_seq_prob: Annotated[float, functools.partial(check_share, ends=True), number] = 0.0
     learning_rate: Positive = 1e-3
@@ -243,6 +254,12 @@ class PretrainingOptions(StepOptions, LoraOptions):
         rule = "XLA would compile each length of rows='bucketed': use rows='packed'."
         self._check(not (self.rows == "bucketed" and self.jit), rule, "rows", "jit")
         has_decay = self.decay_steps is None or self.schedule == "wsd"
+        generator = self.generator_width, self.generator_embeddings
+        is_used = self.objective == "rtd" or generator == (0.25, "shared")
+        rule = "`generator_width` and `generator_embeddings` require objective='rtd'."
+        self._check(is_used, rule, "generator_width", "generator_embeddings", "objective")
+        rule = "`lora` freezes the heads, so it requires another objective than 'rtd'."
+        self._check(not (self.lora and self.objective == "rtd"), rule, "lora", "objective")
         rule = "`decay_steps` requires schedule='wsd'."
         self._check(has_decay, rule, "decay_steps", "schedule")
         self._check_steps()

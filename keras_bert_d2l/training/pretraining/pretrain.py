@@ -20,6 +20,7 @@ from keras_bert_d2l.data.store.building import cached_store
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.devices import device
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.replaced_tokens import ReplacedTokenDetection
 from keras_bert_d2l.progress import showing_stages, stage
 from keras_bert_d2l.reading import read_json_object
 from keras_bert_d2l.text.corpus import IN_MEMORY, Corpus, are_documents
@@ -148,7 +149,7 @@ def pretrain(
         else:
             trainer.create()
         trainer.train(callbacks)
-        return PretrainingResult(trainer.model, trainer.model.tokenizer, run.metrics())
+        return PretrainingResult(trainer.result, trainer.model.tokenizer, run.metrics())
 
 
 def _make_trainer(
@@ -263,14 +264,18 @@ def from_scratch(
     return Start(tokenizer, dataclasses.replace(config, **ids), None)
 
 
-def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel:
+def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel | ReplacedTokenDetection:
     """Create and compile the model to train, with its tokenizer attached."""
     with seeded(options.seed):
-        model = BERTModel.from_bert_config(start.config, dtype=options.precision)
+        bert = BERTModel.from_bert_config(start.config, dtype=options.precision)
         if start.weights is not None:
-            model.set_weights(start.weights)
-        options.add_lora(model)
-    model.tokenizer = start.tokenizer
+            bert.set_weights(start.weights)
+        options.add_lora(bert)
+        bert.tokenizer = start.tokenizer
+        model: BERTModel | ReplacedTokenDetection = bert
+        if options.objective == "rtd":
+            sizes = options.generator_width, options.generator_embeddings
+            model = ReplacedTokenDetection(bert, *sizes)
     compile_for_run(model, options, make_schedule(options, *options.schedule_steps))
     return model
 
@@ -298,7 +303,10 @@ def _adapted(config: BERTConfig, options: PretrainingOptions) -> BERTConfig:
     if options.attention_dropout is not None:
         config = dataclasses.replace(config, attention_dropout=options.attention_dropout)
     objective = options.objective or ("nsp" if config.next_sentence else "none")
-    if objective == "none":  # the pooler would get no gradient
+    config = dataclasses.replace(config, replaced_tokens=objective == "rtd")
+    if objective == "rtd":  # as in ELECTRA, so that transformers can load the model
+        config = dataclasses.replace(config, mlm_activation="gelu", pooler_activation="gelu")
+    if objective in ("none", "rtd"):  # the pooler would get no gradient
         return dataclasses.replace(config, next_sentence=False, pooler=False)
     if config.next_sentence:
         return config

@@ -14,8 +14,9 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.data.store.token_store import TokenStore
 from keras_bert_d2l.files import write_checksums
 from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.replaced_tokens import ReplacedTokenDetection
 from keras_bert_d2l.progress import Stage, stage
-from keras_bert_d2l.training.devices import check_batch_size, gathered
+from keras_bert_d2l.training.devices import check_batch_size, gathered, is_first
 from keras_bert_d2l.training.loop import TrainingLoop
 from keras_bert_d2l.training.optimization.optimizers import make_schedule
 from keras_bert_d2l.training.pretraining.data import MaskedWords, RunBatches, describe
@@ -56,7 +57,7 @@ class PretrainingProgress(Progress):
     batch_sizes: list[int] = dataclasses.field(default_factory=list)
 
 
-class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
+class Trainer(TrainingLoop[BERTModel | ReplacedTokenDetection, PretrainingProgress]):
     """Training loop that pretrains a model: phases of steps, or of the time of a budget.
 
     Args:
@@ -75,15 +76,16 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         self,
         run: RunFolder,
         options: PretrainingOptions,
-        model: BERTModel,
+        model: BERTModel | ReplacedTokenDetection,
         store: TokenStore,
         say: Printer,
         replicas: int,
     ) -> None:
         super().__init__(run, model, PretrainingProgress(), say)
         self.store, self.replicas = store, replicas
-        self._heads = ("mlm",) if model.nsp is None else ("mlm", "nsp")
-        objective = options.objective or ("none" if model.nsp is None else "nsp")
+        other = next((name for name in ("nsp", "rtd") if getattr(self.result, name)), None)
+        self._heads = ("mlm",) if other is None else ("mlm", other)
+        objective = options.objective or ("none" if other is None else "nsp")
         self._batches = RunBatches(options, store, model.tokenizer, objective, replicas)
         self._phases = self._batches.phases
         self.options = options = dataclasses.replace(options, rows=self._batches.rows)
@@ -241,15 +243,26 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
             return f"step {step:,}", 0
         return f"step {step:,}/{steps:,}", steps - step
 
+    @property
+    def result(self) -> BERTModel:
+        """The model without its generator."""
+        return self.model if isinstance(self.model, BERTModel) else self.model.trained()
+
     def save_model(self, folder: pathlib.Path) -> None:
-        save_pretrained(self.model, folder)
+        save_pretrained(self.result, folder)
+
+    def keep_best(self) -> None:
+        super().keep_best()
+        if isinstance(self.model, ReplacedTokenDetection) and is_first():
+            save_pretrained(self.model.generator, self.run.path / "generator")
 
     def variables(self) -> Sequence[keras.Variable]:
         """Return what the checkpoint in `last/` lacks: the dropout seeds.
 
-        With LoRA, they are all variables, because a checkpoint has the updates merged in.
+        With LoRA, they are all variables, because a checkpoint has the updates merged in. So are
+        they with a generator, which it lacks.
         """
-        if self.model.has_lora:
+        if self.model.has_lora or isinstance(self.model, ReplacedTokenDetection):
             return super().variables()
         variables: Sequence[keras.Variable] = self.model.non_trainable_variables
         return variables
@@ -259,7 +272,9 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
         # A model without a next-sentence head only has the first of the two losses.
         loss = logs["val_mlm_cross_entropy"] + logs.get("val_nsp_cross_entropy", 0.0)
         progress = self.progress
-        if progress.best_loss is None or loss < progress.best_loss:
+        # What the model has to detect becomes harder as the generator learns: the last one counts.
+        is_last = "rtd" in self._heads
+        if is_last or progress.best_loss is None or loss < progress.best_loss:
             progress.best_loss, progress.best_step = float(loss), progress.step
             self.keep_best()
         self.end_evaluation(self._observe)
@@ -292,6 +307,7 @@ class Trainer(TrainingLoop[BERTModel, PretrainingProgress]):
     def _say_what_next(self) -> None:
         run, best = shlex.quote(self.run.name), self.run.best
         text = shlex.quote(f"a {self.model.tokenizer.vocab.special_tokens[-1]} in your text")
+        run += "/generator" if "rtd" in self._heads else ""  # which has an MLM head
         self.say(
             f"The best checkpoint is in {best}.\n"
             f"Curves and predictions: {self.run.report}\n"

@@ -49,6 +49,9 @@ _TITLES = {  # in the order of the charts; other metrics come after the accuraci
     "next_token_accuracy": "Next-token accuracy",
     "nsp_cross_entropy": "Next-sentence loss",
     "nsp_accuracy": "Next-sentence accuracy",
+    "rtd_cross_entropy": "Replaced-token loss",
+    "rtd_accuracy": "Replaced-token accuracy",
+    "rtd_auc": "Replaced-token AUC",
     "gradient_norm": "Gradient norm",
     "learning_rate": "Learning rate",
     "tokens/s": "Tokens per second",
@@ -255,7 +258,8 @@ def _tiles(run: Run) -> Pairs:
     """Return the most important metrics of the best checkpoint, and its cost."""
     best = run.metrics[run.best]
     if run.is_pretraining:
-        names, data = ["val_mlm_cross_entropy", "val_mlm_accuracy", "val_nsp_accuracy"], "held-out"
+        names, data = "mlm_cross_entropy mlm_accuracy nsp_accuracy rtd_auc".split(), "held-out"
+        names = [f"{_PREFIX}{name}" for name in names]
     else:
         names, data = [run.summary.get("monitor", ""), "val_accuracy", "val_loss"], "development"
     found = [
