@@ -71,7 +71,7 @@ class ReplacedTokenDetection(BatchModel):
         self.discriminator = discriminator
         if shared is None:
             encoder.token_embedding.embeddings.assign(table.embeddings)
-            table.embeddings.assign(ops.zeros_like(table.embeddings))
+            table.embeddings.assign(0 * table.embeddings)
             # Not tracked, because the table belongs to the generator.
             self.encoder.__dict__["base_embedding"] = encoder.token_embedding
         self.seed_generator = keras.random.SeedGenerator(name="seed_generator")

@@ -25,7 +25,7 @@ from keras_bert_d2l.training.options import (
 Layout = Literal["auto", "lines", "prose", "wikitext"]
 Strategy = Literal["mirrored"]
 MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEGIES
-Objective = Literal["nsp", "sop", "none", "rtd"]  # data.pretraining.pairs.Objective, and rtd
+Objective = Literal["nsp", "sop", "none", "rtd"]  # pairs.OBJECTIVES, and rtd
 Sharing = Literal["shared", "disentangled"]
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
 PositiveShare = Annotated[float, functools.partial(check_positive, most=1), number]

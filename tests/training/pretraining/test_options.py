@@ -157,7 +157,7 @@ def test_an_unknown_option_is_rejected_with_a_list_of_known_options():
 
 def test_the_choices_match_the_data_pipeline():
     assert get_args(MaskingName) == masking.STRATEGIES
-    assert get_args(Objective) == pairs.OBJECTIVES
+    assert get_args(Objective) == (*pairs.OBJECTIVES, "rtd")
     assert get_args(Rows) == ("auto", *packing.ROWS)
     assert MIN_LEN == pairs.MIN_LEN
 
@@ -185,6 +185,8 @@ def test_the_choices_match_the_data_pipeline():
         ({"short_steps": 11, "steps": 10}, "short_steps=11, steps=10"),
         ({"short_steps": 5, "max_len": 36}, "divisor.*short_len=4, max_len=36"),
         ({"rows": "bucketed", "jit": True}, "rows='packed'.*rows='bucketed', jit=True"),
+        ({"generator_width": 0.5}, "require objective='rtd'.*generator_width=0.5"),
+        ({"objective": "rtd", "lora": 2, "init": "run"}, "another objective than 'rtd'.*lora=2"),
     ],
 )
 def test_options_that_do_not_fit_together_are_rejected(given, message):

@@ -59,6 +59,17 @@ RUNS = {
 
 
 RUNS["float16, short rows, eagerly"] = RUNS["float16, short rows"]
+RUNS["bfloat16, replaced tokens"] = {
+    "objective": "rtd",
+    "generator_embeddings": "disentangled",
+    "precision": "mixed_bfloat16",
+    "rows": "packed",
+    "micro_batches": 2,
+}
+RUNS["replaced tokens, eagerly"] = {"objective": "rtd", "generator_width": 1.0}
+
+
+DAILY = ["float16, short rows, eagerly", "replaced tokens, eagerly"]
 
 
 def state_of(run):
@@ -90,7 +101,7 @@ def copy(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", nightly_except(["float16, short rows, eagerly"], RUNS))
+@pytest.mark.parametrize("name", nightly_except(DAILY, RUNS))
 def test_a_run_resumes_exactly_in_its_first_or_last_phase(
     name, text, options, tmp_path, monkeypatch, request
 ):
