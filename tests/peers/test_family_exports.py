@@ -42,6 +42,7 @@ SPECIALS = {  # the first tokens of the vocabulary
 BYTE_PAIRS = {
     "roberta": "<pad> <unk> <s> </s> <mask>",
     "modernbert": "[PAD] [UNK] [CLS] [SEP] [MASK]",
+    "deberta": "[PAD] [UNK] [CLS] [SEP] [MASK]",
 }
 COUNTED = ("roberta", "camembert", "xlm-roberta", "mpnet")  # positions start at 2
 
@@ -50,11 +51,12 @@ def their_tokenizer(name):
     """Return a small tokenizer of transformers for a model type."""
     if name in BYTE_PAIRS:
         roles = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        theirs = byte_pairs.trained(name, [" ".join(WORDS)] * 9)
+        theirs = byte_pairs.trained(name.replace("deberta", "modernbert"), [" ".join(WORDS)] * 9)
         specials = dict(zip(roles, BYTE_PAIRS[name].split(), strict=True))
         return transformers.PreTrainedTokenizerFast(tokenizer_object=theirs, **specials)
     title = type(family.original(name, "Model")).__name__.removesuffix("Model")
-    title = "BertTokenizer" if title in ("DistilBert", "Electra") else f"{title}Tokenizer"
+    same = {"DistilBert": "Bert", "Electra": "Bert", "DebertaV2": "Albert"}
+    title = f"{same.get(title, title)}Tokenizer"
     specials = SPECIALS[title].split()
     if title in ("BertTokenizer", "MPNetTokenizer"):
         tokens = dict.fromkeys([*specials, *WORDS, *LETTERS, *(f"##{x}" for x in LETTERS)])

@@ -157,6 +157,14 @@ def test_presets_are_written_and_read_back(tmp_path, name):
         ("modernbert-base", "layer_types", ["full_attention"] * 20 + ["sliding_attention"] * 2),
         ("modernbert-base", "layer_types", ["sliding_attention"] * 22),
         ("modernbert-base", "layer_types", 3),
+        ("deberta-base", "relative_attention", False),
+        ("deberta-base", "pos_att_type", "c2p"),
+        ("deberta-base", "max_relative_positions", 0),
+        ("deberta-base", "pooler_hidden_size", 4),
+        ("deberta-v3-small", "share_att_key", False),
+        ("deberta-v3-small", "position_buckets", "all"),
+        ("deberta-v3-small", "attention_head_size", 4),
+        ("deberta-v3-small", "conv_groups", 2),
     ],
 )
 def test_a_field_that_changes_outputs_and_is_not_supported_is_named(tmp_path, preset, field, value):
@@ -267,6 +275,41 @@ def test_the_summary_of_an_electra_discriminator_names_its_heads(originals, tmp_
     assert "electra.embeddings_project.weight" in {weight.name for weight in weights}
 
 
+@pytest.mark.parametrize("name", ["deberta", "deberta-v2"])
+def test_files_of_microsoft_have_other_names_and_arrays_that_are_not_read(
+    name, originals, tmp_path, capsys
+):
+    folder = originals(name) / "ForMaskedLM"
+    stored = open_safetensors([folder / "model.safetensors"])
+    ours = {
+        "cls.predictions.transform": "lm_predictions.lm_head",
+        "cls.predictions": "lm_predictions.lm_head",
+    }
+    values = {}
+    for key in stored.shapes:
+        start = next((start for start in ours if key.startswith(start)), "")
+        values[key.replace(start, ours[start]) if start else key] = stored.read(key)
+    values["deberta.embeddings.position_embeddings.weight"] = np.ones((14, 16), "float32")
+    values["mask_predictions.dense.weight"] = np.ones((16, 16), "float32")
+    write_safetensors(tmp_path / "model.safetensors", values, {})
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    tokens = np.arange(2, 12)[None]
+    found, expected = (kb.load_pretrained(x).model for x in (tmp_path, folder))
+    np.testing.assert_array_equal(*(x.mlm(x.encoder(tokens)) for x in (found, expected)))
+    assert "other layers: mask_predictions" in capsys.readouterr().out
+
+
+def test_a_task_without_a_class_in_transformers_is_refused(tmp_path):
+    model = kb.MultipleChoice(kb.BERTModel.from_bert_config(deberta_config()))
+    with pytest.raises(ValueError, match="no class 'DebertaForMultipleChoice'"):
+        kb.save_pretrained(model, tmp_path / "model", format="huggingface")
+
+
+def deberta_config():
+    sizes = {"num_hiddens": 8, "ffn_num_hiddens": 8, "num_heads": 2, "num_blks": 1, "max_len": 16}
+    return kb.BERTConfig.preset("deberta-base", vocab_size=30, relative_embeddings=8, **sizes)
+
+
 def test_a_missing_pooler_that_no_head_reads_is_neither_reported_nor_needed(originals, capsys):
     model = kb.load_pretrained(originals("modernbert") / "ForMaskedLM").model
     assert "missing" not in capsys.readouterr().out
@@ -275,8 +318,9 @@ def test_a_missing_pooler_that_no_head_reads_is_neither_reported_nor_needed(orig
 
 
 @pytest.mark.slow
-def test_an_adapter_keeps_the_parts_of_a_joined_weight_apart(originals, tmp_path):
-    folder = originals("modernbert") / "ForTokenClassification"
+@pytest.mark.parametrize("name", ["modernbert", "deberta"])
+def test_an_adapter_keeps_the_parts_of_a_joined_weight_apart(name, originals, tmp_path):
+    folder = originals(name) / "ForTokenClassification"
     model, other = (kb.load_pretrained(folder, verbose=False).model for _ in range(2))
     model.enable_lora(2, lora_layers=["W_q", "W_v"])
     for number, layer in enumerate(model.lora_layers):
@@ -301,6 +345,7 @@ def test_the_vocabulary_decides_between_types_of_one_architecture(kind, name):
         ("distilbert", "ForTokenClassification", {"dropout": 0.4, "seq_classif_dropout": 0.3}, 0.4),
         ("electra", "ForMultipleChoice", {"summary_last_dropout": 0.3}, 0.3),
         ("electra", "ForTokenClassification", {"hidden_dropout_prob": 0.3}, 0.3),
+        ("deberta-v2", "ForSequenceClassification", {"cls_dropout": 0.3}, 0.3),
         ("modernbert", "ForTokenClassification", {"classifier_dropout": None}, 0.0),
     ],
 )
