@@ -136,9 +136,8 @@ def _normalizers(charsmap: bytes, model_type: str, options: ConfigDict) -> list[
     table = [{"type": "Precompiled", "precompiled_charsmap": encoded}] if charsmap else []
     if model_type in _SHIFTED:
         return table
-    lowers: list[ConfigDict] = (
-        [{"type": "Lowercase"}] if options.get("do_lower_case", model_type != _DEBERTA) else []
-    )
+    lowercases = options.get("do_lower_case", model_type != _DEBERTA)
+    lowers: list[ConfigDict] = [{"type": "Lowercase"}] if lowercases else []
     if model_type == _DEBERTA:
         first = [*lowers, {"type": "Strip", "strip_left": True, "strip_right": True}]
     else:
@@ -153,8 +152,8 @@ def _word_steps(model_type: str, options: ConfigDict) -> list[ConfigDict]:
     """Return the steps before `Metaspace`."""
     if model_type != _DEBERTA:
         return [{"type": "WhitespaceSplit"}]
-    splits = options.get("split_by_punct", False)
-    return [{"type": "Punctuation", "behavior": "Isolated"}] if splits else []
+    marks = {"type": "Punctuation", "behavior": "Isolated"}
+    return [marks] if options.get("split_by_punct") else []
 
 
 def _replace(pattern: ConfigDict, content: str) -> ConfigDict:

@@ -149,7 +149,7 @@ class Vocab:
 
     @classmethod
     def from_file(cls, path: PathLike) -> "Vocab":
-        """Read a `vocab.txt`, or a `tokenizer.json` of byte-level BPE or Unigram.
+        """Read a `vocab.txt`, or a `tokenizer.json` of BPE, Unigram or WordLevel.
 
         A `vocab.txt` is UTF-8 with one token per line; the first line has the id 0. As in
         transformers, of equal lines the last one is the token, and every line counts. With a

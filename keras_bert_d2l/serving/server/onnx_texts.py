@@ -55,7 +55,7 @@ class NumPyPreprocessor:
         self._tokenizer, self._vocab, self._max_len = tokenizer, vocab, max_len
         self._side = truncation_side
         self._continues = vocab.continues.tolist()
-        self._joined = vocab.unk_id if vocab.kind == "unigram" else None
+        self._joined = vocab.unk_id if vocab.kind in ("unigram", "character-bpe") else None
         self._has_spaces = vocab.kind != "wordpiece"
 
     def encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:

@@ -101,7 +101,8 @@ def split_texts(texts: Tensor, tokenizer: Tokenizer, *, into_tokens: bool = Fals
     """Split texts `(B,)` into words as the tokenizer does; `into_tokens`, every token is a word."""
     pieces, vocab = tokenizer.with_offsets(texts), tokenizer.vocab
     continues = tf.zeros(len(vocab), tf.bool) if into_tokens else tf.constant(vocab.continues)
-    unknown = vocab.unk_id if vocab.kind == "unigram" and not into_tokens else _NO_TOKEN
+    joins = vocab.kind in ("unigram", "character-bpe") and not into_tokens
+    unknown = vocab.unk_id if joins else _NO_TOKEN
     return _split(texts, pieces, continues, unknown, vocab.kind != "wordpiece")
 
 

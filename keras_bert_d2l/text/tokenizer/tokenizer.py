@@ -42,9 +42,9 @@ Texts: TypeAlias = str | Sequence[str] | Tensor
 
 
 class Tokenizer(tf.Module):
-    """Tokenizer that runs inside the TensorFlow graph: WordPiece, byte-level BPE or Unigram.
+    """Tokenizer that runs inside the TensorFlow graph: WordPiece, BPE, Unigram or WordLevel.
 
-    The vocabulary determines which. Byte-level BPE and Unigram have no options, and give the ids of
+    The vocabulary determines which. All but WordPiece have no options, and give the ids of
     Hugging Face's tokenizers. WordPiece works as follows.
 
     Texts are cleaned, lowercased and stripped of accents (if `lowercase`), split at white space
@@ -349,9 +349,9 @@ class Tokenizer(tf.Module):
 
         Padding, start and separator tokens are dropped; other special tokens are kept.
 
-        Byte-level BPE and Unigram restore the normalized text. WordPiece joins pieces
-        into words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or within
-        contractions such as "don't". The original case, accents and spacing are lost.
+        BPE and Unigram restore the normalized text, and WordLevel joins words by spaces. WordPiece
+        joins pieces into words, without a space before `. , : ; ! ? % ) ] }`, after `( [ { $`, or
+        within contractions such as "don't". The original case, accents and spacing are lost.
 
         Args:
             ids: int `(B, T)`, dense, ragged or nested lists; or one row `(T,)`, which gives B = 1.

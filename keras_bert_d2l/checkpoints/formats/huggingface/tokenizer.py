@@ -3,7 +3,7 @@
 The vocabulary of WordPiece is in `vocab.txt`, or in `tokenizer.json` alone (transformers 5). The
 options are in `tokenizer_config.json`, whose values take precedence over those in `tokenizer.json`.
 More special tokens are in any of them, and in `added_tokens.json`. `tokenizer_definition` reads
-byte-level BPE and Unigram.
+BPE, Unigram and WordLevel.
 
 Source: github.com/huggingface/transformers, `models/bert/tokenization_bert.py`, and
 github.com/huggingface/tokenizers.

@@ -1,6 +1,6 @@
 """Read Hugging Face's tokenizers other than WordPiece, and the added tokens of all tokenizers.
 
-Byte-level BPE and Unigram are defined by `tokenizer.json`. Otherwise, byte-level BPE is defined by
+They are defined by `tokenizer.json`. Without this file, byte-level BPE is defined by
 `vocab.json` and `merges.txt`, and Unigram by a SentencePiece model.
 
 Source: github.com/huggingface/transformers, `convert_slow_tokenizer.py`.
