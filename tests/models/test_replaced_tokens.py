@@ -36,27 +36,21 @@ def learning(model, batch, head):
         loss = model.split_loss({**labels, "rtd": outputs["replaced"]}, outputs, only)
     trained = model.trainable_variables
     found = tape.gradient(loss, [x.value for x in trained], unconnected_gradients="zero")
-    return {
-        id(weight)
-        for weight, gradient in zip(trained, found, strict=True)
-        if np.any(tf.convert_to_tensor(gradient))
-    }
+    sizes = [np.abs(tf.convert_to_tensor(gradient)).max() for gradient in found]
+    return {id(weight) for weight, size in zip(trained, sizes, strict=True) if size}
 
 
 def test_drawn_tokens_replace_those_at_the_predicted_positions():
     tokens = np.array([[2, 4, 6, 4, 3], [2, 7, 4, 3, 0]])
     positions = np.array([[1, 3], [2, 0]])  # position 0 is not predicted
-    found = replace_tokens(
-        tokens, positions, np.array([[8, 9], [7, 5]]), np.array([[8, 5], [6, 0]])
-    )
+    drawn, originals = np.array([[8, 9], [7, 5]]), np.array([[8, 5], [6, 0]])
+    found = replace_tokens(tokens, positions, drawn, originals)
     np.testing.assert_array_equal(found[0], [[2, 8, 6, 9, 3], [2, 7, 7, 3, 0]])
     np.testing.assert_array_equal(found[1], [[0, 0, 0, 1, 0], [0, 0, 1, 0, 0]])
 
 
 @pytest.mark.parametrize("embeddings", ["shared", "disentangled"])
-def test_the_loss_is_that_of_the_masked_words_and_fifty_times_that_of_the_tokens(
-    make_both, embeddings
-):
+def test_the_loss_is_that_of_masked_words_and_fifty_times_that_of_tokens(make_both, embeddings):
     model, (features, labels, weights) = make_both(embeddings)
     model.compile(jit_compile=False)
     outputs = {name: x.numpy() for name, x in model(features).items()}

@@ -192,17 +192,16 @@ def test_five_steps_of_adamw_are_equal(models):
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-@pytest.mark.parametrize("act", ["gelu", "relu"])
-def test_the_discriminator_of_electra_tells_replaced_tokens_as_theirs_does(tmp_path, act, file):
+def test_the_discriminator_of_electra_tells_replaced_tokens_as_theirs_does(tmp_path, file):
     config = their_config("electra", "small")
-    config.hidden_act = act
+    config.hidden_act = "relu"
     torch.manual_seed(0)
     theirs = transformers.ElectraForPreTraining(config).eval()
     with torch.no_grad():
         for weight in theirs.parameters():
             weight.normal_(0.05, 0.1)
     theirs.save_pretrained(tmp_path / "theirs")
-    if file != "model.safetensors":
+    if file == "pytorch_model.bin":
         (tmp_path / "theirs/model.safetensors").unlink()
         torch.save(theirs.state_dict(), tmp_path / "theirs" / file)
     ours = kb.load_pretrained(tmp_path / "theirs", verbose=False).model
@@ -214,10 +213,8 @@ def test_the_discriminator_of_electra_tells_replaced_tokens_as_theirs_does(tmp_p
     found = ours({"tokens": tokens, "segments": segments, "attention_mask": mask})
     assert_close(found["rtd"].numpy()[mask], expected[mask], 1e-5, "")
     kb.save_pretrained(ours, tmp_path / "ours", format="huggingface")
-    again, report = transformers.AutoModelForPreTraining.from_pretrained(
-        tmp_path / "ours", output_loading_info=True
-    )
-    assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    load = transformers.AutoModelForPreTraining.from_pretrained
+    again, report = load(tmp_path / "ours", output_loading_info=True)
+    assert [*report["missing_keys"], *report["unexpected_keys"]] == []
     with torch.no_grad():
         assert_close(their_outputs(again, batch, "electra").logits.numpy(), expected, 1e-6, "")
