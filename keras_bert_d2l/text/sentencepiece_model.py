@@ -1,4 +1,4 @@
-"""Read SentencePiece models: `sentencepiece.bpe.model`, `spiece.model` and `spm.model`.
+"""Read SentencePiece models, such as `sentencepiece.bpe.model` and `spm.model`, and write them.
 
 The result of reading has the fields of the `tokenizer.json` that transformers converts it to.
 
@@ -9,6 +9,7 @@ transformers, `convert_slow_tokenizer.py`; protobuf.dev/programming-guides/encod
 import base64
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -34,7 +35,7 @@ _MESSAGES = {
     },
 }
 _UNIGRAM = 1  # a type of models
-_CONTROL, _USER_DEFINED = 3, 4  # types of pieces
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # types of pieces
 
 _MOST_PIECES = 2**20  # a limit for files that are made to fill the memory; XLM-V has 902,000
 _PAD, _UNK = "<pad>", "<unk>"
@@ -42,7 +43,7 @@ _DEBERTA = "deberta-v2"
 _SHIFTED = ("xlm-roberta", "camembert")  # ids as in fairseq
 SPECIALS = {  # padding, unknown, start, separator and mask token
     **dict.fromkeys(_SHIFTED, (_PAD, _UNK, "<s>", "</s>", "<mask>")),
-    "albert": (_PAD, _UNK, "[CLS]", "[SEP]", "[MASK]"),
+    **dict.fromkeys(("albert", "plain"), (_PAD, _UNK, "[CLS]", "[SEP]", "[MASK]")),
     _DEBERTA: ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
 }
 _FLAGS = {"single_word": False, "rstrip": False, "normalized": False}
@@ -57,6 +58,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         data: The content of the file.
         model_type: The field of that name in `config.json`. It decides the ids: those of
             `"xlm-roberta"` and `"camembert"` are shifted, as in fairseq, and others are not.
+            `"plain"` is as `"albert"`, without its changes to texts and scores.
         options: The fields of `tokenizer_config.json`: `do_lower_case` and `keep_accents` matter
             for `"albert"`; `do_lower_case` and `split_by_punct` for `"deberta-v2"`.
 
@@ -64,7 +66,7 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
         ValueError: If the file is damaged or is not a Unigram model.
     """
     try:
-        model = _model_proto().FromString(data)
+        model = model_proto().FromString(data)
         if len(model.pieces) > _MOST_PIECES:
             raise ValueError(f"it has more than {_MOST_PIECES:,} pieces")
         pieces = [(piece.piece.decode(), piece.score, piece.type) for piece in model.pieces]
@@ -115,6 +117,31 @@ def sentencepiece_fields(data: bytes, model_type: str, options: ConfigDict) -> C
     }
 
 
+def sentencepiece_model(
+    tokens: Sequence[str], scores: Sequence[float], charsmap: bytes, model_type: str
+) -> bytes:
+    """Return the content of a file that `sentencepiece_fields` reads.
+
+    Args:
+        tokens: The tokens in the order of their ids.
+        scores: The scores of the first tokens. The others are not part of the model.
+        charsmap: The table of the normalizer.
+        model_type: As for `sentencepiece_fields`, but not `"camembert"`.
+    """
+    rows, unk = [*zip(tokens, scores, strict=False)], SPECIALS[model_type][1]
+    if model_type in _SHIFTED:  # the padding is not part of the model
+        rows = [(_UNK, 0.0), *(rows[n] for n in (0, 2)), *rows[4:]]
+        rows = [row for row in rows if row[0] != "<mask>"]
+    model = model_proto()()
+    for token, score in rows:
+        is_control = token in SPECIALS[model_type]
+        kind = _UNKNOWN if token == unk else _CONTROL if is_control else _NORMAL
+        model.pieces.add(piece=token.encode(), score=score, type=kind)
+    model.trainer_spec.model_type = _UNIGRAM
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    return model.SerializeToString()
+
+
 def _vocab(pieces: list[tuple[str, float, int]], model_type: str) -> list[tuple[str, float]]:
     """Return the tokens and their scores in the order of the ids."""
     vocab = [(piece, score) for piece, score, _ in pieces]
@@ -125,7 +152,7 @@ def _vocab(pieces: list[tuple[str, float, int]], model_type: str) -> list[tuple[
         first = ["<s>NOTUSED", _PAD, "</s>NOTUSED", _UNK]
         more = [*((token, 0.0) for token in first), ("<unk>NOTUSED", -100.0)]
         return [*more, *vocab[1:], ("<mask>", 0.0)]
-    if model_type == _DEBERTA:
+    if model_type in (_DEBERTA, "plain"):
         return vocab
     # ALBERT separates a comma from the digits before it.
     return [(p, s - 100 if _NUMBER_AND_COMMA.fullmatch(p) else s) for p, s in vocab]
@@ -134,7 +161,7 @@ def _vocab(pieces: list[tuple[str, float, int]], model_type: str) -> list[tuple[
 def _normalizers(charsmap: bytes, model_type: str, options: ConfigDict) -> list[ConfigDict]:
     encoded = base64.b64encode(charsmap).decode()
     table = [{"type": "Precompiled", "precompiled_charsmap": encoded}] if charsmap else []
-    if model_type in _SHIFTED:
+    if model_type in (*_SHIFTED, "plain"):
         return table
     lowercases = options.get("do_lower_case", model_type != _DEBERTA)
     lowers: list[ConfigDict] = [{"type": "Lowercase"}] if lowercases else []
@@ -161,7 +188,7 @@ def _replace(pattern: ConfigDict, content: str) -> ConfigDict:
 
 
 @functools.cache
-def _model_proto() -> Any:
+def model_proto() -> Any:
     """Return the class of the message `ModelProto`."""
     file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package="pieces")
     kinds = descriptor_pb2.FieldDescriptorProto

@@ -1,13 +1,15 @@
-"""Learn WordPiece vocabularies from text, and extend them."""
+"""Learn vocabularies from text, and extend them. WordPiece is learned here."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_bool, check_integer, check_that, check_type
+from keras_bert_d2l import checks
 from keras_bert_d2l.progress import stage
+from keras_bert_d2l.text.definition import BYTES
+from keras_bert_d2l.text.library_learning import learn_byte_pairs, learn_unigram
 from keras_bert_d2l.text.normalization import Normalization, split_words
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS, Vocab
 
@@ -21,36 +23,50 @@ _NUM_ITERATIONS = 4  # as in tensorflow-text
 _SURPLUS = 0.1  # share of surplus pieces that ends the search for a threshold
 
 _Words = list[tuple[str, int]]  # different words with their counts
+VocabKind = Literal["wordpiece", "bpe", "unigram"]
 
 
 def learn_vocab(
-    corpus: Iterable[Sequence[str]], size: int = 30522, lowercase: bool = True
+    corpus: Iterable[Sequence[str]],
+    size: int = 30522,
+    lowercase: bool | None = None,
+    kind: VocabKind = "wordpiece",
 ) -> Vocab:
-    """Learn a WordPiece vocabulary from text.
+    """Learn a vocabulary from text: WordPiece, byte-level BPE or Unigram.
 
-    The words are normalized as in the `Tokenizer` and counted. The pieces are the frequent words
-    and the frequent ends of words, counted where a token starts when the vocabulary splits the
-    words. With the same minimum count, the pieces of at least two characters equal those of
-    tensorflow-text's learner. A character must occur twice, and has a `##` token only if a word
-    continues with it; there, every character has both tokens.
+    `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4 in all kinds. The result is deterministic.
 
-    `[PAD] [UNK] [CLS] [SEP] [MASK]` get the ids 0 to 4. Single characters follow, then longer
-    pieces, most frequent first. The result is deterministic. With up to a million different words,
-    it does not depend on the order of the documents. Memory is bounded: the rarest words are
-    dropped when there are more, and only the 100,000 most frequent words are used for learning.
+    **WordPiece**, as in BERT. Words are normalized as in the `Tokenizer` and counted. The pieces
+    are the frequent words and the frequent ends of words, counted where a token starts when the
+    vocabulary splits the words. With the same minimum count, the pieces of at least two characters
+    equal those of tensorflow-text's learner. A character must occur twice, and has a `##` token
+    only if a word continues with it; there, every character has both tokens. Single characters
+    follow the special tokens, then longer pieces, most frequent first. With up to a million
+    different words, the result does not depend on the order of the documents. Memory is bounded:
+    the rarest words are dropped when there are more, and only the 100,000 most frequent words are
+    used for learning.
+
+    **Byte-level BPE**, as in RoBERTa and ModernBERT. The library tokenizers learns it. Its first
+    tokens are the 256 bytes, so no text has an unknown token. A space precedes each sentence.
+
+    **Unigram**, as in XLM-R and ALBERT. The library sentencepiece learns it, with the normalization
+    `nmt_nfkc`. The text is in memory meanwhile. 99.99% of the characters are covered.
 
     Args:
         corpus: A `Corpus`, or any iterable of documents, each a list of sentences.
         size: Vocabulary size. The result is smaller if the text has too few pieces that occur
             at least twice.
-        lowercase: Whether to lowercase the words and strip their accents. Pass the same value
-            to the `Tokenizer`.
+        lowercase: Whether to lowercase the text and strip its accents. Defaults to True for
+            WordPiece, whose `Tokenizer` needs the same value, and to False for the other kinds,
+            whose vocabularies record it.
+        kind: `"wordpiece"`, or `"bpe"` or `"unigram"`, which need the extra `vocab`.
 
     Returns:
         A `Vocab`.
 
     Raises:
         ValueError: If `size` is too small, the corpus has no words, or a document is not a list.
+        ImportError: If the library that learns this kind is missing.
 
     Example:
         >>> import keras_bert_d2l as kb
@@ -58,10 +74,16 @@ def learn_vocab(
         >>> "cat" in vocab, "##s" in vocab
         (True, True)
     """
-    least = 2 * len(GOOGLE_SPECIALS)
-    check_integer("size", size, least, " to fit the special tokens and some characters")
-    check_bool("lowercase", lowercase)
+    checks.check_choice("kind", kind, get_args(VocabKind))
+    least = len(GOOGLE_SPECIALS) + (len(BYTES) if kind == "bpe" else len(GOOGLE_SPECIALS))
+    checks.check_integer("size", size, least, " to fit the special tokens and some characters")
+    if lowercase is None:
+        lowercase = kind == "wordpiece"
+    checks.check_bool("lowercase", lowercase)
     with stage("Learning the vocabulary"):
+        if kind != "wordpiece":
+            learn = learn_byte_pairs if kind == "bpe" else learn_unigram
+            return learn(_batches(corpus), size, lowercase)
         counts = _count_words(corpus, GOOGLE_SPECIALS, lowercase)
         if not counts:
             raise ValueError("`corpus` must contain words to learn from. Received: no words.")
@@ -106,12 +128,12 @@ def extend_vocab(
         >>> larger.tokens[: len(vocab)] == vocab.tokens
         True
     """
-    check_type("vocab", vocab, Vocab)
+    checks.check_type("vocab", vocab, Vocab)
     advice = "Learn new tokens with the tool that learned the others, and use `add_tokens`."
     is_right = vocab.kind == "wordpiece"
-    check_that(is_right, "vocab", "a vocabulary of WordPiece", vocab.kind, advice)
-    check_integer("size", size, len(vocab), ", the size of the vocabulary")
-    check_bool("lowercase", lowercase)
+    checks.check_that(is_right, "vocab", "a vocabulary of WordPiece", vocab.kind, advice)
+    checks.check_integer("size", size, len(vocab), ", the size of the vocabulary")
+    checks.check_bool("lowercase", lowercase)
     counts = _count_words(corpus, vocab.special_tokens, lowercase)
     counts = Counter({word: count for word, count in counts.items() if word not in vocab})
     characters = _frequent_characters(counts)
@@ -159,10 +181,10 @@ def _batches(corpus: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     expected = "an iterable of documents, each a list of sentences"
     advice = "To read files, use `Corpus.open(path)`."
     is_right = isinstance(corpus, Iterable) and not isinstance(corpus, str | Mapping)
-    check_that(is_right, "corpus", expected, corpus, advice)
+    checks.check_that(is_right, "corpus", expected, corpus, advice)
     for document in corpus:
         is_right = isinstance(document, list | tuple) and all(isinstance(x, str) for x in document)
-        check_that(is_right, "corpus", expected, document, advice)
+        checks.check_that(is_right, "corpus", expected, document, advice)
         sentences += document
         num_characters += sum(map(len, document))
         if num_characters >= _BATCH_CHARACTERS:

@@ -51,3 +51,15 @@ def test_vocab_learns_the_tokens_of_a_text(run, folder):
     assert "the" in Vocab.from_file(folder / "made/v.txt")
     assert "no more" not in run(*arguments, 12).stdout
     assert len(Vocab.from_file(folder / "made/v.txt")) == 12
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_vocab_learns_other_kinds(run, error, folder, kind):
+    pytest.importorskip("sentencepiece", reason="needs the extra vocab")
+    arguments = ("vocab", "text.txt", "--layout", "lines", "--kind", kind, "--vocab-size", 270)
+    for options, is_lowercase in (((), False), (("--lowercase",), True)):
+        run(*arguments, *options)
+        vocab = Vocab.from_file(folder / "tokenizer.json")
+        assert vocab.kind == kind
+        assert ('"Lowercase"' in vocab.to_text()) == is_lowercase
+    assert "must end in .json" in error(*arguments, "--out", "v.txt")

@@ -11,16 +11,19 @@ from keras_bert_d2l.cli.arguments import (
     Config,
     Corpus,
     Flag,
+    OptionalOut,
     Out,
     OutFolder,
     PositiveInt,
     Resume,
     RunDir,
+    panel,
     run_folder,
     takes_options,
 )
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.progress import stage
+from keras_bert_d2l.text.vocab_learning import VocabKind
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     EXCLUSIVE,
@@ -55,29 +58,40 @@ def quickstart(
     demo.run(steps=steps, run_dir=run_dir, out=out)
 
 
-@takes_options(PretrainingOptions, {"Text": "vocab_size lowercase layout"})
+@takes_options(PretrainingOptions, {"Text": "vocab_size layout"})
 def vocab(
     texts: Corpus,
     /,
     *,
-    out: Out = Path("vocab.txt"),
+    out: OptionalOut = None,
+    kind: VocabKind = "wordpiece",
     vocab_size: int = DEFAULT_VOCAB_SIZE,
-    lowercase: bool = True,
+    lowercase: Annotated[bool | None, Parameter(negative="--cased", group=panel("Text"))] = None,
     layout: Layout = "auto",
 ) -> None:
-    """Learn a WordPiece vocabulary from text.
+    """Learn a vocabulary from text.
 
     The same text always produces the same file.
 
-    For example: `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
+    For example:
+
+    - `keras-bert-d2l vocab my_text/ --vocab-size 8000 --out vocab.txt`
+    - `keras-bert-d2l vocab my_text/ --kind bpe --out tokenizer.json`
+    - `keras-bert-d2l pretrain my_text/ --vocab tokenizer.json --run-dir runs/bpe`
 
     Args:
-        out: Output file, with one token per line.
+        out: Output file. [default: vocab.txt, or tokenizer.json for bpe and unigram]
+        kind: WordPiece, as in BERT; byte-level BPE, as in RoBERTa and ModernBERT; or Unigram, as in
+            XLM-R and ALBERT. The last two need the extra `vocab`.
+        lowercase: Lowercase the text and strip accents, or keep case and accents. [default:
+            lowercase for wordpiece, cased for bpe and unigram]
     """
     corpus = kb.Corpus.open(texts, layout=layout)
-    check_output("out", out, inputs=corpus.files)
+    out = out or Path("vocab.txt" if kind == "wordpiece" else "tokenizer.json")
+    suffixes = () if kind == "wordpiece" else (".json",)
+    check_output("out", out, inputs=corpus.files, suffixes=suffixes)
     print(f"Learning {vocab_size:,} tokens from {corpus.description}", flush=True)
-    found = kb.learn_vocab(corpus, vocab_size, lowercase=lowercase)
+    found = kb.learn_vocab(corpus, vocab_size, lowercase=lowercase, kind=kind)
     found.to_file(out)
     reason = ", because the text has no more repeated pieces" if len(found) < vocab_size else ""
     print(f"{len(found):,} tokens in {out}{reason}")
