@@ -21,6 +21,7 @@ from keras_bert_d2l.checkpoints.formats.huggingface.config import config_from_js
 from keras_bert_d2l.checkpoints.formats.huggingface.heads import layers_of, task_of
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import MODEL_TYPES
 from keras_bert_d2l.checkpoints.formats.huggingface.tokenizer import read_tokenizer, write_tokenizer
+from keras_bert_d2l.checkpoints.formats.kerashub.models import KINDS
 from tests.checkpoints import sbert_folders
 from tests.checkpoints.formats.test_kerashub import ORIGINALS as PRESETS
 from tests.checkpoints.formats.test_model_garden import FOLDER as GARDEN
@@ -105,7 +106,7 @@ def preset(folder, kind):
         return kerashub.read_tokenizer(folder)[1]
     if kind == "BertBackbone":
         fields = json.loads((folder / "config.json").read_text())["config"]
-        return kerashub._config_of(fields, kind)
+        return KINDS["bert"].config(fields, "Backbone")
     found = kerashub.describe(folder)
     return found.config, found.task
 

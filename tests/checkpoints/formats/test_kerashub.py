@@ -11,6 +11,7 @@ import pytest
 import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.formats import native
 from tests.checkpoints.small import VOCAB, random_model
+from tests.family import bert_of
 from tests.nightly import nightly_except
 
 ORIGINALS = pathlib.Path(__file__).parent / "originals/kerashub"
@@ -192,6 +193,59 @@ def test_what_kerashub_cannot_express_is_named(tmp_path, make, message):
     with pytest.raises(ValueError, match=message):
         kb.save_pretrained(make(), tmp_path / "preset", format="kerashub")
     assert not (tmp_path / "preset").exists()
+
+
+RELATIVES = {
+    "roberta": lambda: bert_of("roberta"),
+    "xlm-roberta": lambda: bert_of("xlm-roberta"),
+    "distilbert": lambda: bert("distilbert", mlm_layer_norm_epsilon=1e-5),
+    "electra": lambda: bert("electra-small", activation="gelu_tanh", embedding_width=4),
+    "deberta-v3": lambda: without_tokenizer(bert_of("deberta-v3", relative_max_distance=48)),
+    "albert": lambda: without_tokenizer(bert("albert-base", embedding_width=4)),
+}
+
+
+def without_tokenizer(model):
+    model.tokenizer = None
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:KerasHub cannot express these heads")
+@pytest.mark.parametrize("name", nightly_except([*RELATIVES][:2], RELATIVES))
+def test_a_written_relative_is_read_back_with_its_tokenizer(name, tmp_path):
+    model = RELATIVES[name]()
+    kb.save_pretrained(model, tmp_path / "preset", format="kerashub")
+    back = kb.load_pretrained(tmp_path / "preset").model
+    rows = (np.array([[4, 5, 6, 7], [7, 6, 5, 4]]), np.zeros((2, 4), "int32"), np.array([4, 2]))
+    assert_close(back.encoder(*rows), model.encoder(*rows))
+    if model.tokenizer is not None:
+        texts = ["the cat sat on a mat", "Paris is big"]
+        ids = model.tokenizer.tokenize(texts).to_list()
+        assert back.tokenizer.tokenize(texts).to_list() == ids
+
+
+def with_lowercase():
+    model = bert_of("roberta")
+    tokens, definition = model.tokenizer.vocab.tokens, model.tokenizer.vocab.definition
+    changed = {**definition, "normalizer": {"type": "Lowercase"}}
+    model.tokenizer = kb.Tokenizer(kb.Vocab(tokens, changed))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:KerasHub cannot express these heads")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bert_of("modernbert"), "model_type.*'electra'. Received:.*'modernbert'"),
+        (lambda: bert_of("albert"), r"special_tokens.*\[MASK\]. Received.*<mask>"),
+        (lambda: bert("albert-base", embedding_width=4), "Albert, unigram.*wordpiece"),
+        (lambda: kb.TextEmbedder(bert_of("roberta")), "Received: model='RobertaTextEmbedder'"),
+        (with_lowercase, "tokenizer.*without further steps.*Lowercase.*model.tokenizer = None"),
+    ],
+)
+def test_what_kerashub_cannot_express_of_relatives_is_named(tmp_path, make, message):
+    with pytest.raises(ValueError, match=message):
+        kb.save_pretrained(make(), tmp_path / "preset", format="kerashub")
 
 
 HOSTILE = """

@@ -163,11 +163,16 @@ def _defining_fields(
     if not (has_file(path / IDS_FILE) and has_file(path / MERGES_FILE)):
         return _sentencepiece_fields(path, options)
     vocab = read_json_object(path / IDS_FILE, MOST_VOCAB_BYTES)
-    lines = read_small_text(path / MERGES_FILE, MOST_VOCAB_BYTES).split("\n")
-    merges = [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
     named = options.get("tokenizer_class") or fields_of(path / CONFIG_FILE).get("model_type")
     is_deberta = str(named).lower().removesuffix("fast").removesuffix("tokenizer") == "deberta"
-    return path / MERGES_FILE, _byte_level_fields(vocab, merges, options, is_deberta)
+    merges = read_merges(path / MERGES_FILE)
+    return path / MERGES_FILE, byte_level_fields(vocab, merges, options, is_deberta)
+
+
+def read_merges(file: pathlib.Path) -> list[str]:
+    """Return the merges in the lines of a `merges.txt`."""
+    lines = read_small_text(file, MOST_VOCAB_BYTES).split("\n")
+    return [line.rstrip("\r") for line in lines if line.strip() and line[:9] != "#version:"]
 
 
 def _sentencepiece_fields(
@@ -185,7 +190,7 @@ def _sentencepiece_fields(
         return files[0], sentencepiece_fields(files[0].read_bytes(), str(kind), options)
 
 
-def _byte_level_fields(
+def byte_level_fields(
     vocab: ConfigDict, merges: list[str], options: ConfigDict, is_deberta: bool
 ) -> ConfigDict:
     """Return the fields of `tokenizer.json` that transformers 4 uses for RoBERTa or DeBERTa."""
