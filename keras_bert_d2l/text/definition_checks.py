@@ -1,6 +1,5 @@
 """Checks of definitions of tokenizers: which are damaged, and which are not supported."""
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +104,6 @@ def unsupported_parts(tokens: Sequence[str], definition: ConfigDict) -> Iterator
     names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
     model = definition["model"]
     yield from (f"model.{name}={shown(model[name])}" for name in names if model.get(name))
-    yield from _unsupported_merges(model.get("merges", ()))
     if kind_of(definition) == "bpe":
         yield from _unsupported_byte_pairs({*tokens}, definition)
     else:
@@ -127,18 +125,6 @@ def _unsupported_normalizers(definition: ConfigDict) -> Iterator[str]:
         is_simple |= pattern.get("Regex") in REPLACED_RUNS
         if step["type"] not in _NORMALIZERS and not (step["type"] == "Replace" and is_simple):
             yield f"normalizer={shown(step)}"
-
-
-def _unsupported_merges(merges: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the first token that no merge makes after its parts: tokenizers joins others then."""
-    ranks = {a + b: rank for rank, (a, b) in reversed([*enumerate(merges)])}
-    in_order = {
-        a + b
-        for rank, (a, b) in enumerate(merges)
-        if max(ranks.get(a, -1), ranks.get(b, -1)) < rank
-    }
-    late = (f"{a} {b}" for a, b in merges if a + b not in in_order)
-    yield from (f"model.merges with {shown(x)} before its parts" for x in itertools.islice(late, 1))
 
 
 def _unsupported_byte_pairs(tokens: set[str], definition: ConfigDict) -> Iterator[str]:

@@ -15,7 +15,7 @@ from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import Vocab
 from keras_bert_d2l.text.word_patterns import GPT2, pattern_of
 from tests.nightly import nightly_except
-from tests.text.tokenizer.byte_level import MERGES, roberta_fields
+from tests.text.tokenizer.byte_level import roberta_fields
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -265,19 +265,12 @@ def test_special_tokens_with_other_names_keep_their_roles(tmp_path):
         ({"decoder": None}, "decoder=None"),
         ({"post_processor": None}, "post_processor=None"),
         ({"normalizer": {"type": "Nmt"}}, "normalizer="),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, "model.unk_token=None, decoder="),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "model.unk_token=None, .*decoder="),
     ],
 )
 def test_parts_of_a_definition_that_are_not_supported_are_named(changes, message):
     with pytest.raises(ValueError, match=f"not supported: .*{message}"):
         tokenizer_of(roberta_fields(**changes))
-
-
-def test_merges_before_those_that_make_their_parts_are_refused():
-    fields = roberta_fields()
-    fields["model"]["merges"] = ["Ġt he", *(merge for merge in MERGES if merge != "Ġt he")]
-    with pytest.raises(ValueError, match="merges with 'Ġt he' before its parts"):
-        tokenizer_of(fields)
 
 
 def test_options_of_wordpiece_are_refused(roberta):
