@@ -23,13 +23,13 @@ from keras_bert_d2l.cli.arguments import (
 )
 from keras_bert_d2l.cli.input_output import check_output
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.text.vocab_learning import VocabKind
 from keras_bert_d2l.training.pretraining.options import (
     DEFAULT_VOCAB_SIZE,
     EXCLUSIVE,
     RECIPES,
     Layout,
     PretrainingOptions,
+    VocabKind,
 )
 from keras_bert_d2l.types import Option
 

@@ -28,6 +28,7 @@ MaskingName = Literal["token", "whole_word", "ngram", "span"]  # masking.STRATEG
 Objective = Literal["nsp", "sop", "none", "rtd"]  # pairs.OBJECTIVES, and rtd
 Sharing = Literal["shared", "disentangled"]
 Rows = Literal["auto", "padded", "packed", "bucketed"]  # data.pretraining.packing.ROWS, and auto
+VocabKind = Literal["wordpiece", "bpe", "unigram"]  # text.vocab_learning.VocabKind
 PositiveShare = Annotated[float, functools.partial(check_positive, most=1), number]
 RecipeName = Literal["modern"]
 RECIPES: Mapping[object, Mapping[str, object]] = {
