@@ -25,6 +25,7 @@ from keras_bert_d2l import (
 from keras_bert_d2l.cli import main
 from keras_bert_d2l.serving.server import local_server
 from keras_bert_d2l.serving.server.local_server import LocalServer, running
+from tests.nightly import nightly_except
 from tests.serving.conftest import PAIRS
 
 SCRIPTS = (
@@ -193,7 +194,7 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
         np.testing.assert_allclose(predicted, scores, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", EMBEDDERS)
+@pytest.mark.parametrize("name", nightly_except(["steps"], EMBEDDERS))
 def test_prompts_steps_and_shorter_vectors_are_the_same_everywhere(
     name, make_model, tokenizer, tmp_path, http
 ):

@@ -8,6 +8,7 @@ import tensorflow as tf
 import keras_bert_d2l as kb
 from keras_bert_d2l.text.tokenizer import tokenizer
 from keras_bert_d2l.text.vocab import GOOGLE_SPECIALS
+from tests.nightly import nightly_except
 from tests.text.test_vocab_learning import documents
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra vocab")
@@ -67,6 +68,7 @@ def test_the_file_means_the_same_to_the_library_tokenizers(kind, lowercase, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", nightly_except(["bpe"], SIZES))
 def test_a_learned_vocabulary_is_pretrained_exported_and_answers_strings(kind, tmp_path):
     file = tmp_path / "tokenizer.json"
     kb.learn_vocab(documents(), SIZES[kind], kind=kind).to_file(file)

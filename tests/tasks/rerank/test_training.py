@@ -55,7 +55,12 @@ def silent(line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "loss", [WeightedBinaryCrossEntropy(), kb.LambdaLoss(), kb.MarginMSELoss()]
+    "loss",
+    [
+        WeightedBinaryCrossEntropy(),
+        pytest.param(kb.LambdaLoss(), marks=pytest.mark.long),
+        pytest.param(kb.MarginMSELoss(), marks=pytest.mark.long),
+    ],
 )
 def test_an_easy_order_is_learned(loss):
     examples, model = make_examples(), make_model()
@@ -76,7 +81,7 @@ def test_more_queries_than_float32_can_number_are_refused():
         rows.for_loss(kb.LambdaLoss())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_with_a_listwise_loss_resumes_exactly(tmp_path):
     examples, options = make_examples(12), {**SMALL, "loss": "lambda"}
     _, metrics = kb.finetune(make_model(), examples, examples, tmp_path / "whole", **options)

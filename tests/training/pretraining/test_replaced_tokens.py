@@ -9,6 +9,7 @@ import pytest
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.training.pretraining.pretrain import pretrain
+from tests.nightly import nightly_except
 from tests.training.conftest import CONFIG
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -16,7 +17,7 @@ FIELDS = {"tie_embeddings": True, "embedding_norm": True, "layer_norm_epsilon": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("embeddings", ["shared", "disentangled"])
+@pytest.mark.parametrize("embeddings", nightly_except(["disentangled"], ["shared", "disentangled"]))
 def test_a_run_keeps_the_discriminator_and_its_generator(embeddings, text, options, tmp_path):
     config = dataclasses.replace(CONFIG, **FIELDS, embedding_dropout=CONFIG.dropout)
     given = {**options, "bert_config": config, "generator_embeddings": embeddings, "steps": 4}
