@@ -22,7 +22,7 @@ HELD_OUT = {"val_mlm_cross_entropy": 2.0, "val_nsp_cross_entropy": 0.5}
 class Saves:
     """A stand-in for the loop of `pretrain` that records what it saves."""
 
-    command, _observe = "pretrain", None
+    command, _observe, _heads = "pretrain", None, ("mlm", "nsp")
     run = SimpleNamespace(how_to_resume=str)
     after_epoch, check_interrupt = Trainer.after_epoch, TrainingLoop.check_interrupt
 
