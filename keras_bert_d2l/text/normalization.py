@@ -220,8 +220,12 @@ class Normalization:
         values = tf.where(is_hidden, values + HIDDEN, values)
         return encode(codes.with_flat_values(tf.where(is_mark, ord(MARK), values)))
 
-    def clean(self, marked: tf.Tensor) -> tf.Tensor:
-        """Normalize the output of `mark`, character by character (except for final sigmas)."""
+    @functools.cached_property
+    def clean(self) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Normalizes the output of `mark`, character by character (except for final sigmas)."""
+        return in_graph(self._clean)
+
+    def _clean(self, marked: tf.Tensor) -> tf.Tensor:
         texts = tf.strings.regex_replace(marked, _REMOVED, "")
         texts = tf.strings.regex_replace(texts, _LONG_SPACES, " ")
         if self.lowercase:
@@ -238,7 +242,7 @@ class Normalization:
         within = tf.range(tf.size(values, tf.int64)) - first
         places = tf.where(within % 2 == 1)
         runs, place = tf.unique(tf.gather_nd(values, places))
-        plain = tf.strings.regex_replace(_decomposed(runs), _ACCENTS, "")
+        plain = tf.strings.regex_replace(_decomposed()(runs), _ACCENTS, "")
         values = tf.tensor_scatter_nd_update(values, places, tf.gather(plain, place))
         return tf.strings.reduce_join(parts.with_flat_values(values), axis=1)
 
@@ -272,8 +276,18 @@ class Normalization:
 
 
 @functools.cache
-def _decomposition() -> NormalForm:
-    return NormalForm("NFD")
+def _decomposed() -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return the function that brings texts into the normalization form NFD."""
+    form = NormalForm("NFD")
+
+    def decomposed(texts: tf.Tensor) -> tf.Tensor:
+        codes = decode(texts)
+        rows = tf.cast(rows_of_values(codes), tf.int32)
+        values, rows, _ = form(codes.flat_values, rows)
+        limits = tf.range(tf.size(codes.row_splits))
+        return encode(ragged_rows(values, tf.searchsorted(rows, limits, out_type=tf.int64)))
+
+    return in_graph(decomposed)
 
 
 @functools.cache
@@ -285,15 +299,6 @@ def _with_accents() -> str:
         if unicodedata.combining(chr(code)) or not unicodedata.is_normalized("NFD", chr(code))
     ]
     return rf"[\p{{Mn}}{character_class(codes)}]+"
-
-
-def _decomposed(texts: tf.Tensor) -> tf.Tensor:
-    """Return texts in the normalization form NFD."""
-    codes = decode(texts)
-    rows = tf.cast(rows_of_values(codes), tf.int32)
-    values, rows, _ = _decomposition()(codes.flat_values, rows)
-    limits = tf.range(tf.size(codes.row_splits))
-    return encode(ragged_rows(values, tf.searchsorted(rows, limits, out_type=tf.int64)))
 
 
 def normalization_of(options: TokenizerOptions, tokens: Sequence[str] = ()) -> Normalization:

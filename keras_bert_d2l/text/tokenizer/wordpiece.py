@@ -56,7 +56,8 @@ class WordPieceSplitter(tf.Module):
         super().__init__(name="splitter")
         self.normalization = normalization
         self._tokens = vocab.tokens
-        self._word_pieces = WordPieces(vocab, normalization)
+        self._tables = WordPieces(vocab, normalization)  # a SavedModel stores what it tracks
+        self._word_pieces = in_graph(self._tables)  # both functions below call one graph
         self.tokenize = in_graph(lambda texts: self._word_pieces(normalization(texts))[0])
         self.with_offsets = in_graph(self._with_offsets)
 
