@@ -111,7 +111,7 @@ def models(lines, tmp_path_factory):
     return model
 
 
-@pytest.fixture(scope="module", params=nightly_except(["xlm-roberta", "deberta"], [*CASES]))
+@pytest.fixture(scope="module", params=nightly_except(["deberta"], [*CASES]))
 def pair(request, models):
     """Return our tokenizer, in a graph, and the one of tokenizers."""
     model_type, rules, options, changes = CASES[request.param]

@@ -45,7 +45,7 @@ def test_special_tokens_have_the_places_and_roles_of_bert(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("lowercase", nightly_except([True], [False, True]))
 def test_the_file_means_the_same_to_the_library_tokenizers(kind, lowercase, tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer, "are_short", lambda texts: False)  # TensorFlow's operations
     corpus = [*documents(), *CAFE]

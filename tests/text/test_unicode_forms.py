@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.unicode_forms import NormalForm
 from keras_bert_d2l.text.unicode_gaps import used_codes
+from tests.nightly import nightly_except
 
 MARKS = "\u0300\u0301\u0308\u0315\u0323\u0327\u0345\u05b0\u302e\u3099\U0001d165\U0001d16d"
 JAMO = "\u1100\u1112\u1161\u1175\u11a8\u11c2\uac00\ud55c"
@@ -23,7 +24,7 @@ def normalized(texts, form, inert=()):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+@pytest.mark.parametrize("form", nightly_except(["NFKC"], ["NFC", "NFD", "NFKC", "NFKD"]))
 def test_forms_equal_those_of_python(form):
     draw = random.Random(0)
     texts = ["".join(draw.choices(MARKS + JAMO + OTHERS, k=8)) for _ in range(2000)]

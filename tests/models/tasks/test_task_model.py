@@ -501,9 +501,10 @@ def test_class_weight_of_fit_is_class_weights_of_compile(two_labels):
     for weights in ({1: 3.0}, {"good": np.float32(3.0)}):
         found = two_labels().fit(TEXTS, NAMES, shuffle=False, verbose=0, class_weight=weights)
         assert found.history["loss"] == pytest.approx(expected.history["loss"])
+    model = two_labels()
     for weights in ({"god": 1.0}, {2: 1.0}, {0: -1.0}, np.ones(2)):
         with pytest.raises(ValueError, match="`class_weights` must map labels from 'bad', 'good'"):
-            two_labels().fit(TEXTS, NAMES, class_weight=weights)
+            model.fit(TEXTS, NAMES, class_weight=weights)
 
 
 def test_a_validation_split_of_texts_takes_the_last_ones(two_labels):

@@ -41,7 +41,7 @@ def fields_of(model_type, **options):
     return fields
 
 
-@pytest.fixture(scope="module", params=nightly_except(["albert", "deberta-v2"], [*FILES]))
+@pytest.fixture(scope="module", params=nightly_except(["albert"], [*FILES]))
 def model_type(request):
     return request.param
 
