@@ -21,9 +21,10 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.partial_training import LORA_WEIGHTS, lora_update, lora_variables
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
-# The first component of a weight's name. A task model has "head" instead of those after "hidden".
+# The first component of a weight's name. A task model has the last two instead of those after
+# "hidden".
 BERT_PARTS = ("encoder", "hidden", "mlm", "nsp", "rtd")
-PARTS = (*BERT_PARTS, "head")
+PARTS = (*BERT_PARTS, "head", "crf")
 
 # The parts of a `BERTModel` that a file may lack, with their user-facing names.
 HEAD_NAMES = {"hidden": "pooler", "mlm": "mlm", "nsp": "nsp", "rtd": "rtd"}
@@ -171,7 +172,7 @@ def weight_names(config: BERTConfig, parts: Collection[str]) -> list[str]:
         layers["nsp/dense"] = _DENSE
     if config.replaced_tokens:
         layers |= {"rtd/dense": _DENSE, "rtd/logits": _DENSE}
-    layers["head"] = _DENSE
+    layers |= {"head": _DENSE, "crf": ("transitions", "start", "end")}
     names = [f"{layer}/{weight}" for layer, weights in layers.items() for weight in weights]
     return [name for name in names if part_of(name) in parts]
 

@@ -17,6 +17,7 @@ from keras import ops, tree
 
 from keras_bert_d2l.checks import IGNORED, check_that, wrong
 from keras_bert_d2l.layers.transformer import SEED_STATE
+from keras_bert_d2l.models.crf_loss import CRFLoss
 from keras_bert_d2l.models.losses import (
     GlobalMeanLoss,
     Loss,
@@ -27,8 +28,9 @@ from keras_bert_d2l.models.losses import (
 )
 from keras_bert_d2l.types import Tensor
 
-# One class per text, which may be one-hot; other class ids; rows of 0 and 1; numbers; groups.
-Labels: TypeAlias = Literal["classes", "ids", "rows", "scores", "groups"]
+# One class per text, which may be one-hot; other class ids; those of a CRF; rows of 0 and 1;
+# numbers; groups.
+Labels: TypeAlias = Literal["classes", "ids", "tags", "rows", "scores", "groups"]
 _ONE_HOT = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy")
 # The first one is the same as the default loss.
 _LOSSES: dict[Labels, tuple[str, ...]] = {
@@ -41,6 +43,7 @@ _LOSSES: dict[Labels, tuple[str, ...]] = {
         "BinaryFocalCrossentropy".split()
     ),
     "groups": (),
+    "tags": (),
 }
 ONE_HOT_LOSSES = tuple(getattr(keras.losses, name) for name in _ONE_HOT)
 Data = tuple[Tensor, Tensor, Tensor]
@@ -79,7 +82,7 @@ def fitting_loss(loss: Any, own: Any, labels: Labels, from_logits: bool) -> Any:
     kinds = [one for one in vars(keras.losses).values() if isinstance(one, type)]
     kind: Any = next((one for one in kinds if getattr(one(), "fn", one) is given), type(given))
     if kind not in kinds:
-        return loss
+        return own if isinstance(loss, CRFLoss) else loss  # that of a file lacks its layer
     fitting = _LOSSES[labels]
     others = f", or use {', '.join(fitting)} of keras.losses" if fitting else ""
     advice = f"Omit it for the default, {type(own).__name__}{others}."
@@ -112,7 +115,9 @@ def fitting_metrics(metrics: Any, labels: Labels) -> Any:
     metric = of_accuracy if is_accuracy else metrics
     metric = keras.metrics.get(metric) if isinstance(metric, str) else metric
     is_of_keras = getattr(metric, "__module__", "").startswith("keras.")
-    is_wrong = {"groups": is_of_keras, "scores": is_accuracy}.get(labels, False)
+    is_wrong = {"groups": is_of_keras, "tags": is_of_keras, "scores": is_accuracy}.get(
+        labels, False
+    )
     check_that(not is_wrong, "metrics", "those for the outputs of this model", metrics, "Omit it.")
     if labels == "scores" or not is_of_keras:
         return metrics

@@ -67,6 +67,7 @@ class Checkpoint(NamedTuple):
 # Folders of this package that were written before these fields lack them.
 _OPTIONAL = {"activation", "long_texts", "max_len", "steps", "prompts", "default_prompt_name"}
 _OPTIONAL |= {"include_prompt", "include_special", "similarity", "truncate_dim"}
+_OPTIONAL |= {"crf", "valid_tags"}
 
 
 def task_fields(model: BERTModel | TaskModel) -> ConfigDict | None:
@@ -131,6 +132,7 @@ def parts_of(task: ConfigDict | None, config: BERTConfig | None = None) -> tuple
     if config is not None and config.pooler_norm:
         reads_pooler = kind.has_head
     has = {"encoder": True, "hidden": reads_pooler, "head": kind.has_head}
+    has["crf"] = task.get("crf", False)
     return tuple(part for part, is_there in has.items() if is_there)
 
 

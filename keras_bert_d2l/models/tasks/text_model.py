@@ -118,8 +118,8 @@ class TextModel(BatchModel):
             ValueError: The model has no logits, for `probabilities=True`, or as in Keras.
         """
         if check_bool("probabilities", probabilities):
-            expected = f"False for a {type(self).__name__}, which predicts no labels"
-            is_right = self.labels_are not in ("scores", "groups")
+            expected = f"False for a {type(self).__name__} without single labels"
+            is_right = self.labels_are not in ("scores", "groups", "tags")
             check_that(is_right, "probabilities", expected, probabilities)
             function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
             logits = self.predict(x, batch_size, **options)

@@ -3,11 +3,22 @@
 B batch, T tokens, C labels.
 """
 
-import keras
+from collections.abc import Sequence
 
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bert_d2l.checks import check_bool, check_that
 from keras_bert_d2l.contract.task import lazy
+from keras_bert_d2l.layers.crf import CRF
+from keras_bert_d2l.layers.heads import precise_policy
+from keras_bert_d2l.models.bert import BERTModel
+from keras_bert_d2l.models.compiling import Labels, Training
+from keras_bert_d2l.models.crf_loss import CRFLoss
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
-from keras_bert_d2l.types import Tensor
+from keras_bert_d2l.tasks.tag.entities import allowed_moves
+from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -55,7 +66,64 @@ class TokenClassifier(LabeledTask):
     task = "tag"
     preprocessing = lazy("keras_bert_d2l.tasks.tag.rows:WordPreprocessor")
     gives_tokens = has_token_labels = True
-    labels_are = "ids"
+    labels_are: Labels = "ids"
+    fields = (*LabeledTask.fields, "crf", "valid_tags")
+    valid_tags = False
+
+    def __init__(
+        self,
+        bert: BERTModel,
+        labels: Sequence[str],
+        *,
+        crf: bool = False,
+        valid_tags: bool = False,
+        **options: Option,
+    ) -> None:
+        super().__init__(bert, labels, **options)
+        self.crf = None
+        if check_bool("crf", crf):
+            self.crf = CRF(len(self.labels), dtype=precise_policy(bert), name="crf")
+            self.labels_are = "tags"
+        self.valid_tags = valid_tags
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "valid_tags" and check_bool(name, value):
+            is_right = self.crf is not None and allowed_moves(self.labels) is not None
+            check_that(is_right, name, "False without a CRF and labels of BIO or BIOES", value)
+        super().__setattr__(name, value)
+
+    def task_config(self) -> ConfigDict:
+        return {**super().task_config(), "crf": self.crf is not None}
+
+    def default_training(self, class_weights: Sequence[float] | None) -> Training:
+        if self.crf is None:
+            return super().default_training(class_weights)
+        expected = "None with a CRF, which scores all tags of a text together"
+        check_that(class_weights is None, "class_weights", expected, class_weights)
+        return Training(CRFLoss(self.crf), None)
+
+    def answer(self, logits: Tensor, num_words: Tensor | None = None) -> dict[str, Tensor]:
+        """Return what the logits say, as `LabeledTask.answer` does.
+
+        With a CRF, the `id` is that of the best sequence, and `scores` are marginals.
+
+        Args:
+            logits: The logits of tokens, `(..., C)`; with a CRF those of all words of texts, in
+                order, `(B, W, C)`.
+            num_words: With a CRF, the number of words of each text, int `(B,)`.
+        """
+        if self.crf is None:
+            return super().answer(logits)
+        check_that(num_words is not None, "num_words", "the number of words with a CRF", None)
+        place = ops.cumsum(ops.ones_like(logits[:, :, 0]), axis=1)
+        is_word = place <= ops.cast(num_words, place.dtype)[:, None]
+        allowed = allowed_moves(self.labels) if self.valid_tags else None
+        best = self.crf.viterbi(logits, is_word, allowed)
+        temperature = getattr(self, "temperature", 1.0)
+        scores = self.crf.marginals(logits, is_word, allowed, temperature)
+        is_best = best[:, :, None] == np.arange(len(self.labels), dtype="int32")
+        score = ops.sum(ops.where(is_best, scores, 0.0), axis=-1)
+        return {"scores": scores, "score": score, "id": best}
 
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import check_choice, check_integer, checked_max_len
+from keras_bert_d2l.checks import check_choice, check_integer, checked_max_len, wrong
 from keras_bert_d2l.contract.task import Options
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
@@ -39,6 +39,7 @@ Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
 """How the labels of tokens are joined to entities."""
 
 _PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
+_BY_FIRST = ("none", "first")  # a word has the label of its first token
 _WORDS_AROUND = 8  # words of context on each side of an incorrectly tagged word
 _TEXTS_AT_ONCE = 256  # texts whose windows are in memory at the same time
 
@@ -169,6 +170,8 @@ def tag(
             "`aggregate='simple'` requires texts, because it may divide words. Received: lists of "
             "words; pass texts, or use aggregate='first'."
         )
+    if model.crf is not None and aggregate not in _BY_FIRST:
+        raise wrong("aggregate", f"one of {_BY_FIRST} with a CRF, which tags words", aggregate)
     preprocess = WordPreprocessor(model, tokenizer, max_len)
     found: list[Any] = []
     for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
@@ -237,19 +240,43 @@ def _tags(
         for number, output in zip(numbers, outputs, strict=True):
             of_window = slice(*bounds[number : number + 2])
             logits[of_window] = output[place[of_window]]
-    scores = keras.ops.convert_to_numpy(model.answer(logits)["scores"])
-    ends = split.tokens.row_splits[1:-1]
+    if aggregate in _BY_FIRST:
+        starts = tf.gather(split.tokens.row_starts(), split.firsts.value_rowids())
+        of_words = answer_of_words(
+            model, tf.gather(logits, starts + split.firsts.values), split.firsts
+        )
+        columns = [_by_text(split.firsts.with_values(of_words[name])) for name in ("id", "score")]
+    else:
+        scores = keras.ops.convert_to_numpy(model.answer(logits)["scores"])
+        of_tokens = np.split(scores, split.tokens.row_splits[1:-1])
+        pairs = zip(of_tokens, _by_text(split.firsts), strict=True)
+        joined = [_of_words(one, firsts, aggregate) for one, firsts in pairs]  # each (words, C)
+        columns = [[x.argmax(axis=-1) for x in joined], [x.max(axis=-1) for x in joined]]
     found: list[list[Tag]] = []
-    for text, firsts, of_tokens, places in zip(
-        texts, _by_text(split.firsts), np.split(scores, ends), _places(split), strict=True
-    ):
-        of_words = _of_words(of_tokens, firsts, aggregate)  # (words, C)
+    for text, ids, best, places in zip(texts, *columns, _places(split), strict=True):
         words = [text[begin:end] for begin, end in places] if isinstance(text, str) else text
-        labels = [model.labels[number] for number in of_words.argmax(axis=-1).tolist()]
-        best = of_words.max(axis=-1).tolist()
-        columns = zip(words, labels, best, places, strict=True)
-        found.append([Tag(word, label, score, *place) for word, label, score, place in columns])
+        labels = [model.labels[number] for number in ids.tolist()]
+        of_text = zip(words, labels, best.tolist(), places, strict=True)
+        found.append([Tag(word, label, score, *place) for word, label, score, place in of_text])
     return found
+
+
+def answer_of_words(
+    model: TokenClassifier, logits: tf.Tensor, words: tf.RaggedTensor
+) -> dict[str, tf.Tensor]:
+    """Return what the logits of words `(N, C)` say: `id` and `score`, each `(N,)`.
+
+    Args:
+        model: The model.
+        logits: The logits of the first tokens of all words.
+        words: Values for the words of each text, ragged `(B, None)`.
+    """
+    if model.crf is None:
+        return {name: tf.convert_to_tensor(x) for name, x in model.answer(logits).items()}
+    rows, num_words = words.with_values(logits).to_tensor(), words.row_lengths()
+    found = model.answer(rows, num_words)
+    is_word = tf.sequence_mask(num_words)
+    return {name: tf.boolean_mask(found[name], is_word) for name in ("id", "score")}
 
 
 def _by_text(values: tf.RaggedTensor) -> list[np.ndarray]:
@@ -272,7 +299,7 @@ def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> 
         firsts: The first token of each word.
         aggregate: As for `tag`.
     """
-    if aggregate not in ("average", "max") or not len(firsts):
+    if aggregate == "simple" or not len(firsts):
         return probabilities[firsts]
     words = np.split(probabilities, firsts[1:])
     if aggregate == "average":
@@ -335,7 +362,8 @@ class TaggerSignatures(TextSignatures):
         _, firsts, starts, ends = rows["split"]
         numbers = firsts.value_rowids()
         places = tf.stack(rows["windows"].places(numbers, firsts.values), axis=1)
-        found = cast(TokenClassifier, self.run.model).answer(tf.gather_nd(logits, places))
+        model = cast(TokenClassifier, self.run.model)
+        found = answer_of_words(model, tf.gather_nd(logits, places), firsts)
         columns = {
             "words": Characters(*texts).spans(numbers, starts.values, ends.values),
             "labels": tf.gather(tf.constant(self._labels), found["id"]),

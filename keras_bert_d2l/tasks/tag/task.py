@@ -33,7 +33,6 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     batch_size = 8  # most data sets have few sentences; as in transformers
     options = frozenset({"aggregate"})
     monitors = ("val_f1", "val_accuracy")
-    library = "sklearn.metrics"
     huggingface = HuggingFace("BertForTokenClassification", "classifier", "token-classification")
     encode = lazy("keras_bert_d2l.tasks.tag.rows:encoded_words")
     model = lazy("keras_bert_d2l.tasks.tag.model:TokenClassifier")

@@ -20,6 +20,7 @@ _CROSS_ENCODER = "sentence_transformers"  # an object of `config.json`, since ve
 SCORE_FIELD = "sbert_ce_default_activation_function"
 LINEAR = "torch.nn.modules.linear.Identity"
 _SIGMOID = "torch.nn.modules.activation.Sigmoid"
+_OF_CRF = ("crf", "valid_tags")
 
 
 class Layers(NamedTuple):
@@ -108,6 +109,7 @@ def task_of(
         "pooling": fields.get(_POOLING, "cls") if kind.has_pooling else "cls",
         "activation": _activation(fields, fitting[0]),
         "max_len": fields.get("max_len"),
+        **{name: fields.get(name, False) for name in _OF_CRF},
     }
     check_choice(_POOLING, values["pooling"], ("cls", "mean"))
     values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
@@ -168,6 +170,7 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
         fields[_POOLING] = task["pooling"]
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
+    fields |= {name: True for name in _OF_CRF if task.get(name)}  # ignored by transformers, too
     if "activation" in task:
         activation = LINEAR if task["activation"] == "linear" else _SIGMOID
         found = {_CROSS_ENCODER: {"activation_fn": activation}}

@@ -70,6 +70,8 @@ def table(config: BERTConfig, task: ConfigDict | None, kind: ModelType | None = 
     if task is not None:
         layers = layers_of(task, kind)
         names |= {"hidden": layers.hidden, "head": layers.head}
+        names |= {f"crf/{x}": f"crf.{x}_transitions" for x in ("start", "end")}  # as in pytorch-crf
+        names["crf/transitions"] = "crf.transitions"
         names["hidden/ln"] = layers.hidden.replace("dense", "norm")
     return expand(config, names, TORCH_ENDINGS, parts_of(task, config))
 
