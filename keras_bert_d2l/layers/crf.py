@@ -4,6 +4,7 @@ B texts, W words, L labels. The words of a text come first in its row; the other
 Messages have a further state, L: the place before the first word, or after the last one.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Unpack
 
@@ -15,6 +16,7 @@ from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 NEVER = -1e9  # the logarithm of a probability of 0, finite in sums of it
+_max = functools.partial(ops.max, initial=-np.inf)  # there may be no text
 _FORBIDDEN = -1e4  # of a move: so large that it decides, and finite if every sequence has one
 
 
@@ -123,7 +125,7 @@ class CRF(keras.layers.Layer):
                 column to its end. `None`: all.
         """
         steps, moves = self._steps(emissions, mask), self._moves(allowed)
-        best = _messages(steps, _leaving(moves), ops.max)
+        best = _messages(steps, _leaving(moves), _max)
         into = _leaving(ops.transpose(moves))[:, :-1]  # from the state of the next word
 
         def step(after: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -274,8 +274,9 @@ def answer_of_words(
     if model.crf is None:
         return {name: tf.convert_to_tensor(x) for name, x in model.answer(logits).items()}
     rows, num_words = words.with_values(logits).to_tensor(), words.row_lengths()
+    rows = tf.pad(rows, [[0, 0], [0, 1], [0, 0]])  # a loop needs a step, even without words
     found = model.answer(rows, num_words)
-    is_word = tf.sequence_mask(num_words)
+    is_word = tf.sequence_mask(num_words, tf.shape(rows)[1])
     return {name: tf.boolean_mask(found[name], is_word) for name in ("id", "score")}
 
 
