@@ -130,11 +130,11 @@ class CRF(keras.layers.Layer):
 
         def step(after: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             found = ops.argmax(x[:, :-1] + ops.take(into, after, axis=0), axis=-1)
-            after = ops.where(x[:, -1] > 0, ops.cast(found, "int32"), after)
+            after = ops.where(x[:, -1] > 0.0, ops.cast(found, "int32"), after)
             return after, after
 
         is_word = steps[:, :, -1:]
-        outside = ops.cast(_outside(steps)[:, -1], "int32") + self.num_labels
+        outside = ops.cast(_outside(steps)[:, -1], "int32") + np.int32(self.num_labels)
         best = ops.concatenate([best[:, :, :-1], is_word], axis=-1)
         _, found = ops.scan(step, outside, best, reverse=True)
         return ops.transpose(found * ops.cast(is_word[:, :, 0], "int32"))
@@ -218,7 +218,7 @@ def _messages(
     def step(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         new = reduce(state[:, :, None] + moves, axis=1) + x
         new = new - reduce(new, axis=-1, keepdims=True)  # keeps the precision of long texts
-        state = ops.where(x[:, -1:] > 0, new, state)
+        state = ops.where(x[:, -1:] > 0.0, new, state)
         return state, state
 
     return ops.scan(step, _outside(steps), steps, reverse=reverse)[1]

@@ -48,7 +48,7 @@ from keras_bert_d2l.serving.onnx_layers import (
     pooler,
     predict_masked,
 )
-from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE
+from keras_bert_d2l.serving.protocol import CARD_FILE, CRF_FILE, ONNX_FILE
 from keras_bert_d2l.serving.saved_model import PRODUCER, card_fields
 from keras_bert_d2l.signatures.signatures import takes
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
@@ -57,6 +57,10 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+_USE_OF_CRF = (
+    "Pass the logits of the first token of each word of whole texts, in order and from all "
+    "windows, padded to the same number of words, and the number of words of each text."
+)
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
 
@@ -177,10 +181,6 @@ def export_onnx(
         check_vocabulary(model, tokenizer)
     graph = _graph(model)
     proto = _proto(graph, type(model).__name__)
-    inputs, outputs = (
-        {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in found.items()}
-        for found in (graph.inputs, graph.outputs)
-    )
     is_task = isinstance(model, TaskModel)
     pairs = pairs or (is_task and model.has_head and task_named(model.task).needs_text_b)
     options = {"pairs": pairs, "ranks": is_task and model.ranks, "null_threshold": null_threshold}
@@ -188,15 +188,27 @@ def export_onnx(
     card = {
         "opset": OPSET,
         "int8": int8,
-        "inputs": inputs,
-        "outputs": outputs,
+        **_tensors(graph),
         **card_fields(model, tokenizer, **options),
     }
+    with_crf = _crf_graph(model) if getattr(model, "crf", None) is not None else None
+    if with_crf is not None:
+        card["crf"] = {"file": CRF_FILE, "use": _USE_OF_CRF, **_tensors(with_crf)}
     with replacing_folder(folder) as temporary:
         _save(proto, temporary / ONNX_FILE, int8)
+        if with_crf is not None:
+            _save(_proto(with_crf, "CRF"), temporary / CRF_FILE, int8=False)
         write_json(temporary / CARD_FILE, card, ensure_ascii=False)
         _write_huggingface_files(temporary, model, tokenizer)
     return folder / ONNX_FILE
+
+
+def _tensors(graph: Graph) -> dict[str, object]:
+    """Describe the inputs and outputs of a graph as JSON."""
+    return {
+        kind: {name: {"dtype": dtype, "shape": [*shape]} for name, (dtype, shape) in found.items()}
+        for kind, found in (("inputs", graph.inputs), ("outputs", graph.outputs))
+    }
 
 
 def _write_huggingface_files(
@@ -261,7 +273,16 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
         if "is_choice" in inspect.signature(model.answer).parameters:
             shape = (1, "batch")  # the rows of a batch are the choices of one text
             logits = graph.add("Reshape", logits, graph.constant([1, -1], "int64"))
-        add_answer(graph, logits, shape, model.answer)
+        if getattr(model, "crf", None) is None:
+            add_answer(graph, {logits: shape}, model.answer)
+    return graph
+
+
+def _crf_graph(model: TaskModel) -> Graph:
+    """Return the graph that answers with a CRF: from the logits of the words of whole texts."""
+    graph, sizes = Graph(), ("batch", "words", len(model.labels))
+    graph.inputs |= {"logits": ("float32", sizes), "num_words": ("float32", sizes[:1])}
+    add_answer(graph, {name: shape for name, (_, shape) in graph.inputs.items()}, model.answer)
     return graph
 
 

@@ -31,6 +31,7 @@ _DT_NAMES = {"float16": "HALF", "float32": "FLOAT", "float64": "DOUBLE"}
 _LEAVES: dict[str, tuple[type, ...]] = {"i": (int,), "u": (int,), "f": (int, float), "b": (bool,)}
 
 CARD_FILE, ONNX_FILE = "model_card.json", "model.onnx"  # in the folder of a model
+CRF_FILE = "crf.onnx"
 DEFAULT_SIGNATURE = "serving_default"
 _BASE64 = "b64"
 _ROWS, _COLUMNS, SIGNATURE_NAME = "instances", "inputs", "signature_name"

@@ -52,7 +52,7 @@ def _tasks_in_words() -> str:
         "header quotes multi_label long_texts separator max_len",
         "Training": "epochs batch_size micro_batches remat optimizer learning_rate schedule "
         "warmup_ratio weight_decay "
-        "dropout pooling loss temperature matryoshka monitor patience seed",
+        "dropout pooling crf valid_tags loss temperature matryoshka monitor patience seed",
         "Trainable weights": "layer_decay freeze_encoder freeze_blocks lora lora_alpha lora_layers",
         "Devices": "precision jit devices",
     },

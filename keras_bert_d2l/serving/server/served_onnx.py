@@ -14,7 +14,15 @@ import tokenizers
 
 from keras_bert_d2l.files import verify_checksums
 from keras_bert_d2l.reading import DAMAGE, errors_naming, read_json_object
-from keras_bert_d2l.serving.protocol import CARD_FILE, ONNX_FILE, Arrays, Interface, Spec, Specs
+from keras_bert_d2l.serving.protocol import (
+    CARD_FILE,
+    CRF_FILE,
+    ONNX_FILE,
+    Arrays,
+    Interface,
+    Spec,
+    Specs,
+)
 from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, NumPyPreprocessor, halves
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
@@ -44,6 +52,7 @@ _ANSWERS = {
     "nsp": ("nsp",),
     "fill_mask": ("mlm_ids", "mlm_scores"),
     "words": ("id", "score"),
+    "crf": ("logits",),
     "spans": _SIDES,
     "rerank": ("scores", "logits"),
 }
@@ -92,6 +101,8 @@ class ServedONNX:
         self._outputs = {*shapes}
         self._labels = np.array([x.encode() for x in self._task.get("labels", ())], object)
         self._answer = tuple(name for name in shapes if name not in _OTHERS)
+        has_crf = bool(self._task.get("crf"))
+        self._answer = ("logits",) if has_crf else self._answer
         self._long, texts = self._texts_of(shapes)
         if not self._answer or vocabulary is None or texts is None:
             raise ValueError(
@@ -108,6 +119,8 @@ class ServedONNX:
             self._tokenizer = tokenizers.Tokenizer.from_file(file := os.fspath(folder / JSON_FILE))
             file = os.fspath(folder / ONNX_FILE)
             self._session = onnxruntime.InferenceSession(file, session_options)
+            file = os.fspath(folder / CRF_FILE)
+            self._crf = onnxruntime.InferenceSession(file, session_options) if has_crf else None
         except Exception as error:  # the libraries raise Exception itself and types of their own
             raise ValueError(f"{file!r} is damaged. Export the model again. {error}") from error
         if self._tokenizer.get_vocab_size() != vocabulary["size"]:
@@ -157,7 +170,8 @@ class ServedONNX:
         if "start_logits" in shapes and self._task.get("window_sizes"):
             return self._spans, _QUESTION
         if any("length" in shapes[name] for name in self._answer):
-            return self._words, _TEXT if {"id", "score"} <= {*shapes} else None
+            has_labels = {"id", "score"} <= {*shapes} or self._task.get("crf")
+            return self._words, _TEXT if has_labels else None
         if "index" in shapes:
             return None, _CHOICES
         return None, _PAIR if self._task.get("pairs") else _TEXT
@@ -248,18 +262,29 @@ class ServedONNX:
             window = np.searchsorted(begins, tokens, side="right") - 1
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
             rows += [[encoding.ids[start : start + room]] for start in starts]
-        ids, scores = self._of_rows("words", self._rows.framed(rows)).values()
-        shape = len(texts), max(len(words) for _, words, *_ in found)
-        columns = {name: np.zeros(shape, "int32") for name in ("ids", "starts", "ends")}
+        outputs = self._of_rows("crf" if self._crf else "words", self._rows.framed(rows))
+        numbers = np.array([len(words) for _, words, *_ in found])
+        shape = len(texts), max(numbers)
+        columns = {name: np.zeros(shape, "int32") for name in ("starts", "ends")}
         columns |= {name: np.full(shape, b"", object) for name in ("words", "labels")}
-        columns["scores"] = np.zeros(shape, "float32")
+        of_words = {
+            name: np.zeros(shape + x[0].shape[1:], x[0].dtype) for name, x in outputs.items()
+        }
         for row, (text, words, windows, places) in enumerate(found):
             for n, (word, *at) in enumerate(zip(words, windows, places, strict=True)):
-                label = ids[at[0]][at[1]]
+                for name, x in outputs.items():
+                    of_words[name][row, n] = x[at[0]][at[1]]
                 columns["words"][row, n] = text[word.start : word.end].encode()
-                columns["labels"][row, n], columns["ids"][row, n] = self._labels[label], label
-                columns["scores"][row, n] = scores[at[0]][at[1]]
                 columns["starts"][row, n], columns["ends"][row, n] = word.start, word.end
+        if self._crf:
+            padded = np.pad(of_words["logits"], [(0, 0), (0, 1), (0, 0)])  # a loop needs a step
+            given = {"logits": padded, "num_words": numbers.astype("float32")}
+            names = _ANSWERS["words"]
+            found_ = self._crf.run(names, given)
+            of_words = {name: x[:, :-1] for name, x in zip(names, found_, strict=True)}
+        columns |= {"ids": of_words["id"].astype("int32"), "scores": of_words["score"]}
+        is_word = np.arange(shape[1]) < numbers[:, None]
+        columns["labels"][is_word] = self._labels[of_words["id"][is_word]]
         return {**columns, "truncated": np.zeros(len(texts), bool)}
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:

@@ -121,7 +121,7 @@ class TokenClassifier(LabeledTask):
         best = self.crf.viterbi(logits, is_word, allowed)
         temperature = getattr(self, "temperature", 1.0)
         scores = self.crf.marginals(logits, is_word, allowed, temperature)
-        is_best = best[:, :, None] == np.arange(len(self.labels), dtype="int32")
+        is_best = ops.equal(best[:, :, None], np.arange(len(self.labels), dtype="int32"))
         score = ops.sum(ops.where(is_best, scores, 0.0), axis=-1)
         return {"scores": scores, "score": score, "id": best}
 

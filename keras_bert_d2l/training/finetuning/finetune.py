@@ -29,7 +29,7 @@ from keras_bert_d2l.training.devices import (
     seeded,
 )
 from keras_bert_d2l.training.finetuning.data import Data, TaskData
-from keras_bert_d2l.training.finetuning.options import FinetuningOptions, TaskRunOptions
+from keras_bert_d2l.training.finetuning.options import OF_CRF, FinetuningOptions, TaskRunOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
@@ -307,6 +307,7 @@ def load_model(
         else:
             fields: dict[str, Any] = {**long_texts}
             fields |= task.model_fields(train, dev, options.multi_label, say)
+            fields |= {name: True for name in OF_CRF if getattr(options, name)}
             if options.dropout is not None:
                 model = with_config(model, model.bert_config.with_dropout(options.dropout))
             if kind.pools:
@@ -327,6 +328,8 @@ def _check_own_options(options: TaskRunOptions, model: TaskModel) -> None:
     own = {"dropout": None, "long_texts": model.long_texts}
     if isinstance(model, task_named(options.task).model):
         own["pooling"] = model.pooling
+    config = model.task_config()
+    own |= {name: config.get(name) for name in OF_CRF if getattr(options, name)}
     for name, value in own.items():
         if getattr(options, name) not in (None, value):
             raise ValueError(

@@ -21,8 +21,10 @@ from keras_bert_d2l.training.options import (
     number,
 )
 
+OF_CRF = ("crf", "valid_tags")
 # The options that not every task has.
 _SPECIAL = "devices micro_batches dropout multi_label long_texts pooling mine_negatives".split()
+_SPECIAL += OF_CRF
 
 
 def _task(name: str, value: object) -> str:
@@ -144,6 +146,10 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             `[CLS]` (cls), or the mean of the encoded tokens (mean). Defaults to that of a
             fine-tuned checkpoint. For a BERT, the default is cls if its pooler is trained,
             otherwise mean.
+        crf: Learn how well tags follow one another (a linear-chain CRF), and predict the best
+            sequence of tags. For tag. Defaults to that of a fine-tuned checkpoint.
+        valid_tags: With a CRF, predict no tags that break the scheme BIO or BIOES. The training
+            data may break it.
         separator: Separator between the labels of a text.
         dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
             embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the
@@ -178,6 +184,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     multi_label: bool = False
     long_texts: Literal["cut", "mean", "max"] | None = None  # models.tasks.windows.LongTexts
     pooling: Literal["cls", "mean"] | None = None  # layers.heads.TextPooling
+    crf: bool = False
+    valid_tags: bool = False
     separator: Text = ","
     dropout: Rate | None = None
     freeze_encoder: bool = False

@@ -20,6 +20,8 @@ _RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning 
 # Names of the weights without weight decay: biases and the layer normalization parameters.
 _NOT_DECAYED = ("bias", "gamma", "beta")
 _CLIPPING_OF_KERAS = ("clipnorm", "global_clipnorm", "clipvalue")
+_CRF_RATE = 100.0  # a few hundred steps at the rate of the encoder would leave them near 0
+_OF_CRF = re.compile(r"(?:^|/)crf/")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:(?:token|segment|pos)_embedding|embedding_ln|embedding_projection"
@@ -117,6 +119,9 @@ class BERTAdamW(keras.optimizers.Optimizer):
         ]
         depths = depths_below_the_head([variable.path for variable in variables])
         self._rate_factors = [self.layer_decay**depth for depth in depths]
+        for index, variable in enumerate(variables):
+            if _OF_CRF.search(variable.path):
+                self._rate_factors[index] *= _CRF_RATE
 
     def _add_moments(self, variables: list[keras.Variable]) -> Moments:
         return self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
