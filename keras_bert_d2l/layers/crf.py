@@ -15,7 +15,7 @@ from keras import ops
 from keras_bert_d2l.checks import check_integer
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
-NEVER = -1e9  # the logarithm of a probability of 0, finite in sums of it
+_NEVER = -1e9  # the logarithm of a probability of 0, finite in sums of it
 _max = functools.partial(ops.max, initial=-np.inf)  # there may be no text
 _FORBIDDEN = -1e4  # of a move: so large that it decides, and finite if every sequence has one
 
@@ -92,25 +92,19 @@ class CRF(keras.layers.Layer):
             tags: The labels, int `(B, W)`. Places with negative labels do not count, and need not
                 come last. A text without words has the log-likelihood 0.
         """
-        tags = ops.cast(tags, "int32")
+        tags, emissions = ops.cast(tags, "int32"), ops.cast(emissions, "float32")
         place = ops.cumsum(ops.ones_like(tags), axis=1)
         # Words first. The keys differ, because not every sort is stable.
         order = ops.argsort(ops.where(tags >= 0, place, place + ops.shape(tags)[1]), axis=1)
         tags = ops.take_along_axis(tags, order, axis=1)
-        emissions = ops.cast(emissions, "float32")
         emissions = ops.take_along_axis(emissions, order[:, :, None], axis=1)
-        moves = self._moves()
-        return self._score(emissions, tags, moves) - _log_partition(emissions, tags >= 0, moves)
-
-    def _score(self, emissions: Tensor, tags: Tensor, moves: Tensor) -> Tensor:
-        """Return the scores `(B,)` of sequences whose words come first."""
-        is_word, outside = tags >= 0, ops.full_like(tags[:, :1], self.num_labels)
-        states = ops.where(is_word, tags, self.num_labels)
+        is_word, size, moves = tags >= 0, self.num_labels, self._moves()
+        states, outside = ops.where(is_word, tags, size), ops.full_like(tags[:, :1], size)
         before, after = (ops.concatenate(x, 1) for x in ([outside, states], [states, outside]))
-        of_moves = ops.take(ops.reshape(moves, (-1,)), before * (self.num_labels + 1) + after)
-        known = ops.maximum(tags, 0)[:, :, None]
-        of_words = ops.take_along_axis(emissions, known, axis=2)[:, :, 0]
-        return ops.sum(of_moves, axis=1) + ops.sum(ops.where(is_word, of_words, 0.0), axis=1)
+        of_moves = ops.take(ops.reshape(moves, (-1,)), before * (size + 1) + after)
+        of_words = ops.take_along_axis(emissions, ops.maximum(tags, 0)[:, :, None], axis=2)[:, :, 0]
+        score = ops.sum(of_moves, axis=1) + ops.sum(ops.where(is_word, of_words, 0.0), axis=1)
+        return score - _log_partition(emissions, is_word, moves)
 
     def viterbi(
         self, emissions: Tensor, mask: Tensor | None = None, allowed: np.ndarray | None = None
@@ -124,9 +118,8 @@ class CRF(keras.layers.Layer):
                 in the last row from the start of a text, to the label of the column, or in the last
                 column to its end. `None`: all.
         """
-        steps, moves = self._steps(emissions, mask), self._moves(allowed)
-        best = _messages(steps, _leaving(moves), _max)
-        into = _leaving(ops.transpose(moves))[:, :-1]  # from the state of the next word
+        steps, moves = _joined(emissions, mask), self._moves(allowed)
+        into = ops.transpose(moves)[:, :-1]  # from the state of the next word
 
         def step(after: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             found = ops.argmax(x[:, :-1] + ops.take(into, after, axis=0), axis=-1)
@@ -134,10 +127,10 @@ class CRF(keras.layers.Layer):
             return after, after
 
         is_word = steps[:, :, -1:]
-        outside = ops.cast(_outside(steps)[:, -1], "int32") + np.int32(self.num_labels)
-        best = ops.concatenate([best[:, :, :-1], is_word], axis=-1)
-        _, found = ops.scan(step, outside, best, reverse=True)
-        return ops.transpose(found * ops.cast(is_word[:, :, 0], "int32"))
+        best = ops.concatenate([_messages(steps, moves, _max)[:, :, :-1], is_word], axis=-1)
+        last = ops.cast(_outside(steps)[:, -1], "int32") + np.int32(self.num_labels)
+        _, found = ops.scan(step, last, best, reverse=True)
+        return ops.transpose(found * ops.cast(is_word[:, :, 0], "int32"), (1, 0))
 
     def marginals(
         self,
@@ -154,66 +147,57 @@ class CRF(keras.layers.Layer):
             allowed: Which moves are possible.
             temperature: What all scores are divided by.
         """
-        steps = self._steps(emissions, mask, temperature)
+        steps = _joined(ops.cast(emissions, "float32") / temperature, mask)
         moves = self._moves(allowed, temperature)
-        forward, backward = _both_messages(steps, moves)
+        forward, backward = (_messages(steps, moves, reverse=reverse) for reverse in (False, True))
         return ops.softmax(ops.transpose((forward + backward - steps)[:, :, :-1], (1, 0, 2)))
 
     def _moves(self, allowed: np.ndarray | None = None, temperature: float = 1.0) -> Tensor:
         """Return the scores of all moves, `(L + 1, L + 1)`, from rows to columns."""
         inside = ops.concatenate([self.transitions, self.end[:, None]], axis=1)
         first = ops.concatenate([self.start, ops.zeros_like(self.end[:1])])
-        moves = ops.concatenate([inside, first[None]], axis=0)
-        moves = ops.cast(moves, "float32") / temperature
+        moves = ops.cast(ops.concatenate([inside, first[None]]), "float32") / temperature
         return moves if allowed is None else ops.where(allowed, moves, moves + _FORBIDDEN)
-
-    def _steps(self, emissions: Tensor, mask: Tensor | None, temperature: float = 1.0) -> Tensor:
-        """Return what the loops read, `(W, B, L + 1)`: the logits, and 1 for words."""
-        emissions = ops.cast(emissions, "float32") / temperature
-        return _joined(emissions, ops.ones_like(emissions[:, :, 0]) if mask is None else mask)
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), "num_labels": self.num_labels}
 
 
-def _joined(emissions: Tensor, is_word: Tensor) -> Tensor:
-    """Return what the loops read, `(W, B, L + 1)`: the logits, and 1 for words."""
-    is_word = ops.cast(is_word, emissions.dtype)[:, :, None]
+def _joined(emissions: Tensor, is_word: Tensor | None) -> Tensor:
+    """Return what the loops read, float32 `(W, B, L + 1)`: the logits, and 1 for words."""
+    emissions = ops.cast(emissions, "float32")
+    is_word = ops.ones_like(emissions[:, :, 0]) if is_word is None else is_word
+    is_word = ops.cast(is_word, "float32")[:, :, None]
     return ops.transpose(ops.concatenate([emissions, is_word], axis=-1), (1, 0, 2))
 
 
 def _outside(steps: Tensor) -> Tensor:
     """Return the message before the first word or after the last one, `(B, L + 1)`."""
-    row = np.full(steps.shape[-1], NEVER, "float32")
+    row = np.full(steps.shape[-1], _NEVER, "float32")
     row[-1] = 0
-    return ops.zeros_like(ops.sum(steps, axis=0)) + row  # there may be no word
-
-
-def _leaving(moves: Tensor) -> Tensor:
-    """Return moves, `(L + 1, L + 1)`, without those into the last state."""
-    return ops.concatenate([moves[:, :-1], ops.full_like(moves[:, :1], NEVER)], axis=1)
-
-
-def _both_messages(steps: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the messages forward and backward, of which both include the word's own logits."""
-    backward = _messages(steps, _leaving(ops.transpose(moves)), ops.logsumexp, reverse=True)
-    return _messages(steps, _leaving(moves), ops.logsumexp), backward
+    return ops.sum(steps, axis=0) * 0.0 + row  # there may be no word
 
 
 def _messages(
-    steps: Tensor, moves: Tensor, reduce: Callable[..., Tensor], reverse: bool = False
+    steps: Tensor,
+    moves: Tensor,
+    reduce: Callable[..., Tensor] = ops.logsumexp,
+    reverse: bool = False,
 ) -> Tensor:
-    """Return the message after each word, `(W, B, L + 1)`.
+    """Return the message after each word, with its own logits, `(W, B, L + 1)`.
 
     It is the score of each state, up to a constant, over all beginnings of sequences. At padding,
     it is that of the word before.
 
     Args:
         steps: The result of `_joined`.
-        moves: Scores of moves `(L + 1, L + 1)`, which do not lead to the last state.
-        reduce: `ops.logsumexp` for all sequences, `ops.max` for the best.
-        reverse: Whether to begin with the last word. `moves` must then be transposed.
+        moves: The scores of all moves.
+        reduce: `ops.logsumexp` for all sequences, a maximum for the best.
+        reverse: Whether to begin with the last word.
     """
+    moves = ops.transpose(moves) if reverse else moves
+    # No word has the last state.
+    moves = ops.concatenate([moves[:, :-1], ops.full_like(moves[:, :1], _NEVER)], axis=1)
 
     def step(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         new = reduce(state[:, :, None] + moves, axis=1) + x
@@ -231,7 +215,7 @@ def _log_partition(emissions: Tensor, is_word: Tensor, moves: Tensor) -> Tensor:
     """
     fixed = ops.stop_gradient(moves)
     steps = _joined(ops.stop_gradient(emissions), is_word)
-    forward, backward = _both_messages(steps, fixed)
+    forward, backward = (_messages(steps, fixed, reverse=reverse) for reverse in (False, True))
     outside, is_word = _outside(steps)[None], steps[:, :, -1:]
     before = ops.exp(ops.concatenate([outside, forward]))  # (W + 1, B, L + 1)
     after = ops.exp(ops.concatenate([backward, outside]))

@@ -42,6 +42,7 @@ _TYPES = {"float32": 1, "bool": 9, "int32": 7, "int64": 7}
 _DTYPES = {"f": "float32", "b": "bool", "i": "int64"}  # of constants
 _AXIS = ("Softmax", "LogSoftmax", "Argmax")
 _REDUCED = {"Max": "ReduceMax", "Sum": "ReduceSum", "Logsumexp": "ReduceLogSumExp"}
+_ALONG = {"Take": "Gather", "Concatenate": "Concat"}
 _LAST = 2**63 - 1  # the end of an axis
 
 
@@ -221,6 +222,8 @@ def _added(graph: Graph, operation: Any, inputs: list[str], key: Any) -> str:
     if kind in _SAME:
         name, attributes = _SAME[kind]
         return graph.add(name, *inputs, **attributes)
+    if kind in _ALONG:
+        return graph.add(_ALONG[kind], *inputs, axis=operation.axis)
     if kind in _REDUCED:
         axes = graph.constant(np.atleast_1d(operation.axis), "int64")
         found = graph.add(_REDUCED[kind], inputs[0], axes, keepdims=int(operation.keepdims))
@@ -233,19 +236,10 @@ def _added(graph: Graph, operation: Any, inputs: list[str], key: Any) -> str:
             return graph.add("ArgMax", inputs[0], axis=-1, keepdims=0)
         case "GetItem":
             return _taken(graph, inputs[0], key)
-        case "Take":
-            return graph.add("Gather", *inputs, axis=operation.axis)
-        case "Concatenate":
-            return graph.add("Concat", *inputs, axis=operation.axis)
         case "Transpose":
-            return graph.add(
-                "Transpose", *inputs, **({"perm": operation.axes} if operation.axes else {})
-            )
+            return graph.add("Transpose", inputs[0], perm=operation.axes)
         case "Cumsum":
             return graph.add("CumSum", inputs[0], graph.constant(operation.axis, "int64"))
-        case "ZerosLike" | "OnesLike":
-            zeros = graph.add("Mul", inputs[0], graph.constant(0))
-            return zeros if kind[0] == "Z" else graph.add("Add", zeros, graph.constant(1))
     raise ValueError(
         f"`answer` has an operation that is not known in ONNX: {kind}. Use {', '.join(_SAME)}, "
         "Cast, Argmax or Max, or `export_saved_model`."

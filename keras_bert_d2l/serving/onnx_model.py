@@ -57,10 +57,7 @@ from keras_bert_d2l.types import PathLike
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_USE_OF_CRF = (
-    "Pass the logits of the first token of each word of whole texts, in order and from all "
-    "windows, padded to the same number of words, and the number of words of each text."
-)
+_USE_OF_CRF = "Pass the logits of the first token of each word of whole texts, from all windows."
 OPSET, IR_VERSION = 20, 9  # as in onnx 1.15; the first opset with Gelu
 
 

@@ -100,9 +100,9 @@ class ServedONNX:
             shapes = {name: tensor["shape"] for name, tensor in card["outputs"].items()}
         self._outputs = {*shapes}
         self._labels = np.array([x.encode() for x in self._task.get("labels", ())], object)
-        self._answer = tuple(name for name in shapes if name not in _OTHERS)
         has_crf = bool(self._task.get("crf"))
-        self._answer = ("logits",) if has_crf else self._answer
+        others = _OTHERS[has_crf:]  # the logits are what a CRF needs
+        self._answer = tuple(name for name in shapes if name not in others)
         self._long, texts = self._texts_of(shapes)
         if not self._answer or vocabulary is None or texts is None:
             raise ValueError(
@@ -262,29 +262,28 @@ class ServedONNX:
             window = np.searchsorted(begins, tokens, side="right") - 1
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
             rows += [[encoding.ids[start : start + room]] for start in starts]
-        outputs = self._of_rows("crf" if self._crf else "words", self._rows.framed(rows))
-        numbers = np.array([len(words) for _, words, *_ in found])
-        shape = len(texts), max(numbers)
-        columns = {name: np.zeros(shape, "int32") for name in ("starts", "ends")}
+        shape = len(texts), max(len(words) for _, words, *_ in found)
+        if self._crf is None:
+            ids, scores = self._of_rows("words", self._rows.framed(rows)).values()
+        else:  # of whole texts
+            [logits] = self._of_rows("crf", self._rows.framed(rows)).values()
+            of_words = np.zeros((shape[0], shape[1] + 1, len(self._labels)), "float32")
+            for row, (_, words, *at) in enumerate(found):
+                of_words[row, : len(words)] = [logits[w][n] for w, n in zip(*at, strict=True)] or 0
+                found[row] = (*found[row][:2], np.full(len(words), row), np.arange(len(words)))
+            numbers = np.array([len(words) for _, words, *_ in found], "float32")
+            given = {"logits": of_words, "num_words": numbers}
+            ids, scores = self._crf.run(_ANSWERS["words"], given)
+        columns = {name: np.zeros(shape, "int32") for name in ("ids", "starts", "ends")}
         columns |= {name: np.full(shape, b"", object) for name in ("words", "labels")}
-        of_words = {
-            name: np.zeros(shape + x[0].shape[1:], x[0].dtype) for name, x in outputs.items()
-        }
+        columns["scores"] = np.zeros(shape, "float32")
         for row, (text, words, windows, places) in enumerate(found):
             for n, (word, *at) in enumerate(zip(words, windows, places, strict=True)):
-                for name, x in outputs.items():
-                    of_words[name][row, n] = x[at[0]][at[1]]
+                label = ids[at[0]][at[1]]
                 columns["words"][row, n] = text[word.start : word.end].encode()
+                columns["labels"][row, n], columns["ids"][row, n] = self._labels[label], label
+                columns["scores"][row, n] = scores[at[0]][at[1]]
                 columns["starts"][row, n], columns["ends"][row, n] = word.start, word.end
-        if self._crf:
-            padded = np.pad(of_words["logits"], [(0, 0), (0, 1), (0, 0)])  # a loop needs a step
-            given = {"logits": padded, "num_words": numbers.astype("float32")}
-            names = _ANSWERS["words"]
-            found_ = self._crf.run(names, given)
-            of_words = {name: x[:, :-1] for name, x in zip(names, found_, strict=True)}
-        columns |= {"ids": of_words["id"].astype("int32"), "scores": of_words["score"]}
-        is_word = np.arange(shape[1]) < numbers[:, None]
-        columns["labels"][is_word] = self._labels[of_words["id"][is_word]]
         return {**columns, "truncated": np.zeros(len(texts), bool)}
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:

@@ -68,7 +68,6 @@ class TokenClassifier(LabeledTask):
     gives_tokens = has_token_labels = True
     labels_are: Labels = "ids"
     fields = (*LabeledTask.fields, "crf", "valid_tags")
-    valid_tags = False
 
     def __init__(
         self,
@@ -115,8 +114,9 @@ class TokenClassifier(LabeledTask):
         if self.crf is None:
             return super().answer(logits)
         check_that(num_words is not None, "num_words", "the number of words with a CRF", None)
-        place = ops.cumsum(ops.ones_like(logits[:, :, 0]), axis=1)
-        is_word = place <= ops.cast(num_words, place.dtype)[:, None]
+        logits = ops.cast(logits, "float32")
+        place = ops.cumsum(logits[:, :, 0] * 0.0 + 1.0, axis=1)  # of symbolic length in an export
+        is_word = place <= ops.cast(num_words, "float32")[:, None]
         allowed = allowed_moves(self.labels) if self.valid_tags else None
         best = self.crf.viterbi(logits, is_word, allowed)
         temperature = getattr(self, "temperature", 1.0)

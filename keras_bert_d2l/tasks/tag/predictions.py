@@ -242,10 +242,9 @@ def _tags(
             logits[of_window] = output[place[of_window]]
     if aggregate in _BY_FIRST:
         starts = tf.gather(split.tokens.row_starts(), split.firsts.value_rowids())
-        of_words = answer_of_words(
-            model, tf.gather(logits, starts + split.firsts.values), split.firsts
-        )
-        columns = [_by_text(split.firsts.with_values(of_words[name])) for name in ("id", "score")]
+        of_firsts = tf.gather(logits, starts + split.firsts.values)
+        answers = answer_of_words(model, of_firsts, split.firsts)
+        columns = [_by_text(split.firsts.with_values(answers[name])) for name in ("id", "score")]
     else:
         scores = keras.ops.convert_to_numpy(model.answer(logits)["scores"])
         of_tokens = np.split(scores, split.tokens.row_splits[1:-1])

@@ -21,7 +21,6 @@ _RMS_OF_ADAM = 0.2  # root mean square of Adam's steps, divided by the learning 
 _NOT_DECAYED = ("bias", "gamma", "beta")
 _CLIPPING_OF_KERAS = ("clipnorm", "global_clipnorm", "clipvalue")
 _CRF_RATE = 100.0  # a few hundred steps at the rate of the encoder would leave them near 0
-_OF_CRF = re.compile(r"(?:^|/)crf/")
 _IN_A_BLOCK = re.compile(r"(?:^|/)encoder/blk_(\d+)/")
 _OF_EMBEDDINGS = re.compile(
     r"(?:^|/)encoder/(?:(?:token|segment|pos)_embedding|embedding_ln|embedding_projection"
@@ -118,10 +117,10 @@ class BERTAdamW(keras.optimizers.Optimizer):
             for variable in variables
         ]
         depths = depths_below_the_head([variable.path for variable in variables])
-        self._rate_factors = [self.layer_decay**depth for depth in depths]
-        for index, variable in enumerate(variables):
-            if _OF_CRF.search(variable.path):
-                self._rate_factors[index] *= _CRF_RATE
+        self._rate_factors = [
+            self.layer_decay**depth * (_CRF_RATE if "crf" in variable.path.split("/") else 1)
+            for depth, variable in zip(depths, variables, strict=True)
+        ]
 
     def _add_moments(self, variables: list[keras.Variable]) -> Moments:
         return self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
