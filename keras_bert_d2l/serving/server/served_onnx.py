@@ -262,28 +262,25 @@ class ServedONNX:
             window = np.searchsorted(begins, tokens, side="right") - 1
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
             rows += [[encoding.ids[start : start + room]] for start in starts]
-        shape = len(texts), max(len(words) for _, words, *_ in found)
-        if self._crf is None:
-            ids, scores = self._of_rows("words", self._rows.framed(rows)).values()
-        else:  # of whole texts
-            [logits] = self._of_rows("crf", self._rows.framed(rows)).values()
-            of_words = np.zeros((shape[0], shape[1] + 1, len(self._labels)), "float32")
-            for row, (_, words, *at) in enumerate(found):
-                of_words[row, : len(words)] = [logits[w][n] for w, n in zip(*at, strict=True)] or 0
-                found[row] = (*found[row][:2], np.full(len(words), row), np.arange(len(words)))
-            numbers = np.array([len(words) for _, words, *_ in found], "float32")
-            given = {"logits": of_words, "num_words": numbers}
-            ids, scores = self._crf.run(_ANSWERS["words"], given)
-        columns = {name: np.zeros(shape, "int32") for name in ("ids", "starts", "ends")}
-        columns |= {name: np.full(shape, b"", object) for name in ("words", "labels")}
-        columns["scores"] = np.zeros(shape, "float32")
+        outputs = self._of_rows("crf" if self._crf else "words", self._rows.framed(rows))
+        numbers = np.array([len(words) for _, words, *_ in found], "float32")
+        shape = len(texts), int(max(numbers)) + 1  # the loop of a CRF needs a step
+        columns = {name: np.zeros(shape, "int32") for name in ("starts", "ends")}
+        columns["words"] = np.full(shape, b"", object)
+        got = {name: np.zeros(shape + x[0].shape[1:], x[0].dtype) for name, x in outputs.items()}
         for row, (text, words, windows, places) in enumerate(found):
             for n, (word, *at) in enumerate(zip(words, windows, places, strict=True)):
-                label = ids[at[0]][at[1]]
+                for name, x in outputs.items():
+                    got[name][row, n] = x[at[0]][at[1]]
                 columns["words"][row, n] = text[word.start : word.end].encode()
-                columns["labels"][row, n], columns["ids"][row, n] = self._labels[label], label
-                columns["scores"][row, n] = scores[at[0]][at[1]]
                 columns["starts"][row, n], columns["ends"][row, n] = word.start, word.end
+        if self._crf:
+            of_crf = self._crf.run(("id", "score"), {**got, "num_words": numbers})
+            got = dict(zip(("id", "score"), of_crf, strict=True))
+        is_word = np.arange(shape[1]) < numbers[:, None]
+        columns["labels"] = np.where(is_word, self._labels[got["id"]], b"")
+        columns |= {"ids": got["id"].astype("int32"), "scores": got["score"] * is_word}
+        columns = {name: x[:, :-1] for name, x in columns.items()}
         return {**columns, "truncated": np.zeros(len(texts), bool)}
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
