@@ -66,6 +66,7 @@ from .pages import Page as Page
 from .inspection.playground import playground as playground
 from .training.report.report import run_report as run_report
 from .layers.sublayers import MultiHeadAttention as MultiHeadAttention
+from .layers.crf import CRF as CRF
 from .layers.encoder import BERTEncoder as BERTEncoder
 from .layers.heads import (
     MaskLM as MaskLM,

@@ -113,23 +113,25 @@ class Graph:
 
 
 def add_answer(
-    graph: Graph, inputs: Mapping[str, Shape], answer: Callable[..., Mapping[str, Tensor]]
+    graph: Graph,
+    inputs: Mapping[str, tuple[str, Shape]],
+    answer: Callable[..., Mapping[str, Tensor]],
 ) -> None:
     """Add the outputs of a model's `answer`.
 
     Args:
         graph: The graph.
-        inputs: The shapes of the tensors that `answer` takes by their names: the logits, and for a
-            CRF the number of words. A string names a dynamic dimension.
-        answer: Returns named tensors for logits.
+        inputs: The dtypes and shapes of the tensors that `answer` takes, by their names: the
+            logits, and for a CRF the numbers of words. A string names a dynamic dimension.
+        answer: Returns named tensors for these.
 
     Raises:
         ValueError: `answer` uses an operation that has no equal here.
     """
-    shape = next(iter(inputs.values()))
+    _, shape = next(iter(inputs.values()))
     names = {
-        keras.KerasTensor([None if isinstance(n, str) else n for n in sizes], "float32"): name
-        for name, sizes in inputs.items()
+        keras.KerasTensor([None if isinstance(n, str) else n for n in sizes], dtype): name
+        for name, (dtype, sizes) in inputs.items()
     }
     for name, x in answer(*names).items():
         dtype = "int64" if "int" in x.dtype else x.dtype

@@ -87,7 +87,10 @@ def export_onnx(
     - `SequenceClassifier` and `SequenceRegressor`: `logits` `(B, C)`, and what they mean, as in a
       SavedModel: `scores` `(B, C)`, with `score` and `id` `(B,)` of the most likely label, or
       `is_label` `(B, C)` with `multi_label`;
-    - `TokenClassifier`: `logits` and `scores` `(B, T, C)`, `score` and `id` `(B, T)`;
+    - `TokenClassifier`: `logits` and `scores` `(B, T, C)`, `score` and `id` `(B, T)`; with a CRF
+      only the `logits`, for a second graph, `crf.onnx`: from the `logits` `(B, W, C)` of the first
+      tokens of all words of whole texts, and `num_words` `(B,)`, it computes the `id` and the
+      `score` `(B, W)` of the best tags, and the marginals `scores` `(B, W, C)`;
     - `MultipleChoice`: `logits` `(B, 1)`, the score of each text with one choice; and, if all rows
       are the choices of one text, their probabilities `scores` `(1, B)`, with `index` and `score`
       `(1,)` of the best;
@@ -271,15 +274,15 @@ def _graph(model: BERTModel | TaskModel) -> Graph:
             shape = (1, "batch")  # the rows of a batch are the choices of one text
             logits = graph.add("Reshape", logits, graph.constant([1, -1], "int64"))
         if getattr(model, "crf", None) is None:
-            add_answer(graph, {logits: shape}, model.answer)
+            add_answer(graph, {logits: ("float32", shape)}, model.answer)
     return graph
 
 
 def _crf_graph(model: TaskModel) -> Graph:
     """Return the graph that answers with a CRF: from the logits of the words of whole texts."""
     graph, sizes = Graph(), ("batch", "words", len(model.labels))
-    graph.inputs |= {"logits": ("float32", sizes), "num_words": ("float32", sizes[:1])}
-    add_answer(graph, {name: shape for name, (_, shape) in graph.inputs.items()}, model.answer)
+    graph.inputs |= {"logits": ("float32", sizes), "num_words": ("int64", sizes[:1])}
+    add_answer(graph, graph.inputs, model.answer)
     return graph
 
 

@@ -263,7 +263,7 @@ class ServedONNX:
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
             rows += [[encoding.ids[start : start + room]] for start in starts]
         outputs = self._of_rows("crf" if self._crf else "words", self._rows.framed(rows))
-        numbers = np.array([len(words) for _, words, *_ in found], "float32")
+        numbers = np.array([len(words) for _, words, *_ in found])
         shape = len(texts), int(max(numbers)) + 1  # the loop of a CRF needs a step
         columns = {name: np.zeros(shape, "int32") for name in ("starts", "ends")}
         columns["words"] = np.full(shape, b"", object)

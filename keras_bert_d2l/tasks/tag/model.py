@@ -39,16 +39,30 @@ class TokenClassifier(LabeledTask):
     Args:
         bert: The pretrained model.
         labels: Label names, in the order of their ids.
+        crf: Whether to score all tags of a text together, by a linear-chain CRF. `fit` then trains
+            the log-likelihood of the tags in each row, as a mean over the words; there are no other
+            losses, metrics of Keras and class weights. `tag`, `evaluate` and exports return the
+            best sequence of tags over all windows of a text, with marginals as scores; `predict`
+            returns the logits as they are.
+        valid_tags: With a CRF, exclude tags that break the scheme of the labels, BIO or BIOES, from
+            predictions and marginals. Training ignores it, because data may break its scheme. It
+            can be set later: `model.valid_tags = True`.
         dropout: Dropout rate before the head. `None`: the `dropout` of `bert`.
         tokenizer: Converts words to batches.
         name: Name of the model.
+
+    Attributes:
+        crf: The `CRF`, or `None`. Its weights are `crf.transitions` `(C, C)`, from the label of the
+            row to that of the column, `crf.start` and `crf.end`, `(C,)`. `BERTAdamW` trains them at
+            a hundred times the learning rate of the other weights.
 
     Call arguments: As for `SequenceClassifier`.
 
     Returns: Logits `(B, T, C)`. Labels are int `(B, T)`.
 
     Raises:
-        ValueError: There are fewer than two labels.
+        ValueError: There are fewer than two labels, or `valid_tags` is set without a CRF or a
+            scheme.
 
     Example:
 

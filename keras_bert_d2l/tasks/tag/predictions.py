@@ -116,7 +116,9 @@ def tag(
 
     Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
     and each word gets its label from the part with more of its context. A word without tokens, such
-    as an isolated control character, is replaced by the unknown token.
+    as an isolated control character, is replaced by the unknown token. A model with a CRF chooses
+    the best tags of a whole text, and the score of a tag is its marginal probability; `aggregate`
+    is then `"none"` or `"first"`.
 
     With `aggregate`, labels such as `B-PER` and `I-PER` are joined to one `Entity`, in the schemes
     IOB, IOBES, BILOU and BMES, also written as `PER-B`, `B_PER` or `b-per`. Other labels form an
@@ -142,7 +144,7 @@ def tag(
     Raises:
         FileNotFoundError: There is no checkpoint.
         ValueError: The model belongs to a different task or has no tokenizer, a number is out of
-            range, or `aggregate` is unknown or does not support words.
+            range, or `aggregate` is unknown or does not support words or a CRF.
 
     Example:
 

@@ -35,7 +35,8 @@ class BERTAdamW(keras.optimizers.Optimizer):
     It differs from `keras.optimizers.AdamW` in three ways. Epsilon is added after the bias
     correction, as in PyTorch (Keras adds it before, which changes most weights after one step).
     The gradient is clipped by its global norm *after* the replicas' gradients are summed. Biases
-    and layer normalization have no weight decay.
+    and layer normalization have no weight decay. The weights of a CRF, which begin at zero, have a
+    hundred times the learning rate.
 
     Source: Loshchilov and Hutter 2019; google-research/bert, optimization.py, whose
     `AdamWeightDecayOptimizer` has no bias correction.
