@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_share, check_that, is_in_graph, shown, wrong
+from keras_bert_d2l.checks import check_share, check_that, is_in_graph, shown, shown_names, wrong
 from keras_bert_d2l.layers.inputs import holds_text, is_dataset
 from keras_bert_d2l.models.batch_model import TextTokenizer, check_vocab_size
 from keras_bert_d2l.models.data_checks import check_has_labels
@@ -29,18 +29,30 @@ Batch: TypeAlias = Mapping[str, Tensor]
 Texts: TypeAlias = Any  # strings `(B,)` or ragged words `(B, None)`, or a mapping of these
 
 
-def without_pandas(x: Any, labels: Sequence[str] = ()) -> Any:
-    """Return a pandas column as an array, other columns as lists, and anything else unchanged.
-
-    The columns of a data frame are put in the order of `labels`, if these are their names.
-    """
+def without_pandas(x: Any) -> Any:
+    """Return a pandas column as an array, other columns as lists, and anything else unchanged."""
     if isinstance(x, Mapping):
         return {name: without_pandas(value) for name, value in x.items()}
     if isinstance(x, Sequence) and not isinstance(x, str | bytes | list | tuple):
         return list(x)
-    if labels and set(getattr(x, "columns", ())) == set(labels):
-        x = x[list(labels)]
     return x.to_numpy() if hasattr(x, "to_numpy") else x
+
+
+def labels_in_order(y: Any, labels: Sequence[str]) -> Any:
+    """Return the columns of a data frame or a dictionary in the order of the labels they are named.
+
+    Anything else is returned unchanged, also columns without names.
+
+    Raises:
+        ValueError: The columns have other names.
+    """
+    names = list(y) if isinstance(y, Mapping) else list(getattr(y, "columns", ()))
+    if len(names) < 2 or not labels or not all(isinstance(name, str) for name in names):
+        return y
+    check_that(sorted(names) == sorted(labels), "y", f"columns named {shown_names(labels)}", names)
+    if isinstance(y, Mapping):
+        return np.stack([np.asarray(y[name]) for name in labels], axis=1)
+    return y[list(labels)]
 
 
 def held_out(parts: Sequence[Any], share: float) -> list[list[Any]]:

@@ -16,7 +16,7 @@ from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 
 @takes_options(
     TaskRunOptions,
-    {"Data": "text text_b choices negative label id separator header quotes max_len"},
+    {"Data": "text text_b choices negative label label_names id separator header quotes max_len"},
 )
 def evaluate(
     *,

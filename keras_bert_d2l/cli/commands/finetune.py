@@ -49,7 +49,7 @@ def _tasks_in_words() -> str:
     {
         "Run": "model",
         "Data": "train dev held_out text text_b choices negative mine_negatives embedder label id "
-        "header quotes multi_label long_texts separator max_len",
+        "header quotes multi_label label_names long_texts separator max_len",
         "Training": "epochs batch_size micro_batches remat optimizer learning_rate schedule "
         "warmup_ratio weight_decay "
         "dropout pooling crf valid_tags loss temperature matryoshka monitor patience seed",

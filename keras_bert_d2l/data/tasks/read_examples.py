@@ -3,8 +3,9 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 
-from keras_bert_d2l.checks import check_that, shown
+from keras_bert_d2l.checks import check_labels, check_that, shown
 from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.readers.columns import Column, ReadingOptions
@@ -29,6 +30,7 @@ def read_examples(
     header: bool | None = None,
     quotes: bool | None = None,
     labeled: bool | None = None,
+    label_names: str | Sequence[str] | None = None,
 ) -> TaskExamples:
     r"""Read the examples of a task from a file or from memory.
 
@@ -67,8 +69,9 @@ def read_examples(
         choices: For `"choose"`, the column with a list of choices, or one column per choice,
             separated by commas, such as `"ending0,ending1"`.
         label: Column of the labels, scores, tags (for CoNLL-U a name such as `"UPOS"`) or answers.
-            With `multi_label`, also several columns separated by commas, such as `"toxic,obscene"`,
-            each with 1 or 0 for the label that it is named after.
+            For `"classify"`, also several columns separated by commas, such as `"toxic,obscene"`,
+            each with 1 or 0 for the label that it is named after. By default, a table without a
+            column of labels has its labels in all columns of 1 and 0.
         id: Column of example ids; by default, the line numbers. In a table with one word
             per row, a new sentence begins where the id changes or after an empty row.
         multi_label: Whether a text can have any number of labels, given as a list or a string.
@@ -79,6 +82,8 @@ def read_examples(
         labeled: True requires labels, False ignores them. By default, they are read if present.
             Pairs for `"embed"` may always lack scores; without labels, texts for `"rerank"` are
             right.
+        label_names: The names of the labels in vectors of 1 and 0, such as `[0, 1, 0]`, in their
+            order, as a list or separated by commas.
 
     Returns:
         `TextExamples`, `WordExamples`, `QuestionExamples`, `ChoiceExamples`, `PairExamples` or
@@ -114,7 +119,11 @@ def read_examples(
             raise ValueError(f"`{role}` must name or number a column. Received: {shown(column)}.")
         if role != "id":
             check_option(task, role, column)
-    options = ReadingOptions(task, given, multi_label, separator, header, labeled)
+    names = label_names.split(",") if isinstance(label_names, str) else label_names or ()
+    if names:
+        check_option(task, "multi_label", True)
+    names = check_labels([*map(str.strip, names)], 2) if names and labeled is not False else ()
+    options = ReadingOptions(task, given, multi_label, separator, header, labeled, names)
     if isinstance(data, str | os.PathLike) and os.path.isdir(data):
         examples: TaskExamples = record.read_folder(pathlib.Path(data), options)
     else:

@@ -21,6 +21,7 @@ from keras_bert_d2l.data.tasks.examples import (
     names_of,
 )
 from keras_bert_d2l.data.tasks.readers.cells import (
+    NumberFormat,
     are_lists,
     as_flag,
     as_string,
@@ -42,6 +43,7 @@ from keras_bert_d2l.reading import sha256_of, visible_files
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
+_FLAGS = frozenset(("0", "1", "true", "false"))
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
@@ -123,7 +125,19 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     columns = found
     if not any(row.text(x).strip() for row in table.rows for x in found.labels):  # has no labels
         columns = dataclasses.replace(found, label=None, flags=())
-    has_lists = options.multi_label and are_lists(row.cell(columns.label) for row in table.rows)
+    cells = [row.cell(columns.label) for row in table.rows]
+    has_lists = options.multi_label and are_lists(cells)
+    can_have_several = "multi_label" in task_named(options.task).options
+    is_vector = can_have_several and _check_vectors(file, cells, options)
+    has_flags = can_have_several and all(map(_has_flags, filter(as_string, cells)))
+    notes = table.notes
+    if columns.flags and "label" not in options.columns:
+        named = ", ".join(map(table.name, columns.flags))
+        notes += (f"read the columns of 1 and 0 as labels: {named}; --label names others",)
+    numbers = NumberFormat()
+    if task_named(options.task).has_scores and columns.label is not None:
+        numbers = NumberFormat.of(x for cell in cells for x in listed(cell) or (cell,))
+        notes += numbers.notes()
     names = ("texts", "texts_b", "negatives")
     places = dict(zip(names, (columns.text, columns.text_b, columns.negative), strict=True))
     needed = [place for place in (*places.values(), *columns.labels) if place is not None]
@@ -131,17 +145,22 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
     def label(row: Row) -> Label | None:
         """Return the label of a row; None if the file has no labels."""
         if columns.flags:  # the label consists of the names of the columns that contain a 1
-            flags = {place: as_flag(row.cell(place)) for place in columns.flags}
-            unusable_if(None in flags.values(), "a label column contains neither 1 nor 0")
-            return tuple(table.name(place) for place, is_set in flags.items() if is_set)
+            return _set([*map(table.name, columns.flags)], [*map(row.cell, columns.flags)])
         if columns.label is None:
             return None
         value = row.cell(columns.label)
         if task_named(options.task).has_scores:
             scores = None if columns.negative is None else listed(value)
             if scores is None or len(scores) != 2:
-                return _score(value)
-            return _score(scores[0]) - _score(scores[1])  # of the pair and of the negative
+                return numbers.checked(value)
+            of_pair, of_negative = map(numbers.checked, scores)
+            return of_pair - of_negative
+        if is_vector:
+            items = _items(value, options.separator)
+            unusable_if(len(items) != len(options.label_names), "no label")
+            return _set(options.label_names, items)
+        if has_flags and isinstance(value, dict):
+            return _set([*map(str, value)], [*value.values()])
         unusable_if(is_object(value), "object instead of a label")
         if options.multi_label:
             return _names(value, options.separator, has_lists)
@@ -162,16 +181,50 @@ def text_examples(file: TextFile, options: ReadingOptions, kind: type[_Texts]) -
 
     rows = ((f"line {row.line:,}", row) for row in table.rows)
     fields = {"task": options.task, "columns": found.named(table)}
-    return collect(kind, file, rows, example, table.notes, **fields)
+    return collect(kind, file, rows, example, notes, **fields)
 
 
-def _score(value: object) -> float:
-    try:
-        score = float(as_string(value))
-    except ValueError:
-        score = math.nan
-    unusable_if(not math.isfinite(score), "score is not a finite number")
-    return score
+def _set(names: Sequence[str], values: Sequence[object]) -> tuple[str, ...]:
+    """Return the names of the labels whose value is 1."""
+    flags = [*map(as_flag, values)]
+    unusable_if(None in flags, "a label column contains neither 1 nor 0")
+    return tuple(name for name, is_set in zip(names, flags, strict=True) if is_set)
+
+
+def _has_flags(cell: object) -> bool:
+    return isinstance(cell, dict) and None not in map(as_flag, cell.values())
+
+
+def _check_vectors(file: TextFile, cells: Sequence[object], options: ReadingOptions) -> bool:
+    """Return whether labels are vectors of 1 and 0: lists of equal lengths, at least 2.
+
+    Raises:
+        ValueError: They need `label_names`, or these are too few or too many.
+    """
+    separator, names = options.separator if options.multi_label else "", options.label_names
+    rows = (_items(cell, separator) for cell in cells if as_string(cell))
+    size = len(first := next(rows, []))
+    is_vector = all(len(x) == size > 1 and _FLAGS.issuperset(map(_flag, x)) for x in (first, *rows))
+    if is_vector != bool(names) or (is_vector and len(names) != size):
+        received = f"{size} places, such as {shown(first)}" if is_vector else "no vectors"
+        raise ValueError(
+            f"Labels of {os.fspath(file.path)!r} that are vectors of 1 and 0 need one name for "
+            "each place: --label-names a,b,c (`label_names` in Python). Received: "
+            f"{received}; label_names={shown(names)}."
+        )
+    return is_vector
+
+
+def _flag(item: object) -> str:
+    return without_point(as_string(item).strip().lower()).removesuffix(".")
+
+
+def _items(cell: object, separator: str) -> list[object]:
+    """Return the items of a list, or the parts of a text; empty without a separator."""
+    items = listed(cell, is_alone=True)
+    if items is not None:
+        return items
+    return [*as_string(cell).split(separator)] if separator else []
 
 
 def _names(value: object, separator: str, has_lists: bool) -> tuple[str, ...]:

@@ -164,7 +164,8 @@ class TextModel(BatchModel):
     ) -> tuple[Any, Any, Any]:
         """Return data without pandas, and with ids for label names."""
         x, sample_weight = map(text_inputs.without_pandas, (x, sample_weight))
-        y = text_inputs.without_pandas(y, getattr(self, "labels", ()))
+        y = text_inputs.labels_in_order(y, getattr(self, "labels", ()))
+        y = text_inputs.without_pandas(y)
         check_finite("sample_weight", sample_weight)
         if isinstance(sample_weight, list | tuple):
             sample_weight = np.asarray(sample_weight)

@@ -39,7 +39,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
     def model_fields(
         self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
     ) -> dict[str, object]:
-        return {"labels": train.label_names, "multi_label": multi_label}
+        return {"labels": train.label_names, "multi_label": train.multi_label}
 
     def check_fit(self, model: "SequenceClassifier", examples: TextExamples, where: str) -> None:
         from keras_bert_d2l.data.tasks.rows import check_label_names

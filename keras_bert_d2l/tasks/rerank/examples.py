@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from keras_bert_d2l.checks import check_that, is_number
 from keras_bert_d2l.contract.task import EncodingOptions
 from keras_bert_d2l.data.tasks.examples import TaskExamples, are_strings, check_each, is_string
-from keras_bert_d2l.data.tasks.readers.cells import as_string, collect, unusable_if
+from keras_bert_d2l.data.tasks.readers.cells import NumberFormat, as_string, collect, unusable_if
 from keras_bert_d2l.data.tasks.readers.columns import (
     ReadingOptions,
     find_columns,
@@ -129,6 +129,8 @@ def rank_examples(file: TextFile, options: ReadingOptions) -> RankExamples:
     is_labeled = columns.label is not None
     has_labels = any(row.text(columns.label).strip() for row in table.rows) or not is_labeled
     has_labels = has_labels and options.labeled is not False
+    labels_of = (_cells(row.cell(columns.label)) for row in table.rows)
+    numbers = NumberFormat.of(itertools.chain.from_iterable(labels_of if is_labeled else ()))
 
     def example(row: Row) -> dict[str, object]:
         query, right = row.text(columns.text).strip(), _cells(row.cell(columns.text_b))
@@ -137,7 +139,7 @@ def rank_examples(file: TextFile, options: ReadingOptions) -> RankExamples:
         unusable_if(not right or not all(text.strip() for text in texts), "empty text")
         labels = [1.0] * len(right) + [0.0] * (len(texts) - len(right))
         if is_labeled and has_labels:
-            labels = _labels(row.cell(columns.label), labels)
+            labels = _labels(row.cell(columns.label), labels, numbers)
         return {
             "ids": row.text(columns.id) or str(row.line),
             "queries": query,
@@ -147,7 +149,8 @@ def rank_examples(file: TextFile, options: ReadingOptions) -> RankExamples:
 
     rows = ((f"line {row.line:,}", row) for row in table.rows)
     named = columns.named(table)
-    examples = collect(RankExamples, file, rows, example, table.notes, columns=named)
+    notes = (*table.notes, *numbers.notes())
+    examples = collect(RankExamples, file, rows, example, notes, columns=named)
     are_margins = is_labeled and bool(wrong)
     return examples if are_margins or not examples.labels else _by_query(examples)
 
@@ -157,13 +160,9 @@ def _cells(cell: object) -> list[str]:
     return [*map(as_string, cell)] if isinstance(cell, list) else [as_string(cell)]
 
 
-def _labels(cell: object, usual: Sequence[float]) -> list[float]:
+def _labels(cell: object, usual: Sequence[float], numbers: NumberFormat) -> list[float]:
     """Return one label per text: a list, or a single label for the texts that are not wrong."""
-    try:
-        found = [float(label) for label in _cells(cell)]
-    except ValueError:
-        found = [math.nan]
-    unusable_if(not all(map(math.isfinite, found)), "label is not a finite number")
+    found = [numbers.checked(label, "label") for label in _cells(cell)]
     if not isinstance(cell, list):
         return [found[0] * one for one in usual]
     unusable_if(len(found) != len(usual), "not one label per text")

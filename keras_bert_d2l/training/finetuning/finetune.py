@@ -244,7 +244,7 @@ def _load_run(
         ValueError: A file does not fit the task, or it has too few labels to learn from.
     """
     columns = ("text", "text_b", "negative", "choices", "label", "id")
-    names = (*columns, "multi_label", "separator", "header", "quotes")
+    names = (*columns, "multi_label", "separator", "header", "quotes", "label_names")
     of_reader = {name: getattr(settings, name) for name in names}
     task = settings.task
     if (needed := task_named(task).library) is not None:
@@ -254,7 +254,7 @@ def _load_run(
         return read_examples(task, path, **of_reader, labeled=True)
 
     train = read(settings.train)
-    if len(train.label_names) == 1 and not settings.multi_label:
+    if len(train.label_names) == 1 and not train.multi_label:
         raise ValueError(
             f"{train.source}: training requires at least two labels. Received: "
             f"{train.label_names[0]!r} in {how_many(len(train), 'example')}."

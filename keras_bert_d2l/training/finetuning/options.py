@@ -133,8 +133,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
             one of the 30 most similar texts and one of all texts.
         embedder: Text embedder that mines the negatives. Required for rerank. For embed, the
             default is the model itself.
-        label: Column of the labels, scores, tags or answers. With `multi_label`, several columns of
-            0 or 1 are allowed, separated by commas.
+        label: Column of the labels, scores, tags or answers. For classify, also several columns of
+            0 or 1, separated by commas. Without a column of labels, all columns of 0 and 1 are
+            labels of classify.
         id: Column of the example ids.
         header: Treat the first row of a table as column names. Detected by default.
         quotes: Treat quotes in a table as marks around cells, not as text. Detected by default.
@@ -151,6 +152,8 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         valid_tags: With a CRF, predict no tags that break the scheme BIO or BIOES. The training
             data may break it.
         separator: Separator between the labels of a text.
+        label_names: Names of the labels in vectors of 0 and 1, such as [0, 1, 0], in their order,
+            separated by commas.
         dropout: Dropout rate of the BERT: after each sublayer, of the attention weights and of the
             embeddings. 0.1 suits small training data. Not for embed. Defaults to the rates of the
             checkpoint, which `pretrain --recipe modern` sets to 0.
@@ -187,6 +190,7 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
     crf: bool = False
     valid_tags: bool = False
     separator: Text = ","
+    label_names: Text | None = None
     dropout: Rate | None = None
     freeze_encoder: bool = False
     freeze_blocks: Annotated[int, at_least(0)] | None = None

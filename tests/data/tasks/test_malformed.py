@@ -5,6 +5,7 @@ import pytest
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
 CHOOSE = {"text": "a", "choices": "b,a", "label": "c"}
+VECTORS = '[{"text": "a", "labels": [0, 1, 0]}]'
 TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
 
 
@@ -41,7 +42,24 @@ TOXIC = "id,comment_text,toxic,obscene\na1,so,1,1\n"
         ("classify", "a.tsv", "a\tb\nb\tc\n", {"text": "a", "label": 9}, "`label`.*label=9"),
         ("classify", "a.txt", "it is;joy\nso;fear\n", {}, "first row is 1: 'it is;joy'"),
         ("classify", "a.csv", "text,Label,LABEL\na,x,1\n", {}, "named 'label', numbers 2, 3"),
-        ("classify", "a.csv", TOXIC, {"label": "toxic,obscene"}, "label='toxic,obscene'"),
+        ("regress", "a.csv", TOXIC, {"label": "toxic,obscene"}, "label='toxic,obscene'"),
+        ("classify", "a.csv", TOXIC, {"label_names": "a,b"}, "no vectors; label_names=.'a', 'b'"),
+        (
+            "classify",
+            "a.json",
+            VECTORS,
+            {},
+            r"a.json.*--label-names.*3 places, such as \[0, 1, 0\]",
+        ),
+        ("classify", "a.json", VECTORS, {"label_names": "a,b"}, "3 places.*label_names=.'a', 'b'"),
+        (
+            "regress",
+            "a.tsv",
+            "text\tscore\na\t1,000\n",
+            {},
+            "not a finite number .*line 2, '1,000'",
+        ),
+        ("regress", "a.json", VECTORS, {"label_names": "a,b"}, "`multi_label` must be omitted"),
         (
             "embed",
             "a.tsv",

@@ -3,12 +3,14 @@
 import ast
 import contextlib
 import json
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
+from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.text_arguments import has_surrogate
@@ -28,6 +30,12 @@ _NUMBERS = re.compile(r"[-+]?\d[\d.]*(?:[\s,]+[-+]?\d[\d.]*)*[\s,]*")
 _ITEM = re.compile(rf"{_QUOTED}|[^\s,]+", re.DOTALL)
 _YES, _NO = ("1", "1.0", "true", "yes", "t", "y"), ("0", "0.0", "false", "no", "f", "n")
 _FLAGS = dict.fromkeys(_YES, True) | dict.fromkeys(_NO, False)
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?", re.IGNORECASE)
+_THOUSANDS, _GROUPS = (
+    re.compile(rf"[-+]?[1-9][0-9]?[0-9]?(?:{x}[0-9]{{3}})+") for x in (",", r"\.")
+)
+# Hyphens, the figure dash, the en dash, the minus sign, and the small and the wide hyphen-minus.
+_MINUS = dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2212, 0xFE63, 0xFF0D), "-")
 _WHOLE_NUMBER = re.compile(r"-?\d+\.0+")  # how pandas writes 1 in a column with missing values
 
 
@@ -46,7 +54,61 @@ def as_string(value: object) -> str:
 
 def as_flag(value: object) -> bool | None:
     """Return what a cell with 1 or 0, true or false, yes or no says; None if it says neither."""
-    return _FLAGS.get(as_string(value).strip().lower())
+    return _FLAGS.get(as_string(value).strip().lower().removesuffix("."))
+
+
+class NumberFormat(NamedTuple):
+    """How the numbers of a column are written.
+
+    Attributes:
+        has_comma: Whether a comma separates the decimals, as in "3,5".
+        is_percent: Whether all of them are percentages: "40%" is 0.4.
+        is_mixed: Whether some have a comma and no format fits all, so that "1.000" may be 1000.
+    """
+
+    has_comma: bool = False
+    is_percent: bool = False
+    is_mixed: bool = False
+
+    @classmethod
+    def of(cls, cells: Iterable[object]) -> Self:
+        """Return the format that fits all cells with digits: by default, that of Python.
+
+        "1,000" may be 1 or 1000. It is read as 1 only if another cell of the column, such as "2,5",
+        can have no other meaning than that of a decimal comma.
+        """
+        texts = [as_string(cell) for cell in cells]
+        texts = [text for text in texts if any(map(str.isdecimal, text))]
+        for found in (cls(), cls(True), cls(False, True), cls(True, True)):
+            commas = (x for x in texts if "," in x and not _THOUSANDS.fullmatch(x.strip(" %")))
+            is_clear = not found.has_comma or any(commas)
+            if is_clear and all(found.value(text) is not None for text in texts):
+                return found
+        return cls(is_mixed=any("," in text for text in texts))
+
+    def value(self, cell: object) -> float | None:
+        """Return the number in a cell, or None if there is none in this format."""
+        text = as_string(cell).strip().translate(_MINUS)
+        if self.has_comma:
+            text = text.translate({ord(","): ".", ord("."): ","})
+        if self.is_percent:
+            text = text.removesuffix("%").rstrip() if text.endswith("%") else ""
+        is_number = _NUMBER.fullmatch(text) and not (self.is_mixed and _GROUPS.fullmatch(text))
+        number = float(text) if is_number else math.inf
+        return number / (100 if self.is_percent else 1) if math.isfinite(number) else None
+
+    def checked(self, cell: object, name: str = "score") -> float:
+        """Return the number in a cell, or raise `Unusable`."""
+        number = self.value(cell)
+        if number is None:
+            raise Unusable(f"{name} is not a finite number", f", {shown(cell)}")
+        return number
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is reported about a format other than that of Python."""
+        shown_numbers = ("", "3,5 as 3.5", "40% as 0.4", "3,5% as 0.035")
+        told = shown_numbers[self.has_comma + 2 * self.is_percent]
+        return (f"read numbers such as {told}",) if told else ()
 
 
 def without_point(text: str) -> str:

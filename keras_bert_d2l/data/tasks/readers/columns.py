@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.contract.task import AnyTask, task_named
+from keras_bert_d2l.data.tasks.readers.cells import NumberFormat, without_point
 from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -41,7 +42,7 @@ _PAIRS = tuple(
 # The names of columns that contain one choice each, such as "ending0" and "answerA".
 _CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]+|[a-j])")
 _NAME = re.compile(r"[\w#.-]*")
-_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)\s*")
+_FLAGS = frozenset(("0", "1", "-1", "true", "false", ""))  # -1: unknown
 _SHOWN = 30  # maximum number of characters of a cell in an error message
 _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
@@ -59,6 +60,7 @@ class ReadingOptions:
     separator: str = ","
     header: bool | None = None
     labeled: bool | None = None
+    label_names: tuple[str, ...] = ()
 
     @property
     def given(self) -> list[Column]:
@@ -151,7 +153,8 @@ def _are_texts(cells: Sequence[str]) -> bool:
 
 def _are_labels(cells: Sequence[str], has_scores: bool) -> bool:
     if has_scores:
-        return 2 * sum(bool(_NUMBER.fullmatch(cell)) for cell in cells) > len(cells)
+        numbers = map(NumberFormat.of(cells).value, cells)
+        return 2 * sum(number is not None for number in numbers) > len(cells)
     # Unlike example ids, labels are repeated. So is the first, unless it is in a header.
     return 2 * len(set(cells)) <= len(cells) and cells[0] in cells[1:]
 
@@ -189,7 +192,9 @@ class _Finder:
         label: int | None = None
         flags: tuple[int, ...] = ()
         if self._options.labeled is not False:
-            flags = self._several("label") if self._options.multi_label else ()
+            others = (text, text_b, self._one("id"))
+            if "multi_label" in self._task.options:
+                flags = self._several("label") or self._flags(others)
             can_do_without = "negative" in self._task.columns  # pairs may have no scores
             is_needed = self._options.labeled and not can_do_without
             find = self._needed if is_needed else self._one
@@ -223,9 +228,21 @@ class _Finder:
     def _several(self, role: str) -> tuple[int, ...]:
         """Return the columns that are given for a role, separated by commas."""
         given = self._options.columns.get(role)
-        if given is not None and self._place_of(given) is not None:
+        if isinstance(given, int) or (given is not None and self._place_of(given) is not None):
             return (self._given(role, given),)
         return tuple(self._given(role, part) for part in _parts(given))
+
+    def _flags(self, besides: Sequence[int | None]) -> tuple[int, ...]:
+        """Return the columns of 1 and 0, if no other column has labels."""
+        if "label" in self._options.columns or self._one("label", besides) is not None:
+            return ()
+        # pandas names a column of row numbers "Unnamed: 0".
+        named = [n for n, name in enumerate(self._plain_names) if name and name[:7] != "unnamed"]
+        return tuple(place for place in named if place not in besides and self._has_flags(place))
+
+    def _has_flags(self, place: int) -> bool:
+        cells = {without_point(row.text(place).strip().lower()) for row in self._table.rows}
+        return cells <= _FLAGS and cells != {""}
 
     def _needed(self, role: str, besides: Sequence[int | None] = ()) -> int:
         found = self._one(role, besides)
