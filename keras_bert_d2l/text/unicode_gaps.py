@@ -116,12 +116,12 @@ def stand_ins(compat: str, tokenize_chinese_chars: bool) -> dict[int, int]:
     """Return the replacements for code points in both the texts and the vocabulary."""
     if compat == "google":
         return {}
-    letters = enumerate(_code_points(_HUGGING_FACE_LETTERS), _FIRST_PRIVATE)
+    letters = enumerate(code_points(_HUGGING_FACE_LETTERS), _FIRST_PRIVATE)
     new = {letter: private for private, letter in letters} | _HUGGING_FACE_PUNCTUATION
     if tokenize_chinese_chars:
         return new
     private = (code for code in itertools.count(0xF0000) if code & 0xFFFF < 0xFFFE)
-    return {code: next(private) for code in _code_points(CHINESE)} | new
+    return {code: next(private) for code in code_points(CHINESE)} | new
 
 
 def replacements(
@@ -131,7 +131,7 @@ def replacements(
     same = stand_ins(compat, tokenize_chinese_chars)
     if strips_accents and not tokenize_chinese_chars:
         # NFD would decompose compatibility characters, but not their private-use replacements.
-        for code in _code_points(CHINESE):
+        for code in code_points(CHINESE):
             same[code] = same[ord(unicodedata.normalize("NFD", chr(code)))]
     if compat == "huggingface" and strips_accents:
         same[_HUGGING_FACE_ACCENT] = _REMOVED
@@ -147,7 +147,7 @@ def replacements(
 
 def disputed_characters() -> set[int]:
     """Return the characters that the tokenizers treat differently, apart from private-use ones."""
-    letters, marks = _code_points(_HUGGING_FACE_LETTERS), _code_points(_MOVED_MARKS)
+    letters, marks = code_points(_HUGGING_FACE_LETTERS), code_points(_MOVED_MARKS)
     return {*letters, *marks, *_HUGGING_FACE_PUNCTUATION, _HUGGING_FACE_ACCENT, _SIGMA}
 
 
@@ -161,23 +161,23 @@ def lowercase_of() -> dict[int, str]:
 def accents() -> set[int]:
     """Return the characters that Hugging Face's StripAccents removes."""
     marks = {code for code in used_codes() if unicodedata.category(chr(code))[0] == "M"}
-    return marks.difference(_code_points(_KEPT_MARKS)).union(_code_points(_OTHER_MARKS))
+    return marks.difference(code_points(_KEPT_MARKS)).union(code_points(_OTHER_MARKS))
 
 
 def _new_capitals() -> Iterator[tuple[int, int]]:
     for part in _CAPITALS.split():
         capitals, _, first = part.partition(":")
-        yield from zip(_code_points(capitals), itertools.count(int(first, 16)))
+        yield from zip(code_points(capitals), itertools.count(int(first, 16)))
 
 
 def inert_characters() -> set[int]:
     """Return the characters that normalization forms must not change, move or join with others."""
-    return set(_code_points(_INERT))
+    return set(code_points(_INERT))
 
 
 def white_space() -> set[int]:
     """Return the characters with the property White_Space."""
-    return set(_code_points(_WHITE_SPACE))
+    return set(code_points(_WHITE_SPACE))
 
 
 def letters_and_numbers() -> tuple[set[int], set[int]]:
@@ -185,7 +185,7 @@ def letters_and_numbers() -> tuple[set[int], set[int]]:
     categories = [unicodedata.category(chr(code))[0] for code in range(_END_OF_LETTERS)]
     letters = {code for code, category in enumerate(categories) if category == "L"}
     numbers = {code for code, category in enumerate(categories) if category == "N"}
-    return letters.union(_code_points(_NEW_LETTERS)), numbers.union(_code_points(_NEW_NUMBERS))
+    return letters.union(code_points(_NEW_LETTERS)), numbers.union(code_points(_NEW_NUMBERS))
 
 
 def word_classes() -> tuple[set[int], set[int], set[int]]:
@@ -195,9 +195,9 @@ def word_classes() -> tuple[set[int], set[int], set[int]]:
     words = {c for c, of in categories.items() if of[0] == "M" or of in ("Nd", "Nl", "Pc")}
     marks = {code for code, of in categories.items() if of[0] == "P"} | {*map(ord, "$+<=>^`|~")}
     return (
-        words.union(letters, _code_points(_NEW_IN_WORDS)),
-        numbers.union(_code_points(_NEW_DIGITS)),
-        marks.difference(_code_points(_HUGGING_FACE_LETTERS)).union(_HUGGING_FACE_PUNCTUATION),
+        words.union(letters, code_points(_NEW_IN_WORDS)),
+        numbers.union(code_points(_NEW_DIGITS)),
+        marks.difference(code_points(_HUGGING_FACE_LETTERS)).union(_HUGGING_FACE_PUNCTUATION),
     )
 
 
@@ -208,7 +208,8 @@ def character_class(codes: Iterable[int]) -> str:
     return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in ranges)
 
 
-def _code_points(ranges: str) -> Iterator[int]:
+def code_points(ranges: str) -> Iterator[int]:
+    """Yield the code points of ranges such as `"9-D 20"`, in hexadecimal."""
     for part in ranges.split():
         first, _, last = part.partition("-")
         yield from range(int(first, 16), int(last or first, 16) + 1)

@@ -10,6 +10,7 @@ from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, laz
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.tables import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.tasks.tag.annotations import annotated_examples
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     signatures = lazy("keras_bert_d2l.tasks.tag.predictions:TaggerSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> WordExamples:
-        return word_examples(file, options)
+        return annotated_examples(file, options) or word_examples(file, options)
 
     def is_table(self, file: TextFile, labels: Sequence[str]) -> bool:
         """Return whether a file of lines is a table.

@@ -1,0 +1,151 @@
+"""Exports of annotation tools: spans of characters, as words with BIO tags.
+
+- doccano, JSONL: `{"text": ..., "label": [[start, end, type]]}`; with relations, `entities` have
+  `start_offset`, `end_offset` and `label` (doccano/doccano, `backend/data_export`: `factories.py`
+  of the pipeline, and `models.py`). Older exports call them `labels`.
+- Label Studio, JSON: `data` and `annotations`, whose `result` has a `value` of `start`, `end` and
+  `labels`; `was_cancelled` marks skipped ones (labelstud.io/guide/task_format). JSON_MIN: the
+  fields of `data`, a list of such values, and `annotation_id` (HumanSignal/label-studio-converter,
+  `convert_to_json_min`).
+- Prodigy, JSONL: `text`, `spans` of `start`, `end` and `label`, `tokens`, and `answer`: accept,
+  reject or ignore (prodi.gy/docs/api-interfaces).
+- spaCy 2: `["text", {"entities": [[start, end, type]]}]`, one per line or in a list (v2.spacy.io,
+  `usage/training`).
+"""
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from keras_bert_d2l.checks import shown
+from keras_bert_d2l.data.tasks.examples import how_many
+from keras_bert_d2l.data.tasks.readers.cells import as_string, collect, unusable_if
+from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
+from keras_bert_d2l.data.tasks.readers.tables import is_json, json_values
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.tasks.tag.examples import WordExamples
+from keras_bert_d2l.text.unspaced import word_places
+
+_MAY_BE = re.compile(r'"start(?:_offset)?"|\[\s*\d+,\s*\d+,\s*"')
+_ARE_SPANS = ("spans", "entities", "label", "labels")  # even if they are empty
+_DONE = {"answer", "annotation_id"}  # fields of what somebody annotated
+
+
+class _Span(NamedTuple):
+    """A span of characters; `text` is empty if the file does not repeat them."""
+
+    start: int
+    end: int
+    types: Sequence[str]
+    text: str
+
+
+def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples | None:
+    """Read an export of an annotation tool; return None if the file has another format.
+
+    A span that begins or ends within a word is widened to the whole word, which a note counts.
+    Texts with overlapping spans and texts without an annotation are dropped.
+    """
+    if options.given or not is_json(file) or not _MAY_BE.search(file.text):
+        return None
+    values = json_values(file)
+    if len(values) == 2 and isinstance(values[0][1], str):  # a single line of spaCy
+        values = [(1, [value for _, value in values])]
+    rows = [(f"line {number:,}", {"id": number, **_plain(value)}) for number, value in values]
+    if not any(map(_spans, (record for _, record in rows))):
+        return None
+    widened: list[str] = []
+
+    def example(record: Mapping[str, Any]) -> dict[str, object]:
+        text = record.get("text", record.get("data"))
+        unusable_if(not isinstance(text, str) or not text.strip(), "no words")
+        tokens = [x for x in record.get("tokens") or () if isinstance(x, dict) and "start" in x]
+        places = [(x["start"], x["end"]) for x in tokens] or word_places(text)
+        labels = None
+        if options.labeled is not False:
+            spans, answer = _spans(record), record.get("answer", "accept")
+            unusable_if(answer != "accept", f"annotation not accepted: {answer}")
+            unusable_if(spans is None, "no annotation")
+            labels = _tags(text, spans or (), places, widened)
+        words = tuple(text[start:end] for start, end in places)
+        return {"ids": as_string(record["id"]), "words": words, "labels": labels}
+
+    examples = collect(WordExamples, file, rows, example)
+    notes = ["read spans of characters as BIO tags of words"]
+    if widened:
+        spans = how_many(len(widened), "span")
+        notes.append(f"widened {spans} to whole words (first: {shown(widened[0])})")
+    return dataclasses.replace(examples, notes=(*notes,))
+
+
+def _plain(record: Any) -> Mapping[str, Any]:
+    """Return a record of spaCy or Label Studio with fields as those of the other tools."""
+    if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
+        return {"text": record[0], **record[1]}
+    if not isinstance(record, dict):
+        return {}
+    data, done = record.get("data"), record.get("annotations")
+    if not isinstance(data, dict) or not isinstance(done, list):
+        return record
+    done = [one for one in done if not one.get("was_cancelled")]
+    done = [one for one in done if one.get("ground_truth")] or done
+    values = [[part.get("value", {}) for part in one["result"]] for one in done]
+    spans = [sorted((x for x in some if "labels" in x), key=repr) for some in values]
+    plain = {"id": record.get("id"), "text": next(filter(_is_text, data.values()), None), **data}
+    if spans:
+        plain["spans"] = spans[0]
+        plain["answer"] = "accept" if spans == spans[:1] * len(spans) else "annotators disagree"
+    return plain
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _spans(record: Mapping[str, Any]) -> list[_Span] | None:
+    """Return the spans of a record, or None if nobody annotated it."""
+    for name, cell in record.items():
+        spans = [*map(_span, cell)] if isinstance(cell, list) else [None]
+        if None not in spans and (spans or name in _ARE_SPANS):
+            return [span for span in spans if span]
+    return None if _DONE.isdisjoint(record) else []
+
+
+def _span(item: object) -> _Span | None:
+    """Return a span, or None for anything else."""
+    if isinstance(item, list) and len(item) == 3:
+        item = dict(zip(("start", "end", "label"), item, strict=True))
+    if not isinstance(item, dict):
+        return None
+    start, end = (item.get(x, item.get(f"{x}_offset", "")) for x in ("start", "end"))
+    types = item.get("labels", [item.get("label")])
+    are_types = isinstance(types, list) and all(map(_is_text, types))
+    if not isinstance(start, int) or not isinstance(end, int) or not are_types:
+        return None
+    return _Span(start, end, types, as_string(item.get("text")))
+
+
+def _tags(
+    text: str, spans: Sequence[_Span], places: Sequence[tuple[int, int]], widened: list[str]
+) -> tuple[str, ...]:
+    """Return the tag of every word, and append the spans that do not meet words to `widened`."""
+    starts, ends = zip(*places, strict=True)
+    tags, wider = ["O"] * len(places), []
+    for span in spans:
+        inside = text[max(span.start, 0) : span.end]
+        is_other = span.text and span.text.split() != inside.split()
+        is_there = inside.strip() and 0 <= span.start and span.end <= len(text)
+        unusable_if(not is_there or bool(is_other), "span without these characters of the text")
+        start = span.start + len(inside) - len(inside.lstrip())
+        end = start + len(inside.strip())
+        first, stop = bisect.bisect_right(ends, start), bisect.bisect_left(starts, end)
+        unusable_if(first >= stop, "span without a word")
+        is_free = len(span.types) == 1 and {*tags[first:stop]} == {"O"}
+        unusable_if(not is_free, "overlapping spans")
+        tags[first:stop] = [f"B-{span.types[0]}"] + [f"I-{span.types[0]}"] * (stop - first - 1)
+        if (starts[first], ends[stop - 1]) != (start, end):
+            wider.append(inside)
+    widened += wider
+    return tuple(tags)
