@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.normalization import character_class, encode
 from keras_bert_d2l.text.unicode_gaps import white_space
+from keras_bert_d2l.text.unspaced import UNSPACED
 
 _ACCENT, _SPACE = r"\p{Mn}", f"[{character_class(white_space())}]"
+_UNSPACED = f"[{character_class(UNSPACED)}]"
 
 
 class Characters:
@@ -60,6 +62,25 @@ class Characters:
             ends = self._before_spaces(rows, ends)
         return starts, self._past(_ACCENT, rows, ends)
 
+    def spaced(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
+        """Return what `text.unspaced.spaced` does: strings `(B,)`, and int32 `(B, None)`."""
+        codes = self._codes
+        is_alone, is_space = self._are(_UNSPACED), self._are(_SPACE)
+        is_alone, is_space = (x | tf.roll(x, 1, axis=0) for x in (is_alone, is_space))
+        lengths = tf.cast(codes.row_lengths(), tf.int32)
+        places = tf.ragged.range(lengths)
+        has_space = is_alone & ~is_space & ~self._are(r"\p{M}") & (places.values > 0)
+        ends = tf.cumsum(1 + tf.cast(has_space, tf.int64))
+        splits = tf.gather(tf.concat([[0], ends], 0), codes.row_splits)
+        source = tf.searchsorted(ends, tf.range(splits[-1]), side="right")
+        is_new = tf.gather(has_space, source) & (source == tf.roll(source, -1, axis=0))
+        found = tf.where(is_new, ord(" "), tf.gather(codes.values, source))
+        places = tf.RaggedTensor.from_row_splits(tf.gather(places.values, source), splits)
+        # A text that stays as it is keeps its bytes, also those that are not UTF-8.
+        is_same = places.row_lengths() == codes.row_lengths()
+        parts = tf.where(is_same, texts, encode(places.with_values(found)))
+        return parts, tf.concat([places, lengths[:, tf.newaxis]], axis=1)
+
     def _before_spaces(self, rows: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Move the ends `(N,)` of spans before the spaces there."""
         offset = self._num_before(rows)
@@ -79,9 +100,13 @@ class Characters:
 
     def _others(self, pattern: str) -> tf.Tensor:
         """Return the places of the characters that do not match a pattern, int32 `(M,)`."""
+        return tf.cast(tf.where(~self._are(pattern))[:, 0], tf.int32)
+
+    def _are(self, pattern: str) -> tf.Tensor:
+        """Return whether each character matches a pattern, bool `(M,)`."""
         distinct, place = tf.unique(self._codes.values)
         matches = tf.strings.regex_full_match(encode(distinct[:, tf.newaxis]), pattern)
-        return tf.cast(tf.where(~tf.gather(matches, place))[:, 0], tf.int32)
+        return tf.gather(matches, place)
 
     def _num_before(self, rows: tf.Tensor) -> tf.Tensor:
         """Return the total number of characters in the texts before each row's text."""

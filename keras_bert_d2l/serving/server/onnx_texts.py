@@ -81,8 +81,8 @@ class NumPyPreprocessor:
         """Add special tokens and padding to the one or two texts of each row."""
         return framed([*map(Ids.of, zip(*rows, strict=True))], self._vocab)
 
-    def words(self, encoding: tokenizers.Encoding, text: str) -> list[Word]:
-        """Return the words of a text."""
+    def words(self, encoding: tokenizers.Encoding, text: str, places: Sequence[int]) -> list[Word]:
+        """Return the words of a text, and `places`, what `spaced` returns for it."""
         found: list[Word] = []
         last = 0
         for place, (token, (start, end)) in enumerate(
@@ -94,7 +94,11 @@ class NumPyPreprocessor:
             else:
                 found.append(Word(place, start, end))
             last = end
-        whole = [Word(word.token, *self._whole(text, word.start, word.end)) for word in found]
+        ends = [places[max(x.start, x.end - 1)] + (x.start < x.end) for x in found]
+        whole = [
+            Word(x.token, *self._whole(text, places[x.start], end))
+            for x, end in zip(found, ends, strict=True)
+        ]
         return [word for word in whole if word.start < word.end or not self._has_spaces]
 
     def _whole(self, text: str, start: int, end: int) -> tuple[int, int]:

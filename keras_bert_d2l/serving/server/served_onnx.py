@@ -24,6 +24,7 @@ from keras_bert_d2l.serving.protocol import (
     Specs,
 )
 from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, NumPyPreprocessor, halves
+from keras_bert_d2l.text.unspaced import spaced
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
@@ -254,10 +255,12 @@ class ServedONNX:
         """Return the words of texts and their labels, `(B, N)`, from windows of each text."""
         room, rows = self._max_len - self._vocab.num_added(1), list[list[list[int]]]()
         found = []
-        for text, encoding in zip(texts, self._rows.encode(texts), strict=True):
-            string = text.decode("utf-8", "replace")
+        strings = [text.decode("utf-8", "replace") for text in texts]
+        parts, places_of = zip(*map(spaced, strings), strict=True)
+        encodings = self._rows.encode(np.array([part.encode() for part in parts], object))
+        for string, of_parts, encoding in zip(strings, places_of, encodings, strict=True):
             starts, begins = halves(len(encoding), room)
-            words = self._rows.words(encoding, string)
+            words = self._rows.words(encoding, string, of_parts)
             tokens = np.array([word.token for word in words], "int32")
             window = np.searchsorted(begins, tokens, side="right") - 1
             found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))

@@ -98,17 +98,27 @@ class Split(NamedTuple):
 
 
 def split_texts(texts: Tensor, tokenizer: Tokenizer, *, into_tokens: bool = False) -> Split:
-    """Split texts `(B,)` into words as the tokenizer does; `into_tokens`, every token is a word."""
-    pieces, vocab = tokenizer.with_offsets(texts), tokenizer.vocab
+    """Split texts `(B,)` into words as the tokenizer does; `into_tokens`, every token is a word.
+
+    In scripts without spaces, such as that of Chinese, each character is a word.
+    """
+    parts, places = (texts, None) if into_tokens else _spaced(texts)
+    pieces, vocab = tokenizer.with_offsets(parts), tokenizer.vocab
     continues = tf.zeros(len(vocab), tf.bool) if into_tokens else tf.constant(vocab.continues)
     joins = vocab.kind in ("unigram", "character-bpe") and not into_tokens
     unknown = vocab.unk_id if joins else _NO_TOKEN
-    return _split(texts, pieces, continues, unknown, vocab.kind != "wordpiece")
+    return _split(texts, places, pieces, continues, unknown, vocab.kind != "wordpiece")
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def _spaced(texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
+    return Characters(texts).spaced(texts)
 
 
 @tf.function(autograph=False, reduce_retracing=True)
 def _split(
     texts: tf.Tensor,
+    places_of_parts: tf.RaggedTensor | None,
     pieces: dict[str, tf.RaggedTensor],
     continues: tf.Tensor,
     unknown: int,
@@ -118,6 +128,8 @@ def _split(
 
     Args:
         texts: The texts, `(B,)`.
+        places_of_parts: The index in `texts` of each character of the texts that the tokens are
+            from, ragged int32 `(B, None)`; `None` if these are the same.
         pieces: Their tokens, as `Tokenizer.with_offsets` returns them.
         continues: Whether each token of the vocabulary continues a word, bool `(V,)`.
         unknown: The id of the token that continues a word if no character is between them.
@@ -134,6 +146,12 @@ def _split(
     row_starts = tf.gather(tokens.row_starts(), rows)
     begin = tf.gather(starts.values, row_starts + firsts.values)
     end = tf.gather(ends.values, row_starts + lasts.values)
+    if places_of_parts is not None:
+        of_parts = tf.cast(tf.gather(places_of_parts.row_starts(), rows), tf.int32)
+        last = tf.maximum(begin, end - 1) + of_parts
+        is_one = tf.cast(begin < end, tf.int32)
+        begin = tf.gather(places_of_parts.values, begin + of_parts)
+        end = tf.gather(places_of_parts.values, last) + is_one
     begin, end = Characters(texts).whole(rows, begin, end, has_spaces)
     words = [firsts, firsts.with_values(begin), firsts.with_values(end)]
     if has_spaces:  # a token may be a space alone
