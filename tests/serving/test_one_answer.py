@@ -62,6 +62,7 @@ OUTPUTS = {
     "embed": ("embedding",),
     "rerank": ("scores",),
 }
+ENTITY = ("texts", "labels", "scores", "starts", "ends")
 IN_PYTHON = {
     "classify": lambda one: [one.label, *one.scores.values()],
     PAIRS: lambda one: [*one.scores.values(), *(label in one.labels for label in one.scores)],
@@ -183,6 +184,12 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
         with running(LocalServer(one, name)) as url, ServingClient(url, name) as client:
             for values, right in zip(ask(client, task, given), in_order, strict=True):
                 assert_alike(values, IN_PYTHON[task](right))
+            if name == "tagger":  # the entities of "O B-É I-É" of its words
+                found = client.predict({"text": TEXTS}, "entities")
+                rows = zip(*(found[name] for name in ENTITY), strict=True)
+                for row, entities in zip(rows, tag(model, TEXTS, aggregate="first"), strict=True):
+                    right = [value for entity in entities for value in vars(entity).values()]
+                    assert_alike(flat(row), right)
             if name == "chooser":  # an empty string is a missing choice
                 [found] = ask(client, task, (["red"], [["blue", SCRIPTS, ""]]))
                 right = choose(model, "red", ["blue", SCRIPTS])

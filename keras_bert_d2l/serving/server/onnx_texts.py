@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 
 from keras_bert_d2l.serving.protocol import Arrays
+from keras_bert_d2l.tasks.tag.entities import spans, tags_of
 from keras_bert_d2l.text.tokenizer.numpy_rows import Ids, framed
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
@@ -154,3 +155,30 @@ def halves(size: int, room: int) -> tuple[np.ndarray, np.ndarray]:
     starts = np.minimum(np.arange(-(-last // step) + 1) * step, last)
     ends = np.minimum(starts + room, size)
     return starts, np.append(0, (starts[1:] + ends[:-1]) // 2)
+
+
+def entities_of(texts: np.ndarray, words: Arrays, labels: Sequence[str]) -> Arrays:
+    """Return the entities of texts `(B,)` as the signature `entities` of a SavedModel does.
+
+    Args:
+        texts: The texts.
+        words: What `serving_default` answers.
+        labels: The labels of the model.
+    """
+    tags, found = [*tags_of(labels).values()], list[tuple]()
+    for row, (text, ids) in enumerate(zip(texts, words["ids"], strict=True)):
+        string, is_word = text.decode("utf-8", "replace"), words["ends"][row] > 0
+        for n, (kind, *span) in enumerate(spans([tags[x] for x in ids[is_word]])):
+            score = words["scores"][row, slice(*span)].mean()
+            start, end = words["starts"][row, span[0]], words["ends"][row, span[1] - 1]
+            found.append((row, n, string[start:end].encode(), kind.encode(), score, start, end))
+    shape = len(texts), max((n + 1 for _, n, *_ in found), default=0)
+    types = {"texts": object, "labels": object, "scores": "float32", "starts": "int32"}
+    types["ends"] = "int32"
+    columns = {name: np.zeros(shape, dtype) for name, dtype in types.items()}
+    for name in ("texts", "labels"):
+        columns[name][:] = b""
+    for row, n, *values in found:
+        for column, value in zip(columns.values(), values, strict=True):
+            column[row, n] = value
+    return {**columns, "truncated": words["truncated"]}

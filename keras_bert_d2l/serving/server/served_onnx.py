@@ -23,7 +23,12 @@ from keras_bert_d2l.serving.protocol import (
     Spec,
     Specs,
 )
-from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, NumPyPreprocessor, halves
+from keras_bert_d2l.serving.server.onnx_texts import (
+    NUM_BEST,
+    NumPyPreprocessor,
+    entities_of,
+    halves,
+)
 from keras_bert_d2l.text.unspaced import spaced
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
@@ -148,6 +153,8 @@ class ServedONNX:
             signatures["nsp"] = _PAIR
         if "mlm_ids" in self._outputs:
             signatures["fill_mask"] = _TEXT
+        if self._long == self._words:
+            signatures["entities"] = _TEXT
         if self._task.get("ranks"):
             signatures["rerank"] = _RERANK
         example = dict.fromkeys((*_PAIR, *_QUESTION, "texts"), _EMPTY)
@@ -191,7 +198,9 @@ class ServedONNX:
             )
         # If there are no texts, the model computes with empty ones.
         given = texts if len(texts[0]) else [np.full((1, *x.shape[1:]), b"", object) for x in texts]
-        if signature == "serving_default" and self._long:
+        if signature == "entities":
+            found = entities_of(texts[0], self._words(*given), self._task["labels"])
+        elif signature == "serving_default" and self._long:
             found = self._long(*given)
         elif "choices" in inputs:
             found = self._choices(*given)

@@ -54,6 +54,15 @@ def _tag(form: re.Pattern[str], label: str) -> str | None:
     return f"{letter}-{found['type']}" if found["type"] else letter
 
 
+def tags_of(labels: Iterable[str]) -> dict[str, str]:
+    """Return the tag of every label for `spans`. Without a scheme, equal ones form one span."""
+    scheme = scheme_of(labels)
+    if scheme is not None:
+        return {label: scheme[label] for label in labels}
+    kept = re.compile("O|[BIESLU]-.*", re.DOTALL)
+    return {label: label if kept.fullmatch(label) else f"I-{label}" for label in labels}
+
+
 def spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans that are marked by the tags of a text, as `scheme_of` returns them.
 

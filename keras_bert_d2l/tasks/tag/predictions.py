@@ -25,8 +25,15 @@ from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, pred
 from keras_bert_d2l.models.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
 from keras_bert_d2l.signatures.characters import Characters
-from keras_bert_d2l.signatures.signature import Answer, ExportedModel, TextOptions, TextSignatures
-from keras_bert_d2l.tasks.tag.entities import scheme_of, spans, tagging_scores
+from keras_bert_d2l.signatures.signature import (
+    TEXT,
+    Answer,
+    ExportedModel,
+    Signature,
+    TextOptions,
+    TextSignatures,
+)
+from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores, tags_of
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.rows import Split, WordPreprocessor
@@ -38,7 +45,6 @@ ListsOfWords: TypeAlias = Sequence[list[str] | tuple[str, ...]]
 Aggregation: TypeAlias = Literal["none", "simple", "first", "average", "max"]
 """How the labels of tokens are joined to entities."""
 
-_PREFIXES = tuple(f"{letter}-" for letter in "BIESLU")
 _BY_FIRST = ("none", "first")  # a word has the label of its first token
 _WORDS_AROUND = 8  # words of context on each side of an incorrectly tagged word
 _TEXTS_AT_ONCE = 256  # texts whose windows are in memory at the same time
@@ -198,17 +204,12 @@ def entities(tags: Sequence[Tag], text: str, labels: Iterable[str]) -> list[Enti
         labels: All labels, which determine the scheme.
     """
     found: list[Entity] = []
-    scheme = scheme_of(labels) or {}
-    for label, first, stop in spans([scheme.get(x.label, _own_tag(x.label)) for x in tags]):
+    tag_of = tags_of(labels)
+    for label, first, stop in spans([tag_of[one.label] for one in tags]):
         start, end = cast(int, tags[first].start), cast(int, tags[stop - 1].end)
         score = float(np.mean([one.score for one in tags[first:stop]]))
         found.append(Entity(text[start:end], label, score, start, end))
     return found
-
-
-def _own_tag(label: str) -> str:
-    """Return a label as `O`, or with a prefix: equal labels without one form one entity."""
-    return label if label == "O" or label[:2] in _PREFIXES else f"I-{label}"
 
 
 def _in_text(row: str | Sequence[str], tags: Sequence[Tag]) -> tuple[Sequence[Tag], str]:
@@ -376,3 +377,46 @@ class TaggerSignatures(TextSignatures):
         }
         dense = {name: firsts.with_values(column).to_tensor() for name, column in columns.items()}
         return {**dense, "truncated": tf.zeros(tf.shape(*texts), tf.bool)}
+
+    def entities(self, text: tf.Tensor) -> Answer:
+        """Return the entities that the labels of words mark, as `tag` with `aggregate="first"`.
+
+        Args:
+            text: Strings `(B,)`.
+
+        Returns: each `(B, E)`, padded with empty strings and zeros: `texts`, strings; `labels`,
+            strings, the types; `scores`, float32, the means of the words' probabilities; `starts`
+            and `ends`, int32, as of words. Also `truncated`, which is always false.
+        """
+        words = self.answer(text)
+        is_word = words["ends"] > 0
+        rows = tf.cast(tf.where(is_word)[:, 0], tf.int32)
+        names = ("ids", "scores", "starts", "ends")
+        ids, scores, starts, ends = (tf.boolean_mask(words[name], is_word) for name in names)
+        tags = [tag.partition("-") for tag in tags_of(self.run.model.labels).values()]
+        types = [kind or "_" for *_, kind in tags]
+        is_open, goes_on, is_inside = (
+            tf.gather(tf.constant([letter in letters for letter, *_ in tags]), ids)
+            for letters in ("BI", "IE", "BIES")
+        )
+        kinds = tf.gather(tf.constant([types.index(kind) for kind in types]), ids)
+        # The first word has no word before it, so it must not be compared with the last one.
+        is_same = (tf.roll(kinds, 1, 0) == kinds) & (tf.pad(rows + 1, [[1, 0]])[:-1] == rows + 1)
+        is_first = is_inside & ~(tf.roll(is_open, 1, 0) & goes_on & is_same)
+        number = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, is_inside)
+        rows, kinds, starts = (tf.boolean_mask(x, is_first) for x in (rows, kinds, starts))
+        scores, ends = (tf.boolean_mask(x, is_inside) for x in (scores, ends))
+        ends = tf.math.unsorted_segment_max(ends, number, tf.size(rows))
+        columns = {
+            "texts": Characters(text).spans(rows, starts, ends),
+            "labels": tf.gather(tf.constant(np.array(types, object)), kinds),
+            "scores": tf.math.unsorted_segment_mean(scores, number, tf.size(rows)),
+            "starts": starts,
+            "ends": ends,
+        }
+        of_texts = tf.RaggedTensor.from_value_rowids(rows, rows, tf.shape(text)[0])
+        dense = {name: of_texts.with_values(x).to_tensor() for name, x in columns.items()}
+        return {**dense, "truncated": words["truncated"]}
+
+    def signatures(self) -> dict[str, Signature]:
+        return {**super().signatures(), "entities": self.of_strings(self.entities, TEXT)}

@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert_d2l.inference.evaluation import Mistake, evaluate
+from keras_bert_d2l.signatures.signature import TextOptions
+from keras_bert_d2l.signatures.signatures import model_signatures
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import Entity, Tag, entities, tag
+from tests.serving.conftest import functions_run_eagerly
 
 ANIMALS = {(None, 0): 2.0, ("cat", 1): 1.0, ("dog", 2): 1.0}
 TAGS = ["thing", "cat", "dog"]
@@ -174,6 +178,34 @@ def test_words_are_joined_by_spaces_for_the_positions_of_entities(tagger):
         ("cat cats", 4, 12),
         ("rug", 13, 16),
     ]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        SPAN_TAGS,
+        ["O", "B-A", "I-A", "E-A", "S-A", "B-B", "I-B", "E-B"],
+        ["0", "a_b", "a_i", "c_b", "c_i"],
+        ["NOUN", "VERB"],
+        ["O", "\u00c9", "x"],
+    ],
+)
+def test_the_signature_joins_words_to_the_entities_of_python(labels, open_task, words_tokenizer):
+    words = "the cat dog sat ran on mat rug".split()
+    weights = {(word, n % len(labels)): 9.0 for n, word in enumerate(words)}
+    model = open_task(TokenClassifier, weights, labels=labels)
+    rng = np.random.default_rng(0)
+    texts = ["", " ", *(" ".join(rng.choice(words, rng.integers(1, 15))) for _ in range(40)), "cat"]
+    signature = model_signatures(model, words_tokenizer, TextOptions(False, 1, None))["entities"]
+    with functions_run_eagerly():
+        found = {name: x.numpy() for name, x in signature.function(tf.constant(texts)).items()}
+    assert not found.pop("truncated").any()
+    for row, expected in enumerate(tag(model, texts, aggregate="first")):
+        columns = [x[row, : len(expected)].tolist() for x in found.values()]
+        rows = [(a.decode(), b.decode(), *rest) for a, b, *rest in zip(*columns, strict=True)]
+        assert rows == [(x.text, x.label, pytest.approx(x.score), x.start, x.end) for x in expected]
+        assert not any(x[row, len(expected) :].any() for x in found.values())
+    assert max(map(len, found["texts"].tolist())) > 2
 
 
 def test_unknown_strategies_and_parts_of_given_words_are_rejected(tagger):
