@@ -347,7 +347,8 @@ def _origin(model: Model, kernels: Sequence[keras.Variable]) -> ConfigDict:
     digest = hashlib.sha256()
     for kernel in kernels:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(kernel), np.float32).data)
-    task = {k: v for k, v in (task_fields(model) or {}).items() if k != "dropout"}
+    without = {"dropout", *getattr(model, "calibrated", ())}
+    task = {k: v for k, v in (task_fields(model) or {}).items() if k not in without}
     return {"kernels_sha256": digest.hexdigest(), "task": task}
 
 

@@ -93,8 +93,8 @@ def check_task_fields(fields: object) -> ConfigDict:
     kinds = task_kinds()
     if not isinstance(fields, dict) or not isinstance(kind, str) or kind not in kinds:
         raise wrong("task", f'an object whose "kind" is one of {tuple(kinds)}', fields)
-    expected = {"kind", *kinds[kind].fields}
-    if fields.keys() | (_OPTIONAL & expected) != expected:
+    expected, calibrated = {"kind", *kinds[kind].fields}, kinds[kind].calibrated.keys()
+    if (fields.keys() - calibrated) | (_OPTIONAL & expected) != expected:
         raise ValueError(
             f"The task of a {kind} must have the fields {sorted(expected)}. Received: "
             f"{shown(sorted(fields))}."
@@ -156,4 +156,6 @@ def describe_task(task: ConfigDict) -> str:
         parts.append(f"pooling: {task['pooling']}")
     if task.get("activation", "linear") != "linear":
         parts.append(f"activation: {task['activation']}")
+    if "temperature" in task:
+        parts.append(f"temperature: {task['temperature']:.3g}")
     return f"{task['kind']} ({'; '.join(parts)})" if parts else task["kind"]

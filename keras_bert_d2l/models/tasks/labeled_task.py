@@ -5,6 +5,7 @@ B batch, T tokens, C labels.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -53,6 +54,7 @@ class LabeledTask(TaskModel):
     """
 
     fields: tuple[str, ...] = ("labels", "dropout")
+    calibrated: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
     min_labels = 2
     labels_are: Labels = "classes"
     dataset_labels = (
@@ -79,7 +81,7 @@ class LabeledTask(TaskModel):
         Returns: the probabilities `scores`, float32 `(..., C)`; and of the most likely label its
             `id`, int32 `(...)`, and its `score`, float32 `(...)`.
         """
-        scores = keras.ops.softmax(logits)
+        scores = keras.ops.softmax(self.tempered(logits))
         best = keras.ops.cast(keras.ops.argmax(logits, axis=-1), "int32")
         score = keras.ops.max(scores, axis=-1, initial=0.0)  # without it, there must be a text
         return {"scores": scores, "score": score, "id": best}

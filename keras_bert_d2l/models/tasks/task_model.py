@@ -50,6 +50,7 @@ class TaskModel(TextModel):
         long_texts: `"cut"` truncates texts that are too long. `"mean"` and `"max"` split them into
             windows that overlap by a third, and pool the outputs of at most 8 windows.
         tokenizer: Converts strings to batches. `None`: the tokenizer of `bert`, if it has one.
+        temperature: Divisor of the logits in all probabilities; see `calibrate`.
         name: Name of the model.
 
     Attributes:
@@ -108,12 +109,14 @@ class TaskModel(TextModel):
         pooling: TextPooling | None = None,
         long_texts: LongTexts = "cut",
         tokenizer: TextTokenizer = None,
+        temperature: float = 1.0,
         name: str | None = None,
     ) -> None:
         bert = checked_bert(bert)
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
+        self.temperature = temperature
         dropout = self.bert_config.dropout if dropout is None else dropout
         self.dropout_rate = check_field("dropout", dropout)
         possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
@@ -300,6 +303,9 @@ class TaskModel(TextModel):
             name: self.dropout_rate if name == "dropout" else getattr(self, name)
             for name in self.fields
         }
+        for name, default in self.calibrated.items():  # omitted before `calibrate`
+            if (value := getattr(self, name)) != default:
+                values[name] = value
         return {name: _plain(value) for name, value in values.items()}
 
     def get_config(self) -> ConfigDict:

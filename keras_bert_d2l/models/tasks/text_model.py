@@ -4,13 +4,13 @@ B batch.
 """
 
 import itertools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_that, check_type
+from keras_bert_d2l.checks import check_bool, check_positive, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import holds_text
 from keras_bert_d2l.models import text_inputs
@@ -27,12 +27,14 @@ class TextModel(BatchModel):
     Attributes:
         preprocessor: Converts strings to what the model takes. `None`, as without a tokenizer, for
             a model that is only given token ids.
+        calibrated: The attributes that `calibrate` sets, with the values that training resets.
     """
 
     bert_config: BERTConfig
     preprocessing: type[Preprocessor] = Preprocessor
     gives_tokens = False  # whether there is an output for every token
     dataset_labels = "numbers"  # what the labels in a dataset of strings must be
+    calibrated: ClassVar[Mapping[str, object]] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "preprocessor":
@@ -50,6 +52,23 @@ class TextModel(BatchModel):
     def preprocessor(self) -> Preprocessor | None:
         """Converts strings to token ids; see `Preprocessor`."""
         return self.__dict__.get("_preprocessor")
+
+    @property
+    def temperature(self) -> float:
+        """Divisor of the logits in all probabilities, which `calibrate` fits."""
+        found: float = self.__dict__.get("_temperature", 1.0)
+        return found
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        expected = f"1 for a {type(self).__name__}, which has no probabilities to calibrate"
+        is_right = "temperature" in self.calibrated or value == 1
+        check_that(is_right, "temperature", expected, value)
+        self.__dict__["_temperature"] = float(check_positive("temperature", value))
+
+    def tempered(self, logits: Tensor) -> Tensor:
+        """Return logits divided by the temperature."""
+        return logits if self.temperature == 1 else logits / self.temperature
 
     @property
     def is_order_free(self) -> bool:
@@ -71,8 +90,11 @@ class TextModel(BatchModel):
         """Train as `keras.Model.fit` does; `x` may contain strings and `y` label names.
 
         Texts and arrays are shuffled by default, unless the loss depends on their order. The keys
-        of `class_weight` may be label names or ids.
+        of `class_weight` may be label names or ids. A model that was calibrated is no longer: the
+        temperature becomes 1, and the thresholds `None`.
         """
+        for name, value in self.calibrated.items():
+            setattr(self, name, value)
         text_inputs.check_labels_given(x, y, sample_weight)
         if validation_data is None and options.get("validation_split") and text_inputs.are_texts(x):
             parts, share = (x, y, sample_weight), options.pop("validation_split")
@@ -112,7 +134,7 @@ class TextModel(BatchModel):
         """Predict as `keras.Model.predict` does; `x` may contain strings.
 
         The outputs are logits, or with `probabilities=True` probabilities: the softmax of the
-        logits, or with `multi_label` their sigmoid.
+        logits divided by the temperature, or with `multi_label` their sigmoid.
 
         Raises:
             ValueError: The model has no logits, for `probabilities=True`, or as in Keras.
@@ -123,7 +145,9 @@ class TextModel(BatchModel):
             check_that(is_right, "probabilities", expected, probabilities)
             function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
             logits = self.predict(x, batch_size, **options)
-            return keras.tree.map_structure(lambda x: np.asarray(function(x)), logits)
+            return keras.tree.map_structure(
+                lambda x: np.asarray(function(self.tempered(x))), logits
+            )
         x = self._from_generator(text_inputs.without_pandas(x))
         if holds_text(x):
             preprocess, size = self._needed_preprocessor(), batch_size or 32

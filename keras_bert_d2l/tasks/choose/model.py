@@ -4,7 +4,7 @@ B batch, N choices, T tokens, R rows.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -105,6 +105,7 @@ class MultipleChoice(TaskModel):
     task = "choose"
     preprocessing = ChoicePreprocessor
     fields = ("dropout", "pooling")
+    calibrated: ClassVar = {"temperature": 1.0}
     pools = True
 
     def __init__(self, bert: BERTModel, *, dropout: float | None = None, **options: Option) -> None:
@@ -153,7 +154,8 @@ class MultipleChoice(TaskModel):
             logits: `(B, N)`.
             is_choice: Which of them belong to choices, bool `(B, N)`. The scores of others are 0.
         """
-        scores = keras.ops.softmax(keras.ops.where(is_choice, logits, np.finfo("float32").min))
+        logits = keras.ops.where(is_choice, self.tempered(logits), np.finfo("float32").min)
+        scores = keras.ops.softmax(logits)
         best = keras.ops.argmax(scores, axis=-1)
         score = keras.ops.max(scores, axis=-1)
         return {"index": keras.ops.cast(best, "int32"), "score": score, "scores": scores}

@@ -4,10 +4,12 @@ B batch, T tokens, C labels.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import keras
+import numpy as np
 
-from keras_bert_d2l.checks import check_bool
+from keras_bert_d2l.checks import check_bool, check_that, is_number
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, binary_metrics
@@ -36,12 +38,14 @@ class SequenceClassifier(LabeledTask):
         bert: The pretrained model.
         labels: Label names, in the order of their ids.
         multi_label: Whether a text can have any number of the labels.
+        thresholds: With `multi_label`, the least probability of each label that a text has; see
+            `calibrate`. `None`: 0.5.
         **options: `dropout`, the dropout rate before the head (`None`: the rate of `bert`);
             `pooling`, what the head reads: `"cls"`, the pooler's output for `[CLS]`, or `"mean"`,
             the mean of the encoded tokens (`None`: `"cls"` if `bert` has a trained pooler,
             otherwise `"mean"`); `long_texts`, `"cut"` to truncate texts that are too long, or
             `"mean"` or `"max"` to pool the logits of windows; `tokenizer`, which converts strings
-            to batches; and `name`.
+            to batches; `temperature`, the divisor of the logits in all probabilities; and `name`.
 
     Call arguments:
         tokens: Token ids, int `(B, T)`; or a dictionary of the call arguments.
@@ -70,6 +74,7 @@ class SequenceClassifier(LabeledTask):
 
     task = "classify"
     fields = ("labels", "multi_label", "long_texts", "dropout", "pooling")
+    calibrated: ClassVar = {"temperature": 1.0, "thresholds": None}
     pools = True
 
     def __init__(
@@ -78,6 +83,7 @@ class SequenceClassifier(LabeledTask):
         labels: Sequence[str],
         *,
         multi_label: bool = False,
+        thresholds: Sequence[float] | None = None,
         **options: Option,
     ) -> None:
         self.multi_label = check_bool("multi_label", multi_label)
@@ -89,16 +95,33 @@ class SequenceClassifier(LabeledTask):
                 "num_oov_indices=0, output_mode='multi_hot')"
             )
         super().__init__(bert, labels, **options)
+        self.thresholds = thresholds
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """With `multi_label`, the least probability of each label that a text has; `None`: 0.5."""
+        found: tuple[float, ...] | None = self.__dict__.get("_thresholds")
+        return found
+
+    @thresholds.setter
+    def thresholds(self, values: Sequence[float] | None) -> None:
+        number = len(self.labels) if self.multi_label else 0
+        found = values if values is None else tuple(values)
+        is_right = found is None or (len(found) == number > 0 and all(map(_is_share, found)))
+        expected = "None, or with `multi_label` a number from 0 to 1 for each label"
+        check_that(is_right, "thresholds", expected, values)
+        self.__dict__["_thresholds"] = found
 
     def answer(self, logits: Tensor) -> dict[str, Tensor]:
         """Return the probabilities of labels, `scores` `(B, C)`, and the labels that apply.
 
         These are the most likely one, `id` int32 `(B,)` and its `score`; or with `multi_label` all
-        with a probability of at least 0.5, `is_label` bool `(B, C)`.
+        with a probability of at least their threshold, `is_label` bool `(B, C)`.
         """
         if self.multi_label:
-            scores = keras.ops.sigmoid(logits)
-            return {"scores": scores, "is_label": scores >= 0.5}
+            scores = keras.ops.sigmoid(self.tempered(logits))
+            least = 0.5 if self.thresholds is None else np.array(self.thresholds, "float32")
+            return {"scores": scores, "is_label": scores >= least}
         return super().answer(logits)
 
     def default_training(self, class_weights: Sequence[float] | None) -> Training:
@@ -112,3 +135,7 @@ class SequenceClassifier(LabeledTask):
         if self.multi_label:
             return multi_hot(y, self.labels)
         return super().label_ids(y)
+
+
+def _is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1

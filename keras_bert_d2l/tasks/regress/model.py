@@ -4,7 +4,7 @@ B batch, C scores.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import keras
 import numpy as np
@@ -58,6 +58,7 @@ class SequenceRegressor(LabeledTask):
     fields = ("labels", "activation", "long_texts", "dropout", "pooling")
     pools = True
     labels_are = "scores"
+    calibrated: ClassVar = {}  # no probabilities
     min_labels = 1
     dataset_labels = "numbers"
 

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from keras_bert_d2l.checkpoints.formats.checkpoint import unnamed_labels
 from keras_bert_d2l.checkpoints.formats.huggingface.model_types import ModelType
 from keras_bert_d2l.checkpoints.weights import first_few
-from keras_bert_d2l.checks import check_choice, shown, wrong
+from keras_bert_d2l.checks import check_choice, check_type, shown, wrong
 from keras_bert_d2l.contract.task import AnyTask, HuggingFace, task_of_kind, tasks
 from keras_bert_d2l.types import ConfigDict
 
 _POOLING = "classifier_pooling"
+_CALIBRATION = "calibration"  # our own object, which transformers ignores
 # The activation that sentence-transformers before version 4 records for a `CrossEncoder`.
 _CROSS_ENCODER = "sentence_transformers"  # an object of `config.json`, since version 4
 SCORE_FIELD = "sbert_ce_default_activation_function"
@@ -114,6 +115,8 @@ def task_of(
     check_choice(_POOLING, values["pooling"], ("cls", "mean"))
     values["labels"], unnamed = labels if "labels" in model.fields else ([], "")
     named = {name: values[name] for name in model.fields}
+    calibration = check_type(_CALIBRATION, fields.get(_CALIBRATION, {}), dict)
+    named |= {name: calibration[name] for name in model.calibrated if name in calibration}
     return {"kind": model.__name__, **named}, unnamed
 
 
@@ -171,6 +174,9 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
     fields |= {name: True for name in _OF_CRF if task.get(name)}  # ignored by transformers, too
+    calibrated = task_of_kind(task["kind"]).model.calibrated
+    if calibration := {name: task[name] for name in calibrated if name in task}:
+        fields[_CALIBRATION] = calibration
     if "activation" in task:
         activation = LINEAR if task["activation"] == "linear" else _SIGMOID
         found = {_CROSS_ENCODER: {"activation_fn": activation}}

@@ -57,7 +57,7 @@ _OWN_FIELDS: dict[str, tuple[str, ...]] = {
         *("long_texts", "max_len", "prompts", "default_prompt_name", "include_prompt"),
         *("similarity", "truncate_dim"),
     ),
-    "TextClassifier": ("labels", "long_texts"),
+    "TextClassifier": ("labels", "long_texts", "temperature", "thresholds"),
 }
 
 
@@ -179,7 +179,7 @@ def write(
     checks.check_choice("model", f"{kind.title}{end}", [f"{kind.title}{x}" for x in kind.ends])
     backbone = tokenizers.serialized(f"{kind.title}Backbone", _checked_fields(model, kind, end))
     _write_weights(model, folder, kind, end)
-    own = {name: fields[name] for name in _OWN_FIELDS.get(end, ())}
+    own = {name: fields[name] for name in _OWN_FIELDS.get(end, ()) if name in fields}
     preprocessor = None
     if vocab is not None:
         own["compat"] = tokenizer_options.get("compat", "google")
