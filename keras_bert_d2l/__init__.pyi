@@ -46,6 +46,8 @@ from .tasks.tag.examples import WordExamples as WordExamples
 from .data.tasks.read_examples import read_examples as read_examples
 from .data.tasks.rows import TaskRows as TaskRows
 from .data.tasks.examples import split_examples as split_examples
+from .inference.calibration import Calibration as Calibration, calibrate as calibrate
+from .inference.decisions import Decisions as Decisions
 from .inference.evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .inference.evaluation import print_evaluation as print_evaluation
 from .inference.heads import Prediction as Prediction, fill_mask as fill_mask

@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_type
+from keras_bert_d2l.checks import check_positive, check_that, check_type
 from keras_bert_d2l.contract.task import Options, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
+from keras_bert_d2l.inference.decisions import Decisions
 from keras_bert_d2l.inference.prediction import model_at
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.printing import cell
@@ -102,6 +103,8 @@ class Evaluation:
         confusion: The confusion matrix of classes or tags. `None` for other tasks, or if a text can
             have several labels.
         num_examples: Number of examples.
+        decisions: The probabilities of labels or choices, and which of them are right. `None` for
+            other tasks.
 
     Example:
 
@@ -119,6 +122,7 @@ class Evaluation:
     errors: list[Mistake]
     confusion: Confusion | None
     num_examples: int
+    decisions: Decisions | None = None
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name}={value:.4g}" for name, value in self.metrics.items())
@@ -148,8 +152,12 @@ def evaluate(
     overlap: int | None = None,
     max_answer_len: int = 30,
     null_threshold: float | None = None,
+    min_confidence: float | None = None,
 ) -> Evaluation:
     """Evaluate a model on labeled examples.
+
+    Models for labels and choices also get the metric `expected_calibration_error`, by which the
+    probabilities of their decisions differ from how often these are right; see `Decisions`.
 
     Args:
         model: The model for the task of the examples, with its tokenizer; or its run, its folder,
@@ -163,12 +171,16 @@ def evaluate(
         max_answer_len: As for `answer`.
         null_threshold: As for `answer`, if some questions have no answer. `None` means the best
             threshold for these examples, which is appropriate for development data.
+        min_confidence: The least probability of a label or choice, above 0. The metrics then have
+            `coverage`, the share of the decisions with at least this probability, and
+            `selective_accuracy`, the accuracy of these.
 
     Raises:
         FileNotFoundError: There is no checkpoint of this name, or no file.
         ImportError: scikit-learn or scipy is not installed.
-        ValueError: There are no examples, they have no labels or belong to a different task, or
-            the model lacks one of their labels.
+        ValueError: There are no examples, they have no labels or belong to a different task, the
+            model lacks one of their labels, or `min_confidence` is out of range, or given for a
+            model whose predictions are not one label or choice each.
 
     Example:
 
@@ -187,6 +199,11 @@ def evaluate(
     model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
+    if min_confidence is not None:
+        has_one = "min_confidence" in task_named(examples.task).options and not examples.multi_label
+        expected = "None for a model whose predictions are not one label or choice each"
+        check_that(has_one, "min_confidence", expected, min_confidence)
+        check_positive("min_confidence", min_confidence, most=1)
     options: Options = {
         "batch_size": batch_size,
         "max_len": max_len,
@@ -195,6 +212,9 @@ def evaluate(
         "null_threshold": null_threshold,
     }
     found: Evaluation = task_named(examples.task).evaluate(model, examples, options)
+    if min_confidence is not None and found.decisions is not None:
+        selected = found.decisions.with_confidence(min_confidence)
+        found.metrics.update(zip(("coverage", "selective_accuracy"), selected, strict=True))
     return found
 
 
@@ -209,8 +229,12 @@ def evaluation_of(
     predictions: Sequence[object],
     mistakes: Sequence[Mistake] | None = None,
     confusion: Confusion | None = None,
+    decisions: Iterable[tuple[float, bool]] | None = None,
 ) -> Evaluation:
     """Return an evaluation with the most confident mistakes; `None`: the wrong predictions."""
+    decided = None if decisions is None else Decisions.of(decisions)
+    if decided is not None:
+        metrics = {**metrics, "expected_calibration_error": decided.calibration_error}
     if mistakes is None:
         samples = task_named(examples.task).samples(examples, predictions)
         mistakes = [
@@ -219,7 +243,8 @@ def evaluation_of(
             if one.is_right is False
         ]
     worst = sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
-    return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples))
+    size = len(examples)
+    return Evaluation(examples.task, metrics, predictions, worst, confusion, size, decided)
 
 
 def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:

@@ -41,7 +41,7 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     examples = (TextExamples,)
     finds_pairs = True
-    options = frozenset({"pooling", "truncate"})
+    options = frozenset({"pooling", "truncate", "min_confidence"})
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
     encode = lazy("keras_bert_d2l.data.tasks.rows:encoded_texts")
     signatures = lazy("keras_bert_d2l.signatures.signature:AnswerSignatures")
@@ -75,8 +75,9 @@ class TextTask(Task[TextExamples, Model, Found]):
 
         found = self.ask(model, examples.texts, examples.texts_b, **row_options(options))
         pairs = zip(found, examples.labels or (), strict=True)
-        accuracy = sum(one["label"] == label for one, label in pairs) / len(found)
-        return evaluation_of(examples, {"accuracy": accuracy}, found)
+        decisions = [(one["score"], one["label"] == label) for one, label in pairs]
+        accuracy = sum(is_right for _, is_right in decisions) / len(found)
+        return evaluation_of(examples, {"accuracy": accuracy}, found, decisions=decisions)
 
     def samples(self, examples: TextExamples, found: Iterable[Any]) -> Iterator[Sample]:
         rows = zip(examples.shown_texts, examples.labels or (), found, strict=True)

@@ -5,10 +5,11 @@ B batch, T tokens, D hidden width, C labels.
 
 import functools
 import pkgutil
-from collections.abc import Callable, Mapping
-from typing import Any, Self, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, TypeAlias, get_args
 
 import keras
+import numpy as np
 
 from keras_bert_d2l.checks import check_choice, check_that
 from keras_bert_d2l.config import BERTConfig, check_field
@@ -22,6 +23,9 @@ from keras_bert_d2l.models.tasks.text_model import TextModel
 from keras_bert_d2l.models.tasks.windows import LONG_TEXTS, LongTexts, longest_row, over_windows
 from keras_bert_d2l.models.text_inputs import FEATURES, Batch
 from keras_bert_d2l.types import ConfigDict, Option, PathLike, Tensor
+
+CalibrationRow: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""The logits of the decisions of a row, `(n, C)`, and their labels, `(n,)`, or 0 and 1 `(n, C)`."""
 
 
 class TaskModel(TextModel):
@@ -213,6 +217,24 @@ class TaskModel(TextModel):
             logits: The outputs, `(B, ...)`.
         """
         return {self.outputs[0]: logits}
+
+    def decisions(self, rows: Sequence[CalibrationRow]) -> CalibrationRow:
+        """Return the probability of each decision, and whether it is right; see `Decisions`."""
+        logits, labels = map(np.concatenate, zip(*rows, strict=True))
+        found = {name: np.asarray(x) for name, x in self.answer(logits).items()}
+        if labels.ndim == 2:
+            return found["scores"].ravel(), labels.ravel() > 0
+        chosen = found["id"] if "id" in found else found["index"]
+        return found["score"], chosen == labels
+
+    def negative_log_likelihood(self, rows: Sequence[CalibrationRow]) -> Callable[[float], float]:
+        """Return minus the log-likelihood of labels, as a function of the temperature."""
+        logits, labels = map(np.concatenate, zip(*rows, strict=True))
+        if labels.ndim == 2:
+            signed = np.where(labels > 0, -1.0, 1.0) * logits
+            return lambda temperature: float(np.logaddexp(0, signed / temperature).sum())
+        above = logits - np.take_along_axis(logits, labels[:, None], axis=1).astype("float64")
+        return lambda temperature: float(np.logaddexp.reduce(above / temperature, axis=1).sum())
 
     @property
     def max_row_len(self) -> int:

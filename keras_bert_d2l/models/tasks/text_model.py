@@ -66,6 +66,11 @@ class TextModel(BatchModel):
         check_that(is_right, "temperature", expected, value)
         self.__dict__["_temperature"] = float(check_positive("temperature", value))
 
+    def uncalibrate(self) -> None:
+        """Reset what `calibrate` has set."""
+        for name, value in self.calibrated.items():
+            setattr(self, name, value)
+
     def tempered(self, logits: Tensor) -> Tensor:
         """Return logits divided by the temperature."""
         return logits if self.temperature == 1 else logits / self.temperature
@@ -93,8 +98,7 @@ class TextModel(BatchModel):
         of `class_weight` may be label names or ids. A model that was calibrated is no longer: the
         temperature becomes 1, and the thresholds `None`.
         """
-        for name, value in self.calibrated.items():
-            setattr(self, name, value)
+        self.uncalibrate()
         text_inputs.check_labels_given(x, y, sample_weight)
         if validation_data is None and options.get("validation_split") and text_inputs.are_texts(x):
             parts, share = (x, y, sample_weight), options.pop("validation_split")

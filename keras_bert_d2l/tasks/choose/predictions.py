@@ -141,8 +141,9 @@ def evaluate_choices(
     """Evaluate choices."""
     found = choose(model, examples.texts, examples.choices, **row_options(options))
     pairs = zip(found, examples.labels or (), strict=True)
-    accuracy = sum(one.index == label for one, label in pairs) / len(found)
-    return evaluation_of(examples, {"accuracy": accuracy}, found)
+    decisions = [(one.score, one.index == label) for one, label in pairs]
+    accuracy = sum(is_right for _, is_right in decisions) / len(found)
+    return evaluation_of(examples, {"accuracy": accuracy}, found, decisions=decisions)
 
 
 class ChoiceSignatures(TextSignatures):

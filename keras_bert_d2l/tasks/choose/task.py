@@ -26,7 +26,7 @@ class ChooseTask(Task[ChoiceExamples, "MultipleChoice", "Choice"]):
         "choices": "choices options endings candidates answers",
         "label": "label answer answer_key gold correct target",
     }
-    options = frozenset({"pooling", "truncate"})
+    options = frozenset({"pooling", "truncate", "min_confidence"})
     monitors = ("val_accuracy",)
     huggingface = HuggingFace("BertForMultipleChoice", "classifier", "multiple-choice")
     encode = lazy("keras_bert_d2l.tasks.choose.examples:encoded_choices")

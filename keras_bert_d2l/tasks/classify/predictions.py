@@ -48,7 +48,7 @@ class Classification(Result):
         scores: The probability of every label. They need not add up to 1 if a text can have any
             number of labels.
         labels: The labels of the text: the most likely one or, if a text can have any number of
-            labels, all labels with a probability of at least 0.5.
+            labels, all labels with a probability of at least their threshold, usually 0.5.
 
     Example:
 
@@ -332,8 +332,11 @@ def evaluate_labels(
     if examples.multi_label:
         several = cast("tuple[tuple[str, ...], ...]", examples.labels)
         metrics = multi_label_scores(several, [one.labels for one in found], model.labels)
-        return evaluation_of(examples, metrics, found)
+        pairs = zip(found, several, strict=True)
+        scores = ((one.scores[x], x in gold) for one, gold in pairs for x in model.labels)
+        return evaluation_of(examples, metrics, found, decisions=scores)
     gold, predicted = cast("tuple[str, ...]", examples.labels), [one.label for one in found]
     metrics = classification_scores(gold, predicted, model.labels)
     confusion = Confusion.of(gold, predicted, model.labels)
-    return evaluation_of(examples, metrics, found, confusion=confusion)
+    decisions = ((one.score, one.label == label) for one, label in zip(found, gold, strict=True))
+    return evaluation_of(examples, metrics, found, confusion=confusion, decisions=decisions)

@@ -323,7 +323,9 @@ def evaluate_tags(model: TokenClassifier, examples: WordExamples, options: Optio
     metrics = tagging_scores(gold, predicted, model.labels)
     of_words = itertools.chain.from_iterable
     confusion = Confusion.of(of_words(gold), of_words(predicted), model.labels)
-    return evaluation_of(examples, metrics, found, mistakes, confusion)
+    pairs = zip(of_words(found), of_words(gold), strict=True)
+    decisions = ((one.score, one.label == label) for one, label in pairs)
+    return evaluation_of(examples, metrics, found, mistakes, confusion, decisions)
 
 
 def _in_context(words: Sequence[str], place: int) -> str:
