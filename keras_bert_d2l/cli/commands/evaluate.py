@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import Json, Model, Out, PositiveInt, refuse, takes_options
+from keras_bert_d2l.cli.arguments import (
+    Json,
+    MinConfidence,
+    Model,
+    Out,
+    PositiveInt,
+    refuse,
+    takes_options,
+)
 from keras_bert_d2l.cli.input_output import as_json_line, check_output, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -27,13 +35,16 @@ def evaluate(
     ] = None,
     precision: Literal["float32", "mixed_bfloat16"] = "float32",
     null_threshold: float | None = None,
+    min_confidence: MinConfidence = None,
     json: Json = False,
     max_len: int | None = None,
     **columns: Any,
 ) -> None:
     """Evaluate a model on labeled examples or on minimal pairs.
 
-    A fine-tuned model gets metrics, a confusion matrix and its most confident errors.
+    A fine-tuned model gets metrics, a confusion matrix and its most confident errors. With
+    --min-confidence, the metrics include the coverage, which is the share of the decisions with at
+    least this probability, and their accuracy.
 
     A BERT without a task is evaluated on minimal pairs, as in BLiMP: how often it prefers the
     grammatical sentence, for each phenomenon and all pairs. A sentence of n tokens costs as much as
@@ -60,16 +71,18 @@ def evaluate(
     trained, task = load_task(model, or_bert=True)
     settings: dict[str, Any] = {"model": model, "data": str(data)}
     if isinstance(trained, kb.BERTModel):
-        refuse("a fine-tuned model", max_len=max_len, null_threshold=null_threshold, **columns)
+        own = {"max_len": max_len, "null_threshold": null_threshold}
+        refuse("a fine-tuned model", **own, min_confidence=min_confidence, **columns)
         settings["precision"] = precision
         _evaluate_pairs(trained, data, batch_size or 256, settings, json=json)
         return
-    check_taken(task, model, null_threshold=null_threshold)
+    check_taken(task, model, null_threshold=null_threshold, min_confidence=min_confidence)
     several = getattr(trained, "multi_label", False)
     examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
     for line in (*examples.notes, *examples.dropped_in_words()):
         print(line, file=sys.stderr)
     options: dict[str, Any] = {"max_len": max_len, "null_threshold": null_threshold}
+    options["min_confidence"] = min_confidence
     with stage(f"Evaluating on {len(examples):,} examples"):
         found = kb.evaluate(trained, examples, batch_size=batch_size or 32, **options)
     if not json:

@@ -21,6 +21,7 @@ from keras_bert_d2l.cli.arguments import (
     Flag,
     Json,
     Model,
+    MinConfidence,
     NullThreshold,
     OptionalOut,
     PositiveInt,
@@ -68,6 +69,7 @@ def predict(
     truncate: Truncate = True,
     null_threshold: NullThreshold = None,
     aggregate: Aggregate = "none",
+    min_confidence: MinConfidence = None,
     top_k: Annotated[PositiveInt | None, Parameter(alias="-k")] = None,
     **columns: Any,
 ) -> None:
@@ -125,9 +127,12 @@ def predict(
         aggregate=None if aggregate == "none" else aggregate,
         context=context,
         null_threshold=null_threshold,
+        min_confidence=min_confidence,
         pairs=pairs or None,
         top_k=top_k,
     )
+    if multi_label or getattr(trained, "multi_label", isinstance(trained, kb.BERTModel)):
+        refuse("a model with one label per text", min_confidence=min_confidence)
     from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
@@ -149,14 +154,21 @@ def predict(
             print(f"{source.strip('<>') if source == STDIN else source}: {remark}", file=sys.stderr)
     num_examples = len(examples.ids)
     in_json = json or source is not None or out is not None
+    decided: list[bool] = []
     with _writable(out) as file:
         for part in parts("Predicting", num_examples, _AT_ONCE):
             some = examples.subset(range(part.start, part.stop))
             records = _records(trained, task, some, options, asked if labels else {})
+            if min_confidence is not None:
+                records = [_decided(record, min_confidence, decided) for record in records]
             line = as_json_line if in_json else functools.partial(_readable, ranked=bool(labels))
             lines = [f"{line(record)}\n" for record in records]
             with without_bar():
                 print(*lines, sep="", end="", file=file)
+    if decided:
+        number = decided.count(False)
+        share = f"{number:,} of {len(decided):,} ({number / len(decided):.1%})"
+        print(f"No decision: {share}, below the confidence {min_confidence}", file=sys.stderr)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
 
@@ -259,6 +271,22 @@ def _records(
     ]
 
 
+def _decided(record: Mapping[str, Any], least: float, decided: list[bool]) -> dict[str, Any]:
+    """Return a record in which a label or choice that is too uncertain is `None`.
+
+    Args:
+        record: The record, which gets the most likely label or choice as `guess`.
+        least: The least probability of a decision.
+        decided: Gets whether each label or choice is decided.
+    """
+    for name in ("tags", "entities"):  # of words
+        if name in record:
+            return {**record, name: [_decided(one, least, decided) for one in record[name]]}
+    name = "choice" if "choice" in record else "label"
+    decided.append(record["score"] >= least)
+    return {**record, name: record[name] if decided[-1] else None, "guess": record[name]}
+
+
 def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     """Return the line, or the lines for words and entities, that a terminal shows of a record.
 
@@ -269,7 +297,7 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     texts = " | ".join(record[name] for name in ("text", "text_b", "question") if name in record)
     found = record.get("tags", record.get("entities"))
     if found is not None:
-        rows = ((one.get("word", one.get("text")), one["label"], one["score"]) for one in found)
+        rows = ((one.get("word", one.get("text")), _label(one), one["score"]) for one in found)
         lines = (f"{word}  {label} {score:.3f}" for word, label, score in rows)
         return "\n    ".join([texts, *lines])
     if "answers" in record:
@@ -279,11 +307,19 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     scores = record.get("scores")
     if isinstance(scores, Mapping) and (ranked or "label" not in record):
         names = sorted(scores, key=scores.__getitem__, reverse=True) if ranked else record["labels"]
-        return f"{', '.join(f'{one} {scores[one]:.3f}' for one in names) or '-'}  {texts}"
-    said = [record[name] for name in ("label", "choice", "answer") if name in record]
+        start = "(no decision) " if record.get("label", "") is None else ""
+        return f"{start}{', '.join(f'{one} {scores[one]:.3f}' for one in names) or '-'}  {texts}"
+    said = [_label(record)] if {"label", "choice"} & record.keys() else []
+    said += [record["answer"]] if "answer" in record else []
     known = " ".join(str(said[0]).split()) if said and said[0] else "(no answer)"
     score = f" {record['score']:.3f}" if "score" in record else ""
     return f"{known if said else 'score'}{score}  {texts}"
+
+
+def _label(record: Mapping[str, Any]) -> str:
+    """Return the label or choice of a record, or that there is no decision."""
+    name = "choice" if "choice" in record else "label"
+    return f"(no decision: {record['guess']})" if record[name] is None else record[name]
 
 
 @contextlib.contextmanager

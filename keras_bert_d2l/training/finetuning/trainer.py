@@ -13,13 +13,14 @@ import keras
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
 from keras_bert_d2l.checkpoints.formats import native
 from keras_bert_d2l.checkpoints.formats.checkpoint import task_fields
+from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.files import write_checksums, write_json
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.training.devices import gathered, wait_for_all
-from keras_bert_d2l.training.finetuning.data import TaskData
+from keras_bert_d2l.training.devices import gathered, is_first, wait_for_all
+from keras_bert_d2l.training.finetuning.data import TaskData, record_of_calibration
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.loop import TrainingLoop, compile_for_run
 from keras_bert_d2l.training.optimization.optimizers import make_schedule
@@ -119,6 +120,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
     ) -> None:
         super().__init__(run, model, FinetuningProgress(), say)
         self.options, self.data = options, data
+        self.calibration: dict[str, Any] | None = None
+        model.uncalibrate()
         self._num_batches = int(data.train(0).cardinality())  # of an epoch
         steps = options.epochs * self._num_batches
         compile_for_run(
@@ -164,8 +167,26 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             load_weights(self.model, best.table, best.arrays)
         if self.model.has_lora:
             self.model.merge_lora()
+        if self.model.calibrated:
+            with stage("Calibrating on the development data"):
+                self._calibrate()
         self._say_result()
         return self._write_metrics()
+
+    def _calibrate(self) -> None:
+        """Calibrate the best epoch, save it, and record its evaluation again."""
+        found = self.data.calibrate(self.model)
+        record = record_of_calibration(found, self.model)
+        names = ("temperature", "thresholds", "expected_calibration_error", "said")
+        self.calibration = {name: record[name] for name in names}
+        observed: dict[str, object] = {"calibration": record}
+        if found.temperature != 1 or found.thresholds:  # otherwise, all is as before
+            if is_first():
+                save_pretrained(self.model, self.run.best)
+            observed |= self.data.record(self.data.score(self.model))
+        step = int(cast(Metrics, self.progress.best)["step"] or 0)
+        self.recorder.add(step, lambda: observed)
+        self.recorder.write(step)
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
         described = {"model": {"Model": _describe_model(self.model)}}
@@ -253,6 +274,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             "monitor": self.progress.monitor,
             "best_epoch": self.progress.best_epoch,
             "best": self.progress.best,
+            "calibration": self.calibration,
             "warning": self.progress.warning,
             "history": self.progress.history,
             "options": self._own_options(),
@@ -290,6 +312,8 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
             "on the development data."
         )
+        for line in (self.calibration or {}).get("said", ()):
+            self.say(textwrap.fill(line, 79, subsequent_indent="  "))
         if (warning := self.progress.warning) is not None:
             self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
         self.say(

@@ -28,6 +28,7 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.training.devices import is_first
 from keras_bert_d2l.training.options import read_options
+from keras_bert_d2l.training.report.calibration import calibration_charts
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
@@ -102,7 +103,10 @@ class Run:
             self.options = read_options(folder.options_file)
         records = folder.records()
         self.starts = [record for record in records if "machine" in record]
-        self.evaluations = {one["step"]: one for one in records if "machine" not in one}
+        self.evaluations: dict[int, dict[str, Any]] = {}
+        for one in records:
+            if "machine" not in one:  # there is a second record of a calibrated checkpoint
+                self.evaluations.setdefault(one["step"], {}).update(one)
         state = folder.read_json(folder.state_file)
         self.points = state.get("points")
         steps = [metrics["step"] for metrics in self.metrics]
@@ -150,17 +154,21 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
     """
     run = Run(run_dir)
     best, found = run.evaluation(run.best), _charts(run)
+    calibration = best.get("calibration")
+    of_calibration = calibration_charts(calibration) if calibration else []
     page = render(
         "training/report/page/report.html.jinja",
         f"Report of {run.title}",
         styles=STYLES,
         scripts=SCRIPTS,
-        data={"curves": htmlsafe_json_dumps(found)},
+        data={"curves": htmlsafe_json_dumps([*found, *of_calibration])},
         run=run,
         subtitle=_subtitle(run),
         warning=run.summary.get("warning"),
         tiles=_tiles(run),
         charts=found,
+        calibration=calibration,
+        calibration_charts=of_calibration,
         samples=_samples(run),
         confusion=best.get("confusion"),
         errors=best.get("errors", []),

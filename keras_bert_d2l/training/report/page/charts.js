@@ -1,15 +1,16 @@
 "use strict";
-// Draws the charts of a run: one per metric, with a curve per kind of data.
+// Draws the charts of a run: one per metric, with a curve per kind of data, and those of its calibration.
 
-const HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24;
+const LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24;
 const charts = JSON.parse(document.getElementById("curves").textContent);
 
-// All charts have the same horizontal axis.
-const places = charts.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
-const isEpoch = charts[0]?.unit === "epoch";
-const first = isEpoch ? 0 : Math.min(...places), last = Math.max(...places, first + 1);
+// All charts of metrics have the same horizontal axis.
+const ofMetrics = charts.filter(({ unit }) => unit === "epoch" || unit === "step");
+const places = ofMetrics.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
+const start = charts[0]?.unit === "epoch" ? 0 : Math.min(...places), end = Math.max(...places, start + 1);
 
 const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const percent = new Intl.NumberFormat("en", { style: "percent" });
 const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
 function format(value, style) {
@@ -45,7 +46,8 @@ function nearest(points, x) {
   return found.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a), found[0]);
 }
 
-function nameOf({ isHeldOut }, chart) {
+function nameOf({ isHeldOut, name }, chart) {
+  if (name) return `${name} `;
   const names = document.querySelectorAll(".legend span");
   return chart.series.some(one => one.isHeldOut) ? `${names[Number(isHeldOut)].textContent} ` : "";
 }
@@ -64,8 +66,8 @@ function drawCurve(one, toX, toY) {
 
 /** Draw a chart and return a function of a place on it, in pixels, that reads its values. */
 function draw(svg, chart) {
-  const width = svg.clientWidth;
-  const { series } = chart;
+  const width = svg.clientWidth, HEIGHT = svg.clientHeight;
+  const { series } = chart, [first, last] = ofMetrics.includes(chart) ? [start, end] : [0, 1];
   const points = series.flatMap(one => one.points).filter(([, y]) => y !== null);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
@@ -79,7 +81,7 @@ function draw(svg, chart) {
       element("text", { class: "value", x: LEFT - 8, y: toY(y) }, format(y, compact)));
   }
   for (const x of ticks(first, last, Math.max(2, Math.floor(width / 110)))) {
-    if (isEpoch && !Number.isInteger(x)) continue;
+    if (chart.unit === "epoch" && !Number.isInteger(x)) continue;
     const anchor = toX(x) > width - 24 ? "end" : "middle";
     svg.append(element("text", { x: toX(x), y: HEIGHT - 6, "text-anchor": anchor }, format(x, compact)));
   }
@@ -95,10 +97,49 @@ function draw(svg, chart) {
   };
 }
 
+/** Draw a reliability diagram, with the number of decisions of each bin below. */
+function drawReliability(svg, { bins }) {
+  const width = svg.clientWidth, height = svg.clientHeight, size = (width - LEFT - RIGHT) / bins.length;
+  const middle = height - 84, most = Math.max(1, ...bins.map(([, , count]) => count));
+  const toX = x => LEFT + x * (width - LEFT - RIGHT), toY = y => middle - y * (middle - TOP);
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  for (const y of ticks(0, 1, 5)) {
+    svg.append(
+      element("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: toY(y), y2: toY(y) }),
+      element("text", { class: "value", x: LEFT - 8, y: toY(y) }, percent.format(y)),
+      element("text", { x: toX(y), y: height - 6, "text-anchor": y === 1 ? "end" : "middle" }, percent.format(y)));
+  }
+  bins.forEach(([, share, count], b) => {
+    if (!count) return;
+    const x = LEFT + b * size + 1, bar = { x, width: Math.max(1, size - 2) };
+    const tall = Math.max(1, count / most * 26), top = height - BOTTOM - tall, isNarrow = size < 28;
+    const place = `translate(${x + size / 2 - 1} ${top - 4})${isNarrow ? " rotate(-90)" : ""}`;
+    svg.append(
+      element("rect", { class: "share", ...bar, y: toY(share), height: Math.max(1, middle - toY(share)) }),
+      element("rect", { class: "count", ...bar, y: top, height: tall }),
+      element("text", {
+        class: "number", transform: place, "text-anchor": isNarrow ? "start" : "middle",
+        "dominant-baseline": isNarrow ? "central" : "auto",
+      }, compact.format(count)));
+  });
+  svg.append(element("line", { class: "ideal", x1: toX(0), y1: toY(0), x2: toX(1), y2: toY(1) }));
+  for (const [mean, share, count] of bins) {
+    if (count) svg.append(element("circle", { class: "mean", cx: toX(mean), cy: toY(share), r: 2.5 }));
+  }
+  return place => {
+    const b = Math.max(0, Math.min(bins.length - 1, Math.floor((place - LEFT) / size)));
+    const [mean, share, count] = bins[b], range = [b, b + 1].map(n => exact.format(n / bins.length));
+    const found = count ? [`confidence ${exact.format(mean)}`, `right ${exact.format(share)}`] : [];
+    return [`bin ${range.join(" to ")}`, ...found, `decisions ${count.toLocaleString("en")}`].join("\n");
+  };
+}
+
 document.querySelectorAll("figure.chart").forEach((figure, index) => {
   const svg = figure.querySelector("svg"), readout = figure.querySelector("output");
   let read = () => "";
-  const redraw = () => { read = draw(svg, charts[index]); };
+  const chart = charts[index];
+  const redraw = () => { read = (chart.bins ? drawReliability : draw)(svg, chart); };
   figure.addEventListener("pointermove", event => {
     const box = svg.getBoundingClientRect(), place = event.clientX - box.left;
     readout.textContent = read(place);
