@@ -96,14 +96,7 @@ NullThreshold = Annotated[
         "[default: best threshold on the development data; without one, always answer]"
     ),
 ]
-MinConfidence = Annotated[
-    float | None,
-    Parameter(
-        validator=Number(gt=0, lte=1),
-        help="Least probability of a label or choice, up to 1. Below it, there is no decision. "
-        "[default: always decide]",
-    ),
-]
+MinConfidence = Annotated[float | None, Parameter(validator=Number(gt=0, lte=1))]
 OutFolder = Annotated[Path, Parameter(alias="-o", help="Output folder.")]
 
 RunDir = Annotated[

@@ -1,12 +1,11 @@
 """`calibrate`: fit the temperature of a model, and the thresholds of several labels.
 
-n: number of decisions, C: number of labels.
+n: number of decisions.
 """
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,19 +15,14 @@ from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
 from keras_bert_d2l.inference.decisions import Decisions
 from keras_bert_d2l.inference.evaluation import as_examples, check_examples
-from keras_bert_d2l.inference.prediction import Result, predict_batch
-from keras_bert_d2l.models.tasks.task_model import CalibrationRow, TaskModel
+from keras_bert_d2l.inference.prediction import predict_batch
+from keras_bert_d2l.models.tasks.task_model import CalibrationRow
 from keras_bert_d2l.types import PathLike
 
-LOWEST, HIGHEST = 0.1, 10.0  # temperatures
-MIN_DECISIONS = 20  # to fit a temperature
-MIN_POSITIVES = 10  # texts with a label, and without it, to fit its threshold
-_STEPS = 32  # of the search, which leave 2e-7 of the interval
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_GOLDEN = (math.sqrt(5) - 1) / 2  # the share of an interval that the next one has
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Calibration(Result):
+class Calibration(NamedTuple):
     """The result of `calibrate`.
 
     Attributes:
@@ -38,16 +32,15 @@ class Calibration(Result):
         before: The decisions with temperature 1.
         after: The decisions with a temperature that was fitted on the other half of the examples
             (two-fold cross-fitting), so that they show what to expect of new data.
-        notes: What could not be fitted, in words.
 
     Example:
 
     ```python
     import keras_bert_d2l as kb
 
-    before = kb.Decisions([0.99, 0.99], [True, False])
-    after = kb.Decisions([0.6, 0.6], [True, False])
-    kb.Calibration(3.2, None, before, after, notes=())
+    before = kb.Decisions.of([(0.99, True), (0.99, False)])
+    after = kb.Decisions.of([(0.6, True), (0.6, False)])
+    kb.Calibration(3.2, None, before, after)
     ```
     """
 
@@ -55,11 +48,10 @@ class Calibration(Result):
     thresholds: tuple[float, ...] | None
     before: Decisions
     after: Decisions
-    notes: tuple[str, ...]
 
 
 def calibrate(
-    model: TaskModel,
+    model: Any,
     examples: TaskExamples | PathLike | InMemory,
     *,
     batch_size: int = 32,
@@ -104,78 +96,51 @@ def calibrate(
     print(found.temperature, found.before.calibration_error, found.after.calibration_error)
     ```
     """
-    expected = "one with probabilities of labels or choices"
-    is_right = isinstance(model, TaskModel) and bool(model.calibrated)
-    check_that(is_right, "model", expected, model)
-    examples = cast(TaskExamples, as_examples(model, examples))
-    check_examples(model, examples)
-    longest = model.max_row_len
-    if examples.have_pairs_in_rows:
-        longest = min(longest, model.bert_config.max_len)
-    rows = TaskRows.encode(
-        examples,
-        model.tokenizer,
-        labels=getattr(model, "labels", None),
-        max_len=checked_max_len(max_len, 1, longest),
-        model=model,
-    )
+    is_right = bool(getattr(model, "calibrated", False))
+    check_that(is_right, "model", "a task model with probabilities of labels or choices", model)
+    read: Any = as_examples(model, examples)
+    check_examples(model, read)
+    most = model.bert_config.max_len if read.have_pairs_in_rows else model.max_row_len
+    names, max_len = getattr(model, "labels", None), checked_max_len(max_len, 1, most)
+    rows = TaskRows.encode(read, model.tokenizer, labels=names, max_len=max_len)
     model.uncalibrate()
-    found = [*_rows_of(model, rows, batch_size)]
+    found: list[CalibrationRow] = []
+    for features, labels in rows.batches(batch_size):
+        for logits, label in zip(predict_batch(model, features), labels.numpy(), strict=True):
+            kept = label != IGNORED if rows.has_token_labels else None  # `None` adds an axis
+            found.append((logits[kept], label[kept]))
     before = Decisions(*model.decisions(found))
     order = np.random.default_rng(0).permutation(len(found))
-    halves = [[found[n] for n in half] for half in np.array_split(order, 2) if len(half)]
-    parts = []
-    for half, other in zip(halves, halves[::-1], strict=True):
-        model.temperature = _fitted(model, half)[0]
-        parts.append(model.decisions(other))
+    half, other = ([found[n] for n in order[start::2]] for start in (0, int(len(found) > 1)))
+    parts = [_fitted(model, *halves) for halves in ((half, other), (other, half))]
     after = Decisions(*map(np.concatenate, zip(*parts, strict=True)))
-    model.temperature, note = _fitted(model, found)
-    notes, thresholds = [note] if note else [], None
+    columns = _fitted(model, found, found)
     if getattr(model, "multi_label", False):
-        scores, has_label = (x.reshape(-1, len(model.labels)) for x in model.decisions(found))
-        thresholds = tuple(map(best_threshold, scores.T, has_label.T))
-        rare = [x for x, column in zip(model.labels, has_label.T, strict=True) if _is_rare(column)]
-        if rare:
-            notes.append(f"Threshold 0.5, for want of examples: {', '.join(rare):.200}.")
-        model.thresholds = thresholds
-    return Calibration(model.temperature, thresholds, before, after, tuple(notes))
+        scores, has_label = (x.reshape(-1, len(model.labels)).T for x in columns)
+        model.thresholds = tuple(map(best_threshold, scores, has_label))
+    return Calibration(model.temperature, getattr(model, "thresholds", None), before, after)
 
 
-def _rows_of(model: TaskModel, rows: TaskRows, batch_size: int) -> Iterator[CalibrationRow]:
-    """Yield the logits and the labels of each row, without ignored tokens."""
-    for features, labels in rows.batches(batch_size):
-        of_rows = zip(predict_batch(model, features), labels.numpy(), strict=True)
-        for logits, label in of_rows:
-            if rows.has_token_labels:
-                is_word = label != IGNORED
-                yield logits[is_word], label[is_word]
-            else:
-                yield logits[None], label[None]
-
-
-def _fitted(model: TaskModel, rows: list[CalibrationRow]) -> tuple[float, str]:
-    """Return the temperature for some rows, and why it is 1 or at a limit, if it is."""
+def _fitted(model: Any, rows: list[CalibrationRow], others: list[CalibrationRow]) -> CalibrationRow:
+    """Set the temperature of a model for some rows, and return its decisions on others."""
     model.temperature = 1.0
     confidence, is_right = model.decisions(rows)
     if getattr(model, "multi_label", False):
         is_right = is_right == (confidence >= 0.5)
-    if len(is_right) < MIN_DECISIONS:
-        return 1.0, f"Temperature 1, because there are fewer than {MIN_DECISIONS} decisions."
-    if is_right.all():
-        return 1.0, "Temperature 1, because all decisions are right, which no temperature improves."
-    found = fit_temperature(model.negative_log_likelihood(rows))
-    at_limit = min(abs(math.log(found / limit)) for limit in (LOWEST, HIGHEST)) < 1e-3
-    return found, f"The temperature is at its limit, {found:.1f}." if at_limit else ""
+    if len(is_right) >= 20 and not is_right.all():
+        model.temperature = fit_temperature(model.negative_log_likelihood(rows))
+    decisions: CalibrationRow = model.decisions(others)
+    return decisions
 
 
 def fit_temperature(loss: Callable[[float], float]) -> float:
     """Return the temperature from 0.1 to 10 that minimizes a loss, such as minus a log-likelihood.
 
     The loss must be convex in the inverse of the temperature, so that it has a single minimum. The
-    search halves an interval of its logarithm by the golden section, without derivatives.
+    search narrows an interval of its logarithm by the golden section, without derivatives.
     """
-    low, high = math.log(LOWEST), math.log(HIGHEST)
-    for _ in range(_STEPS):
+    low, high = math.log(0.1), math.log(10)
+    for _ in range(32):  # which leave 2e-7 of it
         width = _GOLDEN * (high - low)
         if loss(math.exp(high - width)) <= loss(math.exp(low + width)):
             high = low + width
@@ -194,17 +159,12 @@ def best_threshold(scores: np.ndarray, has_label: np.ndarray) -> float:
         scores: The probability that each text has the label, `(n,)`.
         has_label: Whether it has, bool `(n,)`.
     """
-    if _is_rare(has_label):
+    if min(has_label.sum(), (~has_label).sum()) < 10:
         return 0.5
-    order = np.argsort(scores)
-    ordered, values = scores[order], np.unique(scores).astype("float64")
+    order, values = np.argsort(scores), np.unique(scores).astype("float64")
     candidates = np.append((np.append(0, values[:-1]) + values) / 2, 0.5)
-    places = np.searchsorted(ordered, candidates)  # the texts from there on get the label
+    places = np.searchsorted(scores[order], candidates)  # the texts from there on get the label
     right = np.append(np.cumsum(has_label[order][::-1])[::-1], 0)[places]
     f1 = 2 * right / (len(scores) - places + has_label.sum())
     best = candidates[f1 == f1.max()]
     return float(best[np.abs(best - 0.5).argmin()])
-
-
-def _is_rare(has_label: np.ndarray) -> bool:
-    return min(has_label.sum(), (~has_label).sum()) < MIN_POSITIVES

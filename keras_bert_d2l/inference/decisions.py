@@ -3,16 +3,17 @@
 n: number of decisions.
 """
 
-import dataclasses
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+
+from keras_bert_d2l.checks import check_positive
 
 NUM_BINS = 15
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Decisions:
+class Decisions(NamedTuple):
     """Decisions of a model on labeled data: their probabilities, and which of them are right.
 
     A decision is the label of a text or a word, or a choice. If a text can have any number of
@@ -31,7 +32,7 @@ class Decisions:
     ```python
     import keras_bert_d2l as kb
 
-    decisions = kb.Decisions([0.9, 0.9, 0.6], [True, True, False])
+    decisions = kb.Decisions.of([(0.9, True), (0.9, True), (0.6, False)])
     print(decisions.calibration_error)
     coverage, accuracy = decisions.with_confidence(0.8)
     ```
@@ -40,14 +41,11 @@ class Decisions:
     confidence: np.ndarray
     is_right: np.ndarray
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "confidence", np.asarray(self.confidence, "float64"))
-        object.__setattr__(self, "is_right", np.asarray(self.is_right, bool))
-
     @classmethod
     def of(cls, pairs: Iterable[tuple[float, bool]]) -> "Decisions":
         """Return the decisions for pairs of a probability and whether it is right."""
-        return cls(*np.reshape([*pairs], (-1, 2)).T)
+        confidence, is_right = np.reshape([*pairs], (-1, 2)).T
+        return cls(confidence, is_right > 0)
 
     def __repr__(self) -> str:
         size, error = len(self.confidence), self.calibration_error
@@ -79,8 +77,11 @@ class Decisions:
         """Return the coverage of the decisions with at least a confidence, and their accuracy.
 
         The coverage is their share of all decisions. The accuracy is NaN if there are none.
+
+        Args:
+            least: The confidence, above 0 and at most 1.
         """
-        is_decided = self.confidence >= least
+        is_decided = self.confidence >= check_positive("least", least, most=1)
         right = float(self.is_right[is_decided].mean()) if is_decided.any() else np.nan
         return float(is_decided.mean()), right
 
@@ -90,9 +91,6 @@ class Decisions:
         The most confident decisions come first. Decisions of equal confidence are only made
         together.
         """
-        order = np.argsort(-self.confidence, kind="stable")
-        values, numbers = self.confidence[order], np.arange(1, len(order) + 1)
-        risks = np.cumsum(~self.is_right[order]) / numbers
-        is_last = np.append(values[1:] != values[:-1], True)[: len(order)]
-        points = (numbers[is_last] / len(order), risks[is_last])
-        return [*zip(*(x.tolist() for x in points), strict=True)]
+        _, places, counts = np.unique(-self.confidence, return_inverse=True, return_counts=True)
+        numbers, wrong = np.cumsum(counts), np.cumsum(np.bincount(places, ~self.is_right))
+        return [*zip((numbers / numbers[-1]).tolist(), (wrong / numbers).tolist(), strict=True)]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from keras_bert_d2l.checkpoints.checks import check_kind, check_vocabulary
-from keras_bert_d2l.checks import check_positive, check_that, check_type
+from keras_bert_d2l.checks import check_type
 from keras_bert_d2l.contract.task import Options, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many
 from keras_bert_d2l.data.tasks.read_examples import read_examples
@@ -152,7 +152,6 @@ def evaluate(
     overlap: int | None = None,
     max_answer_len: int = 30,
     null_threshold: float | None = None,
-    min_confidence: float | None = None,
 ) -> Evaluation:
     """Evaluate a model on labeled examples.
 
@@ -171,16 +170,12 @@ def evaluate(
         max_answer_len: As for `answer`.
         null_threshold: As for `answer`, if some questions have no answer. `None` means the best
             threshold for these examples, which is appropriate for development data.
-        min_confidence: The least probability of a label or choice, above 0. The metrics then have
-            `coverage`, the share of the decisions with at least this probability, and
-            `selective_accuracy`, the accuracy of these.
 
     Raises:
         FileNotFoundError: There is no checkpoint of this name, or no file.
         ImportError: scikit-learn or scipy is not installed.
-        ValueError: There are no examples, they have no labels or belong to a different task, the
-            model lacks one of their labels, or `min_confidence` is out of range, or given for a
-            model whose predictions are not one label or choice each.
+        ValueError: There are no examples, they have no labels or belong to a different task, or
+            the model lacks one of their labels.
 
     Example:
 
@@ -199,11 +194,6 @@ def evaluate(
     model = cast(TaskModel, model_at(model))
     examples = cast(TaskExamples, as_examples(model, examples))
     check_examples(model, examples)
-    if min_confidence is not None:
-        has_one = "min_confidence" in task_named(examples.task).options and not examples.multi_label
-        expected = "None for a model whose predictions are not one label or choice each"
-        check_that(has_one, "min_confidence", expected, min_confidence)
-        check_positive("min_confidence", min_confidence, most=1)
     options: Options = {
         "batch_size": batch_size,
         "max_len": max_len,
@@ -212,9 +202,6 @@ def evaluate(
         "null_threshold": null_threshold,
     }
     found: Evaluation = task_named(examples.task).evaluate(model, examples, options)
-    if min_confidence is not None and found.decisions is not None:
-        selected = found.decisions.with_confidence(min_confidence)
-        found.metrics.update(zip(("coverage", "selective_accuracy"), selected, strict=True))
     return found
 
 
@@ -243,8 +230,7 @@ def evaluation_of(
             if one.is_right is False
         ]
     worst = sorted(mistakes, key=lambda mistake: -mistake.score)[:NUM_MISTAKES]
-    size = len(examples)
-    return Evaluation(examples.task, metrics, predictions, worst, confusion, size, decided)
+    return Evaluation(examples.task, metrics, predictions, worst, confusion, len(examples), decided)
 
 
 def as_examples(model: TaskModel, data: object, *, labeled: bool = True) -> object:

@@ -8,15 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import keras_bert_d2l as kb
-from keras_bert_d2l.cli.arguments import (
-    Json,
-    MinConfidence,
-    Model,
-    Out,
-    PositiveInt,
-    refuse,
-    takes_options,
-)
+from keras_bert_d2l.cli.arguments import Json, Model, Out, PositiveInt, refuse, takes_options
 from keras_bert_d2l.cli.input_output import as_json_line, check_output, check_taken, load_task
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
@@ -35,7 +27,7 @@ def evaluate(
     ] = None,
     precision: Literal["float32", "mixed_bfloat16"] = "float32",
     null_threshold: float | None = None,
-    min_confidence: MinConfidence = None,
+    min_confidence: float | None = None,
     json: Json = False,
     max_len: int | None = None,
     **columns: Any,
@@ -64,6 +56,7 @@ def evaluate(
             the time and changes the answer for about one minimal pair in 500.
         null_threshold: Count a question as unanswered when the no-answer score beats the best
             answer by more than this. [default: the best threshold for these examples]
+        min_confidence: Least probability of a label or choice, up to 1, that counts as a decision.
     """
     import keras
 
@@ -71,20 +64,23 @@ def evaluate(
     trained, task = load_task(model, or_bert=True)
     settings: dict[str, Any] = {"model": model, "data": str(data)}
     if isinstance(trained, kb.BERTModel):
-        own = {"max_len": max_len, "null_threshold": null_threshold}
-        refuse("a fine-tuned model", **own, min_confidence=min_confidence, **columns)
+        columns |= {"null_threshold": null_threshold, "min_confidence": min_confidence}
+        refuse("a fine-tuned model", max_len=max_len, **columns)
         settings["precision"] = precision
         _evaluate_pairs(trained, data, batch_size or 256, settings, json=json)
         return
     check_taken(task, model, null_threshold=null_threshold, min_confidence=min_confidence)
     several = getattr(trained, "multi_label", False)
+    refuse("one label per text", min_confidence=min_confidence if several else None)
     examples = kb.read_examples(task.name, data, labeled=True, multi_label=several, **columns)
     for line in (*examples.notes, *examples.dropped_in_words()):
         print(line, file=sys.stderr)
     options: dict[str, Any] = {"max_len": max_len, "null_threshold": null_threshold}
-    options["min_confidence"] = min_confidence
     with stage(f"Evaluating on {len(examples):,} examples"):
         found = kb.evaluate(trained, examples, batch_size=batch_size or 32, **options)
+    if min_confidence is not None and found.decisions is not None:
+        selected = found.decisions.with_confidence(min_confidence)
+        found.metrics.update(zip(("coverage", "selective_accuracy"), selected, strict=True))
     if not json:
         kb.print_evaluation(found)
         return

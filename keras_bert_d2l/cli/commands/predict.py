@@ -20,8 +20,8 @@ from keras_bert_d2l.cli.arguments import (
     BatchSize,
     Flag,
     Json,
-    Model,
     MinConfidence,
+    Model,
     NullThreshold,
     OptionalOut,
     PositiveInt,
@@ -105,6 +105,9 @@ def predict(
             [default: This example is {}.]
         multi_label: With --label, judge each label alone: a text can have any number of them.
         context: File with the text that all questions are about. INPUT then contains the questions.
+        min_confidence: Least probability of a label or choice, up to 1. Below it, there is no
+            decision: JSON has null instead, and the most likely one as `guess`.
+            [default: always decide]
         top_k: Number of answers to a question, with their scores. [default: the best answer]
     """
     if not inputs:
@@ -132,7 +135,7 @@ def predict(
         top_k=top_k,
     )
     if multi_label or getattr(trained, "multi_label", isinstance(trained, kb.BERTModel)):
-        refuse("a model with one label per text", min_confidence=min_confidence)
+        refuse("one label per text", min_confidence=min_confidence)
     from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
@@ -166,9 +169,8 @@ def predict(
             with without_bar():
                 print(*lines, sep="", end="", file=file)
     if decided:
-        number = decided.count(False)
-        share = f"{number:,} of {len(decided):,} ({number / len(decided):.1%})"
-        print(f"No decision: {share}, below the confidence {min_confidence}", file=sys.stderr)
+        number, share = decided.count(False), decided.count(False) / len(decided)
+        print(f"No decision: {number:,} of {len(decided):,} ({share:.1%})", file=sys.stderr)
     if out is not None:
         print(f"{how_many(num_examples, 'prediction')} in {out}")
 
@@ -279,10 +281,9 @@ def _decided(record: Mapping[str, Any], least: float, decided: list[bool]) -> di
         least: The least probability of a decision.
         decided: Gets whether each label or choice is decided.
     """
-    for name in ("tags", "entities"):  # of words
-        if name in record:
-            return {**record, name: [_decided(one, least, decided) for one in record[name]]}
-    name = "choice" if "choice" in record else "label"
+    name = next(name for name in ("tags", "entities", "choice", "label") if name in record)
+    if isinstance(record[name], list):
+        return {**record, name: [_decided(one, least, decided) for one in record[name]]}
     decided.append(record["score"] >= least)
     return {**record, name: record[name] if decided[-1] else None, "guess": record[name]}
 
@@ -297,8 +298,8 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     texts = " | ".join(record[name] for name in ("text", "text_b", "question") if name in record)
     found = record.get("tags", record.get("entities"))
     if found is not None:
-        rows = ((one.get("word", one.get("text")), _label(one), one["score"]) for one in found)
-        lines = (f"{word}  {label} {score:.3f}" for word, label, score in rows)
+        rows = ((one.get("word", one.get("text")), one["label"], one["score"]) for one in found)
+        lines = (f"{word}  {label or '(no decision)'} {score:.3f}" for word, label, score in rows)
         return "\n    ".join([texts, *lines])
     if "answers" in record:
         several = ((one["text"] or "(no answer)", one["score"]) for one in record["answers"])
@@ -307,19 +308,12 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     scores = record.get("scores")
     if isinstance(scores, Mapping) and (ranked or "label" not in record):
         names = sorted(scores, key=scores.__getitem__, reverse=True) if ranked else record["labels"]
-        start = "(no decision) " if record.get("label", "") is None else ""
-        return f"{start}{', '.join(f'{one} {scores[one]:.3f}' for one in names) or '-'}  {texts}"
-    said = [_label(record)] if {"label", "choice"} & record.keys() else []
-    said += [record["answer"]] if "answer" in record else []
-    known = " ".join(str(said[0]).split()) if said and said[0] else "(no answer)"
+        return f"{', '.join(f'{one} {scores[one]:.3f}' for one in names) or '-'}  {texts}"
+    said = [record[name] for name in ("label", "choice", "answer") if name in record]
+    nothing = "(no decision)" if "guess" in record else "(no answer)"
+    known = " ".join(str(said[0]).split()) if said and said[0] else nothing
     score = f" {record['score']:.3f}" if "score" in record else ""
     return f"{known if said else 'score'}{score}  {texts}"
-
-
-def _label(record: Mapping[str, Any]) -> str:
-    """Return the label or choice of a record, or that there is no decision."""
-    name = "choice" if "choice" in record else "label"
-    return f"(no decision: {record['guess']})" if record[name] is None else record[name]
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, get_args
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_choice, check_that
+from keras_bert_d2l.checks import check_choice, check_positive, check_that
 from keras_bert_d2l.config import BERTConfig, check_field
 from keras_bert_d2l.layers.heads import TextPooling, dense_head, precise_policy
 from keras_bert_d2l.layers.kernels.fusion import Dropout
@@ -120,7 +120,9 @@ class TaskModel(TextModel):
         # Disable autocast: lengths may be floats, and bfloat16 would round 257 to 256.
         super().__init__(autocast=False, dtype=bert.dtype_policy, name=name)
         self.bert_config = bert.bert_config
-        self.temperature = temperature
+        is_right = "temperature" in self.calibrated or temperature == 1
+        check_that(is_right, "temperature", f"1 for a {type(self).__name__}", temperature)
+        self.temperature = check_positive("temperature", temperature)
         dropout = self.bert_config.dropout if dropout is None else dropout
         self.dropout_rate = check_field("dropout", dropout)
         possible = LONG_TEXTS if "long_texts" in self.fields else LONG_TEXTS[:1]
@@ -231,10 +233,11 @@ class TaskModel(TextModel):
         """Return minus the log-likelihood of labels, as a function of the temperature."""
         logits, labels = map(np.concatenate, zip(*rows, strict=True))
         if labels.ndim == 2:
-            signed = np.where(labels > 0, -1.0, 1.0) * logits
-            return lambda temperature: float(np.logaddexp(0, signed / temperature).sum())
-        above = logits - np.take_along_axis(logits, labels[:, None], axis=1).astype("float64")
-        return lambda temperature: float(np.logaddexp.reduce(above / temperature, axis=1).sum())
+            above = np.stack([0 * logits, np.where(labels > 0, -logits, logits)], axis=-1)
+        else:
+            above = logits - np.take_along_axis(logits, labels[:, None], axis=1)
+        above = above.astype("float64")
+        return lambda temperature: float(np.logaddexp.reduce(above / temperature, axis=-1).sum())
 
     @property
     def max_row_len(self) -> int:
@@ -325,9 +328,8 @@ class TaskModel(TextModel):
             name: self.dropout_rate if name == "dropout" else getattr(self, name)
             for name in self.fields
         }
-        for name, default in self.calibrated.items():  # omitted before `calibrate`
-            if (value := getattr(self, name)) != default:
-                values[name] = value
+        fitted = {name: getattr(self, name) for name in self.calibrated}
+        values |= {name: x for name, x in fitted.items() if x != self.calibrated[name]}
         return {name: _plain(value) for name, value in values.items()}
 
     def get_config(self) -> ConfigDict:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_positive, check_that, check_type
+from keras_bert_d2l.checks import check_bool, check_that, check_type
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import holds_text
 from keras_bert_d2l.models import text_inputs
@@ -27,6 +27,7 @@ class TextModel(BatchModel):
     Attributes:
         preprocessor: Converts strings to what the model takes. `None`, as without a tokenizer, for
             a model that is only given token ids.
+        temperature: Divisor of the logits in all probabilities, which `calibrate` fits.
         calibrated: The attributes that `calibrate` sets, with the values that training resets.
     """
 
@@ -34,6 +35,7 @@ class TextModel(BatchModel):
     preprocessing: type[Preprocessor] = Preprocessor
     gives_tokens = False  # whether there is an output for every token
     dataset_labels = "numbers"  # what the labels in a dataset of strings must be
+    temperature = 1.0
     calibrated: ClassVar[Mapping[str, object]] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -52,19 +54,6 @@ class TextModel(BatchModel):
     def preprocessor(self) -> Preprocessor | None:
         """Converts strings to token ids; see `Preprocessor`."""
         return self.__dict__.get("_preprocessor")
-
-    @property
-    def temperature(self) -> float:
-        """Divisor of the logits in all probabilities, which `calibrate` fits."""
-        found: float = self.__dict__.get("_temperature", 1.0)
-        return found
-
-    @temperature.setter
-    def temperature(self, value: float) -> None:
-        expected = f"1 for a {type(self).__name__}, which has no probabilities to calibrate"
-        is_right = "temperature" in self.calibrated or value == 1
-        check_that(is_right, "temperature", expected, value)
-        self.__dict__["_temperature"] = float(check_positive("temperature", value))
 
     def uncalibrate(self) -> None:
         """Reset what `calibrate` has set."""
@@ -148,10 +137,8 @@ class TextModel(BatchModel):
             is_right = self.labels_are not in ("scores", "groups", "tags")
             check_that(is_right, "probabilities", expected, probabilities)
             function = keras.ops.sigmoid if self.labels_are == "rows" else keras.ops.softmax
-            logits = self.predict(x, batch_size, **options)
-            return keras.tree.map_structure(
-                lambda x: np.asarray(function(self.tempered(x))), logits
-            )
+            logits = keras.tree.map_structure(self.tempered, self.predict(x, batch_size, **options))
+            return keras.tree.map_structure(lambda x: np.asarray(function(x)), logits)
         x = self._from_generator(text_inputs.without_pandas(x))
         if holds_text(x):
             preprocess, size = self._needed_preprocessor(), batch_size or 32

@@ -9,7 +9,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from keras_bert_d2l.checks import check_bool, check_that, is_number
+from keras_bert_d2l.checks import check_bool, check_not_negative, check_that
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.losses import WeightedBinaryCrossEntropy, binary_metrics
@@ -95,22 +95,11 @@ class SequenceClassifier(LabeledTask):
                 "num_oov_indices=0, output_mode='multi_hot')"
             )
         super().__init__(bert, labels, **options)
-        self.thresholds = thresholds
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        """With `multi_label`, the least probability of each label that a text has; `None`: 0.5."""
-        found: tuple[float, ...] | None = self.__dict__.get("_thresholds")
-        return found
-
-    @thresholds.setter
-    def thresholds(self, values: Sequence[float] | None) -> None:
-        number = len(self.labels) if self.multi_label else 0
-        found = values if values is None else tuple(values)
-        is_right = found is None or (len(found) == number > 0 and all(map(_is_share, found)))
-        expected = "None, or with `multi_label` a number from 0 to 1 for each label"
-        check_that(is_right, "thresholds", expected, values)
-        self.__dict__["_thresholds"] = found
+        is_right = thresholds is None or (multi_label and len(thresholds) == len(labels))
+        check_that(is_right, "thresholds", "one per label, with `multi_label`", thresholds)
+        self.thresholds = thresholds and tuple(
+            check_not_negative("thresholds", x, 1) for x in thresholds
+        )
 
     def answer(self, logits: Tensor) -> dict[str, Tensor]:
         """Return the probabilities of labels, `scores` `(B, C)`, and the labels that apply.
@@ -135,7 +124,3 @@ class SequenceClassifier(LabeledTask):
         if self.multi_label:
             return multi_hot(y, self.labels)
         return super().label_ids(y)
-
-
-def _is_share(value: object) -> bool:
-    return is_number(value) and 0 <= value <= 1

@@ -6,7 +6,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
-from keras_bert_d2l.inference.calibration import Calibration, calibrate
+from keras_bert_d2l.inference.calibration import Calibration
 from keras_bert_d2l.inference.evaluation import (
     Confusion,
     Evaluation,
@@ -31,7 +31,6 @@ from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.report.report import spread
 from keras_bert_d2l.types import PathLike
 
-T = TypeVar("T")
 Data = TaskExamples | PathLike | InMemory
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
 _MAX_CHARACTERS = 300  # of a text
@@ -127,19 +126,17 @@ class TaskData:
 
     def score(self, model: TaskModel) -> Evaluation:
         """Evaluate a model on the development data."""
-        return self._on_dev(evaluate, model)
+        found: Evaluation = self.on_dev(evaluate, model)
+        return found
 
-    def calibrate(self, model: TaskModel) -> Calibration:
-        """Calibrate a model on the development data."""
-        return self._on_dev(calibrate, model)
-
-    def _on_dev(self, function: Callable[..., T], model: TaskModel) -> T:
+    def on_dev(self, function: Callable[..., Any], model: TaskModel) -> Any:
+        """Call `evaluate` or `calibrate` on a model and the development data."""
+        size, max_len = self._eval_size, self._max_len
         with contextlib.ExitStack() as stack:
             if num_replicas(None) > 1:  # predictions have batches of any size
                 stack.enter_context(undistributed())
             stack.enter_context(warnings.catch_warnings())  # the run reports them at its start
             warnings.simplefilter("ignore", TruncationWarning)
-            size, max_len = self._eval_size, self._max_len
             return function(model, self._examples, batch_size=size, max_len=max_len)
 
     def record(self, evaluation: Evaluation) -> dict[str, object]:
@@ -245,22 +242,16 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, objec
     return {"samples": samples, "errors": errors, "confusion": _confusion(evaluation.confusion)}
 
 
-def record_of_calibration(found: Calibration, model: Any) -> dict[str, Any]:
-    """Return the record of a calibration: what the run and its report tell about it."""
-    before, after = (one.calibration_error for one in (found.before, found.after))
-    fitted = (
-        f"Temperature {found.temperature:.3f}: expected calibration error {after:.4f} instead of "
-        f"{before:.4f}, with the temperature of one half of the development data on the other half."
-    )
-    return {
+def record_of_calibration(found: Calibration, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the facts about a calibration, and what the report draws."""
+    facts = {
         "temperature": found.temperature,
         "thresholds": found.thresholds and dict(zip(model.labels, found.thresholds, strict=True)),
-        "said": [*([] if found.temperature == 1 else [fitted]), *found.notes],
-        "expected_calibration_error": (before, after),
-        "bins": [one.bins() for one in (found.before, found.after)],
-        # With several labels, the probabilities are not those of decisions.
-        "risk_coverage": [] if found.thresholds else spread(found.after.risk_coverage(), 400),
+        "expected_calibration_error": [one.calibration_error for one in found[2:]],
     }
+    # With several labels, the probabilities are not those of decisions.
+    risks = None if found.thresholds else spread(found.after.risk_coverage(), 400)
+    return facts, {"bins": [one.bins() for one in found[2:]], "risk_coverage": risks}
 
 
 def _finite(score: float | None) -> float | None:

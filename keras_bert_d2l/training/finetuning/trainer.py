@@ -17,6 +17,7 @@ from keras_bert_d2l.checkpoints.saving import save_pretrained
 from keras_bert_d2l.checkpoints.weights import load_weights
 from keras_bert_d2l.checks import check_that
 from keras_bert_d2l.files import write_checksums, write_json
+from keras_bert_d2l.inference.calibration import calibrate
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
 from keras_bert_d2l.training.devices import gathered, is_first, wait_for_all
@@ -175,17 +176,16 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
 
     def _calibrate(self) -> None:
         """Calibrate the best epoch, save it, and record its evaluation again."""
-        found = self.data.calibrate(self.model)
-        record = record_of_calibration(found, self.model)
-        names = ("temperature", "thresholds", "expected_calibration_error", "said")
-        self.calibration = {name: record[name] for name in names}
-        observed: dict[str, object] = {"calibration": record}
+        found = self.data.on_dev(calibrate, self.model)
+        facts, drawn = record_of_calibration(found, self.model)
+        self.calibration = facts
+        step = int(cast(Metrics, self.progress.best)["step"] or 0)
         if found.temperature != 1 or found.thresholds:  # otherwise, all is as before
             if is_first():
                 save_pretrained(self.model, self.run.best)
-            observed |= self.data.record(self.data.score(self.model))
-        step = int(cast(Metrics, self.progress.best)["step"] or 0)
-        self.recorder.add(step, lambda: observed)
+            evaluation = self.data.score(self.model)
+            self.recorder.add(step, lambda: self.data.record(evaluation))
+        self.recorder.add(step, lambda: {"calibration": {**facts, **drawn}})
         self.recorder.write(step)
 
     def train_rest(self, callbacks: Sequence[keras.callbacks.Callback], log: RunLog) -> None:
@@ -312,8 +312,15 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             f"Best epoch: {self.progress.best_epoch}, {monitor.removeprefix('val_')} {value:.4f} "
             "on the development data."
         )
-        for line in (self.calibration or {}).get("said", ()):
-            self.say(textwrap.fill(line, 79, subsequent_indent="  "))
+        if (found := self.calibration) is not None:
+            before, after = found["expected_calibration_error"]
+            change = f"instead of {before:.4f}"
+            if found["temperature"] == 1:
+                change = "(too few decisions or no errors)"
+            self.say(
+                f"Temperature {found['temperature']:.3f}: expected calibration error {after:.4f} "
+                f"{change}."
+            )
         if (warning := self.progress.warning) is not None:
             self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
         self.say(

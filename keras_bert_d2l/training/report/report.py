@@ -28,7 +28,6 @@ from keras_bert_d2l.files import write_text
 from keras_bert_d2l.pages import Page, render
 from keras_bert_d2l.training.devices import is_first
 from keras_bert_d2l.training.options import read_options
-from keras_bert_d2l.training.report.calibration import calibration_charts
 from keras_bert_d2l.training.run.run_folder import RunFolder
 from keras_bert_d2l.types import PathLike
 
@@ -77,7 +76,9 @@ class Run:
         summary: The content of `metrics.json`; empty for pretraining.
         options: Its options.
         starts: One record for each time the run was started or resumed.
-        evaluations: The records of evaluations, by step.
+        evaluations: The records of evaluations, by step. After a calibration, the best has a
+            second one, which counts.
+        calibration: The record of the calibration; `None` if there is none.
         points: With fine-tuning, the training loss within epochs.
         best: The index of the evaluation whose checkpoint is in `best/`, or 0 if there is none.
 
@@ -103,10 +104,10 @@ class Run:
             self.options = read_options(folder.options_file)
         records = folder.records()
         self.starts = [record for record in records if "machine" in record]
-        self.evaluations: dict[int, dict[str, Any]] = {}
-        for one in records:
-            if "machine" not in one:  # there is a second record of a calibrated checkpoint
-                self.evaluations.setdefault(one["step"], {}).update(one)
+        self.evaluations = {
+            one["step"]: one for one in records if not {"machine", "calibration"} & one.keys()
+        }
+        self.calibration = next((x["calibration"] for x in records if "calibration" in x), None)
         state = folder.read_json(folder.state_file)
         self.points = state.get("points")
         steps = [metrics["step"] for metrics in self.metrics]
@@ -154,21 +155,18 @@ def run_report(run_dir: PathLike, path: PathLike | None = None) -> Page:
     """
     run = Run(run_dir)
     best, found = run.evaluation(run.best), _charts(run)
-    calibration = best.get("calibration")
-    of_calibration = calibration_charts(calibration) if calibration else []
+    to_draw = {"curves": found, "calibration": run.calibration}
     page = render(
         "training/report/page/report.html.jinja",
         f"Report of {run.title}",
         styles=STYLES,
         scripts=SCRIPTS,
-        data={"curves": htmlsafe_json_dumps([*found, *of_calibration])},
+        data={x: htmlsafe_json_dumps(y) for x, y in to_draw.items()},
         run=run,
         subtitle=_subtitle(run),
         warning=run.summary.get("warning"),
         tiles=_tiles(run),
         charts=found,
-        calibration=calibration,
-        calibration_charts=of_calibration,
         samples=_samples(run),
         confusion=best.get("confusion"),
         errors=best.get("errors", []),

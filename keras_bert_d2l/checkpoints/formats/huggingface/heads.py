@@ -174,9 +174,9 @@ def fields_of_task(task: ConfigDict, kind: ModelType) -> ConfigDict:
     if task.get("long_texts", "cut") != "cut":
         fields["long_texts"] = task["long_texts"]  # transformers ignores it and truncates
     fields |= {name: True for name in _OF_CRF if task.get(name)}  # ignored by transformers, too
-    calibrated = task_of_kind(task["kind"]).model.calibrated
-    if calibration := {name: task[name] for name in calibrated if name in task}:
-        fields[_CALIBRATION] = calibration
+    calibrated = task_of_kind(task["kind"]).model.calibrated.keys() & task.keys()
+    if calibrated:
+        fields[_CALIBRATION] = {name: task[name] for name in sorted(calibrated)}
     if "activation" in task:
         activation = LINEAR if task["activation"] == "linear" else _SIGMOID
         found = {_CROSS_ENCODER: {"activation_fn": activation}}

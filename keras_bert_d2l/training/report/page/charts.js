@@ -2,11 +2,16 @@
 // Draws the charts of a run: one per metric, with a curve per kind of data, and those of its calibration.
 
 const LEFT = 52, RIGHT = 12, TOP = 8, BOTTOM = 24;
-const charts = JSON.parse(document.getElementById("curves").textContent);
+const [curves, calibration] = ["curves", "calibration"].map(id => JSON.parse(document.getElementById(id).textContent));
+const charts = [...curves];
+if (calibration) {
+  const { temperature, bins, risk_coverage: points } = calibration;
+  charts.push(...bins.slice(0, temperature === 1 ? 1 : 2).map(one => ({ bins: one })));
+  if (points) charts.push({ unit: "coverage", startsAtZero: true, series: [{ isHeldOut: true, name: "risk", points }] });
+}
 
 // All charts of metrics have the same horizontal axis.
-const ofMetrics = charts.filter(({ unit }) => unit === "epoch" || unit === "step");
-const places = ofMetrics.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
+const places = curves.flatMap(({ series }) => series.flatMap(({ points }) => points.map(([x]) => x)));
 const start = charts[0]?.unit === "epoch" ? 0 : Math.min(...places), end = Math.max(...places, start + 1);
 
 const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
@@ -67,7 +72,7 @@ function drawCurve(one, toX, toY) {
 /** Draw a chart and return a function of a place on it, in pixels, that reads its values. */
 function draw(svg, chart) {
   const width = svg.clientWidth, HEIGHT = svg.clientHeight;
-  const { series } = chart, [first, last] = ofMetrics.includes(chart) ? [start, end] : [0, 1];
+  const { series } = chart, [first, last] = curves.includes(chart) ? [start, end] : [0, 1];
   const points = series.flatMap(one => one.points).filter(([, y]) => y !== null);
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
