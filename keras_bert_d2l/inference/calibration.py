@@ -112,7 +112,7 @@ def calibrate(
     before = Decisions(*model.decisions(found))
     order = np.random.default_rng(0).permutation(len(found))
     half, other = ([found[n] for n in order[start::2]] for start in (0, int(len(found) > 1)))
-    parts = [_fitted(model, *halves) for halves in ((half, other), (other, half))]
+    parts = [_fitted(model, *halves) for halves in ((half, other), (other, half))][: len(found)]
     after = Decisions(*map(np.concatenate, zip(*parts, strict=True)))
     columns = _fitted(model, found, found)
     if getattr(model, "multi_label", False):

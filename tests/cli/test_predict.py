@@ -25,11 +25,14 @@ WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 
 @pytest.fixture(scope="session")
 def models(folder):
-    """A folder with the untrained models `reviews`, `tags`, `answers` and `vectors`."""
+    """A folder with the untrained models `reviews`, `several`, `tags`, `answers` and `vectors`."""
     keras.utils.set_random_seed(0)
     config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
     kinds = {
         "reviews": lambda bert, **given: SequenceClassifier(bert, ["bad", "good"], **given),
+        "several": lambda bert, **given: SequenceClassifier(
+            bert, ["bad", "good"], multi_label=True, **given
+        ),
         "tags": lambda bert, **given: TokenClassifier(bert, ["NOUN", "VERB", "O", "."], **given),
         "answers": QuestionAnswerer,
         "vectors": TextEmbedder,
@@ -172,3 +175,29 @@ def test_a_question_that_is_too_long_for_a_row_has_no_answer(run, models):
     told = run("predict", "asked.txt", "--context", "fact.txt", "--model", "answers")
     assert rows(told)[1]["answer"] is None
     assert "Too long for a row, so the answer is null: 1 question, first" in told.stderr
+
+
+def test_an_uncertain_label_is_no_decision(run, error, models):
+    (models / "films.tsv").write_text("label\ttext\ngood\ta good film\nbad\ta bad film\n")
+    source = ("films.tsv", "--model", "reviews")
+    sure = rows(run("predict", *source))
+    least = sum(row["score"] for row in sure) / 2  # between the two
+    told = run("predict", *source, "--min-confidence", least)
+    assert "No decision: 1 of 2 (50.0%)" in told.stderr
+    for row, one in zip(rows(told), sure, strict=True):
+        label = one["label"] if one["score"] >= least else None
+        assert row == {**one, "label": label, "guess": one["label"]}
+    shown = run("predict", "a good film", "--model", "reviews", "--min-confidence", 1).stdout
+    assert shown.startswith("(no decision) 0.")
+    words = run("predict", "a film", "--model", "tags", "--min-confidence", 1, "--json")
+    assert [tag["label"] for tag in rows(words)[0]["tags"]] == [None, None]
+    evaluate = ("evaluate", "--model", "reviews", "--data", "films.tsv", "--min-confidence")
+    metrics = rows(run(*evaluate, least, "--json"))[0]["metrics"]
+    is_right = [one["label"] == label for one, label in zip(sure, ("good", "bad"), strict=True)]
+    surest = max((0, 1), key=lambda n: sure[n]["score"])
+    assert (metrics["coverage"], metrics["selective_accuracy"]) == (0.5, is_right[surest])
+    assert "--min-confidence" in error("predict", "a", "--model", "answers", *evaluate[-1:], 0.5)
+    assert "`least`" in error(*evaluate, 95)
+    for command in ("predict", "a"), ("evaluate", "--data", "films.tsv"):
+        message = error(*command, "--model", "several", "--min-confidence", 0.5)
+        assert "--min-confidence is for one label per text" in message

@@ -36,6 +36,7 @@ SMALL = {
     "dropout": 0.5,
     "max_len": MAX_LEN,
 }
+CALIBRATED = {"temperature": 1.7, "thresholds": [0.3, 0.6]}
 PAIRS = "pairs of any labels"  # name of the pair model in `task_models`
 NAMES = ("demo", "classifier", PAIRS, "regressor", "tagger", "answerer", "embedder", "reranker")
 INPUTS = {  # of the signature for strings, by the name of the model
@@ -172,10 +173,10 @@ def task_models(make_model, tokenizer):
     """One model per task by name, with distinct scores."""
     bert = make_model()
     models = {
-        "classifier": SequenceClassifier(bert, ["bad", "gut", "très bien"]),
-        PAIRS: SequenceClassifier(bert, ["x", "y"], multi_label=True),
+        "classifier": SequenceClassifier(bert, ["bad", "gut", "très bien"], temperature=1.7),
+        PAIRS: SequenceClassifier(bert, ["x", "y"], multi_label=True, **CALIBRATED),
         "regressor": SequenceRegressor(bert, pooling="mean"),
-        "tagger": TokenClassifier(bert, ["O", "B-É", "I-É"]),
+        "tagger": TokenClassifier(bert, ["O", "B-É", "I-É"], temperature=0.6),
         "answerer": QuestionAnswerer(bert),
         "embedder": TextEmbedder(bert, "max"),
         "reranker": Reranker(bert, max_len=20),

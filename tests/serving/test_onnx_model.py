@@ -167,12 +167,14 @@ def test_predicted_positions_may_be_omitted(make_model, ask):
 
 
 TASKS = {
-    "classify": lambda bert: SequenceClassifier(bert, ["a", "b", "c"]),
-    "multi-label": lambda bert: SequenceClassifier(bert, ["a"], multi_label=True),
+    "classify": lambda bert: SequenceClassifier(bert, ["a", "b", "c"], temperature=1.7),
+    "multi-label": lambda bert: SequenceClassifier(
+        bert, ["a", "b"], multi_label=True, temperature=1.7, thresholds=[0.49, 0.51]
+    ),
     "regress": lambda bert: SequenceRegressor(bert, pooling="mean"),
-    "tag": lambda bert: TokenClassifier(bert, ["a", "b", "c"]),
+    "tag": lambda bert: TokenClassifier(bert, ["a", "b", "c"], temperature=0.6),
     "answer": QuestionAnswerer,
-    "choose": MultipleChoice,
+    "choose": lambda bert: MultipleChoice(bert, temperature=1.7),
 }
 
 

@@ -51,7 +51,8 @@ def test_evaluation_reports_accuracy_and_errors(model):
     right = [one.index for one in choose(model, TEXTS, CHOICES)]
     examples = ChoiceExamples(texts=TEXTS, choices=CHOICES, labels=[right[0], 1 - right[1]])
     found = evaluate(model, examples)
-    assert found.metrics == {"accuracy": 0.5}
+    assert found.metrics["accuracy"] == 0.5
+    assert found.decisions.is_right.tolist() == [True, False]
     [mistake] = found.errors
     assert (mistake.gold, mistake.predicted) == (CHOICES[1][1 - right[1]], CHOICES[1][right[1]])
 

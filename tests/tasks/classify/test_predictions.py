@@ -165,9 +165,9 @@ def test_a_classifier_is_evaluated_with_metrics_and_errors(classifier):
     evaluation = evaluate(classifier, examples)
     assert evaluation.task == "classify"
     assert evaluation.num_examples == 4
-    assert evaluation.metrics == classification_scores(
-        labels, ["good", "bad", "bad", "good"], classifier.labels
-    )
+    scores = classification_scores(labels, ["good", "bad", "bad", "good"], classifier.labels)
+    error = evaluation.decisions.calibration_error
+    assert evaluation.metrics == {**scores, "expected_calibration_error": error}
     assert evaluation.metrics["accuracy"] == 0.75
     assert evaluation.predictions == classify(classifier, EVALUATED)
     surely_bad = evaluation.predictions[2].score

@@ -232,6 +232,7 @@ def test_a_span_tagger_is_evaluated_on_words_and_on_spans(span_tagger):
         "precision": 0.5,
         "recall": 1,
         "f1": pytest.approx(2 / 3),
+        "expected_calibration_error": evaluation.decisions.calibration_error,
     }
     score = evaluation.predictions[2][1].score
     assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score)]

@@ -1,5 +1,6 @@
 """The report of a run shows what the files of the run say, as text and as curves."""
 
+import itertools
 import json
 
 import numpy as np
@@ -132,6 +133,34 @@ def point_at_the_end(page, chart):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("thresholds", [None, {SCRIPT: 0.25, "good": 0.5}])
+def test_a_calibration_is_shown_with_readable_charts(page, finetuning_run, tmp_path, thresholds):
+    bins = [[n / 15, n / 20, 7 * n] for n in range(15)]
+    record = {"temperature": 1.5, "thresholds": thresholds, "bins": [bins, bins[::-1]]}
+    record |= {"expected_calibration_error": [0.25, 0.125]}
+    record |= {"risk_coverage": None if thresholds else [[0.1, 0.0], [1.0, 0.2]]}
+    RunRecorder(RunFolder(finetuning_run)).add(20, lambda: {"calibration": record})
+    open_page(page, tmp_path / "page.html", kb.run_report(finetuning_run))
+    text, titles = page.run(TEXT), page.run(TITLES)
+    assert all(shown in text for shown in ("temperature 1.500", "0.2500", "0.1250"))
+    assert (f"{SCRIPT}\xa00.250" in text) == bool(thresholds)
+    assert ("Risk by coverage" in titles) == (thresholds is None)
+    chart = titles.index("Reliability with temperature 1")
+    shown = "\n".join(["bin 0.9333 to 1", "confidence 0.9333", "right 0.7", "decisions 98"])
+    assert point_at_the_end(page, chart) == shown
+    assert "decisions 0" in point_at_the_end(page, chart + 1)
+    for width in (400, 1280):
+        page.look(width=width)
+        counts = f"[...{CHART.format(chart)}.querySelectorAll('.number')]"
+        page.wait(f"{counts}.length == 14")
+        assert page.run(f"{counts}.map(one => Number(one.textContent))") == [*range(7, 99, 7)]
+        boxes = page.run(f"{counts}.map(one => one.getBoundingClientRect().toJSON())")
+        assert all(a["right"] <= b["left"] for a, b in itertools.pairwise(boxes))
+        assert page.run("document.documentElement.scrollWidth") == width
+    assert not page.problems
+
+
+@pytest.mark.slow
 def test_the_report_of_a_pretraining_run_shows_its_curves_and_samples(
     page, pretraining_run, tmp_path
 ):
@@ -180,7 +209,7 @@ def test_the_report_of_a_fine_tuning_run_shows_confusions_and_errors(
 def test_texts_of_the_data_never_become_part_of_a_page(pretraining_run, finetuning_run):
     run = pretraining_run(SCRIPT.replace("/", "x"), corpus=SCRIPT)
     for made in (kb.run_report(run), kb.run_report(finetuning_run)):
-        assert made.html.count("<script") == made.html.count("</script>") == 2
+        assert made.html.count("<script") == made.html.count("</script>") == 3
         assert "https://" not in made.html.replace("http://www.w3.org", "")
 
 
