@@ -329,3 +329,26 @@ def test_lower_errors_and_losses_are_better(monitor):
     state = FinetuningProgress(monitor=monitor)
     better = [state.add_epoch({monitor: x}) for x in (1.0, 2.0, 1.0, 0.5)]
     assert better == [True, False, False, True]
+
+
+@pytest.mark.slow
+def test_the_best_epoch_is_calibrated_also_after_a_resumed_run(tmp_path, capsys):
+    dev = make_examples(64, seed=2)
+    labels = [*dev.labels[1:], dev.labels[0]]  # which the words do not tell
+    dev = dataclasses.replace(dev, labels=tuple(labels))
+    options = {**OPTIONS, "epochs": 2, "verbose": 1}
+    model, metrics = finetune(make_model(), TRAIN, dev, tmp_path / "run", **options)
+    found, loaded = metrics["calibration"], load_pretrained(tmp_path / "run").model
+    assert loaded.temperature == model.temperature == found["temperature"] != 1
+    after = evaluate(loaded, dev)
+    assert after.metrics["accuracy"] == metrics["best"]["val_accuracy"]
+    before, cross_fitted = found["expected_calibration_error"]
+    assert before == pytest.approx(metrics["best"]["val_expected_calibration_error"])
+    told = f"Temperature {model.temperature:.3f}: expected calibration error {cross_fitted:.4f}"
+    assert f"{told} instead of {before:.4f}." in capsys.readouterr().out
+    assert f"temperature {model.temperature:.3f}" in (tmp_path / "run/report.html").read_text()
+    best = json.loads((tmp_path / "run/report.jsonl").read_text().splitlines()[-2])
+    scores = [one["answers"][0][1] for one in best["samples"]]
+    assert scores[0] == after.predictions[0].score  # those of the best epoch are calibrated, too
+    resumed = finetune(loaded, TRAIN, dev, tmp_path / "run", resume=True, **options)
+    assert resumed.metrics["calibration"] == found
