@@ -60,6 +60,8 @@ from .tasks.embed.predictions import Match as Match, embed as embed, similar as 
 from .tasks.embed.pairs import mine_negatives as mine_negatives
 from .tasks.choose.predictions import Choice as Choice, choose as choose
 from .tasks.classify.predictions import Classification as Classification, classify as classify
+from .tasks.explanations import Attribution as Attribution, Explanation as Explanation
+from .tasks.explanations import explain as explain
 from .tasks.regress.predictions import Regression as Regression, regress as regress
 from .tasks.rerank.predictions import Ranked as Ranked, rerank as rerank
 from .tasks.tag.predictions import Entity as Entity, Tag as Tag, tag as tag

@@ -128,7 +128,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         most_tokens: Maximum number of tokens in a row. `None`: that of the model.
         options: Options that not every task has: `multi_label`, `long_texts`, `pooling`,
             `mine_negatives`, `temperature`, `matryoshka`, `crf` and `valid_tags` of training,
-            `aggregate`, `context`, `null_threshold`, `min_confidence` and `truncate` of
+            `aggregate`, `context`, `null_threshold`, `min_confidence`, `truncate` and `explain` of
             predictions, and `pairs` of exports.
         losses: The values of the option `loss`, if the task has several losses.
         refused: Options of training that every other task has.

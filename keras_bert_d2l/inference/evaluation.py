@@ -45,6 +45,7 @@ class Mistake:
         score: The confidence: the probability of the prediction, or the cosine of the most similar
             text. For a regressor, the absolute error. For pairs with scores, the distance of their
             cosine from the score, after scores outside [-1, 1] are mapped to [0, 1].
+        word: For a tagger, the index of the word.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Mistake:
     gold: str
     predicted: str
     score: float
+    word: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,6 +81,8 @@ class BERTEncoder(NestedLayer):
             all tokens.
         example_ids: Index of each token's example in a packed row, int `(B, T)`, from 1; 0 for
             padding. Tokens attend only to tokens of the same example.
+        token_vectors: What to read in place of the embeddings of `tokens`, `(B, T, D)`, as from
+            the method `token_vectors`. The mask still depends on `tokens`.
 
     Returns: The encoded tokens, `(B, T, D)`, or `(B, P, D)` with `positions`. With
         `return_hidden_states` or `return_attention`, a dictionary: `"encoded"`, the encoded tokens;
@@ -186,6 +188,7 @@ class BERTEncoder(NestedLayer):
         return_attention: bool = False,
         positions: Tensor | None = None,
         example_ids: Tensor | None = None,
+        token_vectors: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         self._check(
             tokens=tokens,
@@ -200,7 +203,8 @@ class BERTEncoder(NestedLayer):
         segments = ops.zeros_like(tokens) if segments is None else segments
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
-        X = self._embed(tokens, segments, position_ids, training)  # (B, T, D)
+        vectors = self.token_vectors(tokens) if token_vectors is None else token_vectors
+        X = self._embed(vectors, tokens, segments, position_ids, training)  # (B, T, D)
         X, hidden_states, attention = self._run_blocks(
             X,
             positions,
@@ -215,10 +219,25 @@ class BERTEncoder(NestedLayer):
         outputs |= {"attention": attention} if return_attention else {}
         return outputs if return_hidden_states or return_attention else encoded
 
+    def token_vectors(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings of tokens alone, `(B, T, D)`, or as wide as `embedding_width`.
+
+        Args:
+            tokens: Token ids, int `(B, T)`.
+        """
+        if self.config.use_one_hot_embeddings and not self.token_embedding.quantization_mode:
+            one_hot = ops.one_hot(tokens, self.config.vocab_size, dtype=self.compute_dtype)
+            X = ops.matmul(one_hot, ops.cast(self.token_embedding.embeddings, self.compute_dtype))
+        else:
+            X = self.token_embedding(tokens)
+        if self.base_embedding is not None:
+            X = X + ops.stop_gradient(self.base_embedding(tokens))
+        return X
+
     def _embed(
-        self, tokens: Tensor, segments: Tensor, position_ids: Tensor | None, training: bool | None
+        self, X: Tensor, tokens: Tensor, segments: Tensor, position_ids: Tensor, training: Any
     ) -> Tensor:
-        """Return the sum of the embeddings, normalized and after dropout, `(B, T, D)`."""
+        """Return the sum of all embeddings, normalized and after dropout, `(B, T, D)`."""
         is_padding, has_padding_segment = ops.equal(tokens, self.config.pad_id), False
         if self.config.num_segments == 1:
             segments = ops.zeros_like(tokens)
@@ -226,13 +245,7 @@ class BERTEncoder(NestedLayer):
             segments = segments + self.config.first_segment_id
             if has_padding_segment := self.config.mask_from == "tokens":
                 segments = ops.where(is_padding, 0, segments)
-        if self.config.use_one_hot_embeddings and not self.token_embedding.quantization_mode:
-            one_hot = ops.one_hot(tokens, self.config.vocab_size, dtype=self.compute_dtype)
-            X = ops.matmul(one_hot, ops.cast(self.token_embedding.embeddings, self.compute_dtype))
-        else:
-            X = self.token_embedding(tokens)  # (B, T, D or E)
-        if self.base_embedding is not None:
-            X = X + ops.stop_gradient(self.base_embedding(tokens))
+        X = ops.cast(X, self.compute_dtype)  # (B, T, D or E)
         if self.config.zero_padding:
             X = _untrained(X, is_padding)
         if self.segment_embedding is not None:

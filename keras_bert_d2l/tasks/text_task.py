@@ -41,7 +41,7 @@ class TextTask(Task[TextExamples, Model, Found]):
 
     examples = (TextExamples,)
     finds_pairs = True
-    options = frozenset({"pooling", "truncate", "min_confidence"})
+    options = frozenset({"pooling", "truncate", "min_confidence", "explain"})
     monitors: ClassVar[tuple[str, ...]] = ("val_accuracy",)
     encode = lazy("keras_bert_d2l.data.tasks.rows:encoded_texts")
     signatures = lazy("keras_bert_d2l.signatures.signature:AnswerSignatures")

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -201,3 +202,24 @@ def test_an_uncertain_label_is_no_decision(run, error, models):
     for command in ("predict", "a"), ("evaluate", "--data", "films.tsv"):
         message = error(*command, "--model", "several", "--min-confidence", 0.5)
         assert "--min-confidence is for one label per text" in message
+
+
+@pytest.mark.slow
+def test_predictions_are_explained(run, models):
+    call = ("predict", "--model", "reviews", "a good film", "--explain")
+    [said] = kb.explain(str(models / "reviews"), "a good film")
+    shown = run(*call).stdout.splitlines()
+    words = ", ".join(f"{one.word} {one.value:+.3f}" for one in said.words)
+    assert shown[1] == f"    {said.target}: {words}"
+    [row] = rows(run(*call, "--json"))
+    [found] = row["explanations"]
+    assert found.keys() == dataclasses.asdict(said).keys()
+    values = [one["value"] for one in found["words"]]
+    assert values == pytest.approx([one.value for one in said.words], rel=1e-4)
+    found = rows(run("predict", "--model", "tags", "the dog runs", "--explain", "--json"))
+    tags = [number for number, one in enumerate(found[0]["tags"]) if one["label"] != "O"]
+    assert [one["word"] for one in found[0]["explanations"]] == tags
+    ask = ("what is it", "a dog runs")
+    assert "\n    " in run("predict", "--model", "answers", *ask, "--explain").stdout
+    failed = run("predict", "--model", "vectors", "a film", "--explain", exit_code=2)
+    assert "--explain requires a SequenceClassifier or a SequenceRegressor or a" in failed.stderr

@@ -71,6 +71,7 @@ def predict(
     aggregate: Aggregate = "none",
     min_confidence: MinConfidence = None,
     top_k: Annotated[PositiveInt | None, Parameter(alias="-k")] = None,
+    explain: Flag = False,
     **columns: Any,
 ) -> None:
     """Predict with a model of any task, for texts or a file.
@@ -109,6 +110,8 @@ def predict(
             decision: JSON has null instead, and the most likely one as `guess`.
             [default: always decide]
         top_k: Number of answers to a question, with their scores. [default: the best answer]
+        explain: Also show how much each word changes the prediction (integrated gradients), which
+            takes at least 20 times as long. It describes the model, and is no proof of a cause.
     """
     if not inputs:
         raise ValueError("INPUT is missing: texts, a file, or - for standard input.")
@@ -133,6 +136,7 @@ def predict(
         min_confidence=min_confidence,
         pairs=pairs or None,
         top_k=top_k,
+        explain=explain or None,
     )
     if multi_label or getattr(trained, "multi_label", isinstance(trained, kb.BERTModel)):
         refuse("one label per text", min_confidence=min_confidence)
@@ -164,6 +168,8 @@ def predict(
             records = _records(trained, task, some, options, asked if labels else {})
             if min_confidence is not None:
                 records = [_decided(record, min_confidence, decided) for record in records]
+            if explain:
+                records = _explained(trained, some, records, max_len)
             line = as_json_line if in_json else functools.partial(_readable, ranked=bool(labels))
             lines = [f"{line(record)}\n" for record in records]
             with without_bar():
@@ -288,6 +294,18 @@ def _decided(record: Mapping[str, Any], least: float, decided: list[bool]) -> di
     return {**record, name: record[name] if decided[-1] else None, "guess": record[name]}
 
 
+def _explained(
+    trained: Any, examples: TaskExamples, records: Iterable[Mapping[str, Any]], max_len: int | None
+) -> Iterator[Mapping[str, Any]]:
+    """Yield records with their explanations; none for a question that is too long for a row."""
+    from keras_bert_d2l.tasks.explanations import explain, inputs_of
+
+    for record, texts in zip(records, inputs_of(examples), strict=True):
+        is_read = record.get("answer", "") is not None
+        found = explain(trained, *texts, max_len=max_len) if is_read else []
+        yield {**record, "explanations": [dataclasses.asdict(one) for one in found]}
+
+
 def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
     """Return the line, or the lines for words and entities, that a terminal shows of a record.
 
@@ -295,6 +313,13 @@ def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:
         record: The record.
         ranked: Whether to show the scores of all labels, highest first.
     """
+    if record.get("explanations"):
+        shown = [_readable({**record, "explanations": None}, ranked=ranked)]
+        for one in record["explanations"]:
+            of_word = "" if one["word"] is None else f"{one['words'][one['word']]['word']} "
+            words = ", ".join(f"{word['word']} {word['value']:+.3f}" for word in one["words"])
+            shown.append(f"{of_word}{one['target']}: {words}")
+        return "\n    ".join(shown)
     texts = " | ".join(record[name] for name in ("text", "text_b", "question") if name in record)
     found = record.get("tags", record.get("entities"))
     if found is not None:

@@ -30,7 +30,7 @@ class AnswerTask(Task[QuestionExamples, "QuestionAnswerer", "FoundAnswer"]):
     labels = "answers"
     needs_text_b = True
     most_tokens = WINDOW_LEN
-    options = frozenset({"context", "null_threshold", "top_k"})
+    options = frozenset({"context", "null_threshold", "top_k", "explain"})
     monitors = ("val_f1",)
     huggingface = HuggingFace("BertForQuestionAnswering", "qa_outputs", "question-answering")
     encode = lazy("keras_bert_d2l.tasks.answer.rows:encoded_questions")

@@ -25,7 +25,9 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
         "quality is_duplicate entailment_judgment entailment_label polarity intent topic target "
         "coarse_label label_coarse answer stars star_rating rating overall score",
     }
-    options = frozenset("multi_label long_texts pooling pairs truncate min_confidence".split())
+    options = frozenset(
+        "multi_label long_texts pooling pairs truncate min_confidence explain".split()
+    )
     monitors = ("val_micro_f1", "val_accuracy")  # multi-label models report the first
     library = "sklearn.metrics"
     huggingface = HuggingFace(

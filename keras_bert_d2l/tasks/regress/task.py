@@ -25,7 +25,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     }
     labels = "scores"
     has_scores = True
-    options = frozenset({"long_texts", "pooling", "pairs", "truncate"})
+    options = frozenset({"long_texts", "pooling", "pairs", "truncate", "explain"})
     monitors = ("val_pearson",)
     library = "scipy.stats"
     huggingface = HuggingFace(

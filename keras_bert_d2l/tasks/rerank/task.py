@@ -31,7 +31,7 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
     }
     needs_text_b = True
     has_scores = True
-    options = frozenset({"pooling", "truncate", "mine_negatives"})
+    options = frozenset({"pooling", "truncate", "mine_negatives", "explain"})
     losses = ("binary", "lambda", "margin_mse")
     monitors = ("val_ndcg@10",)
     huggingface = HuggingFace(

@@ -315,7 +315,7 @@ def evaluate_tags(model: TokenClassifier, examples: WordExamples, options: Optio
     found = tag(model, examples.words, **row_options(options))
     gold, predicted = examples.labels or (), [[one.label for one in tags] for tags in found]
     mistakes = [
-        Mistake(name, _in_context(words, place), label, one.label, one.score)
+        Mistake(name, _in_context(words, place), label, one.label, one.score, place)
         for name, words, labels, tags in zip(examples.ids, examples.words, gold, found, strict=True)
         for place, (label, one) in enumerate(zip(labels, tags, strict=True))
         if one.label != label

@@ -32,7 +32,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     }
     one_word_per_row = True
     batch_size = 8  # most data sets have few sentences; as in transformers
-    options = frozenset({"aggregate", "min_confidence", "crf", "valid_tags"})
+    options = frozenset({"aggregate", "min_confidence", "explain", "crf", "valid_tags"})
     monitors = ("val_f1", "val_accuracy")
     huggingface = HuggingFace("BertForTokenClassification", "classifier", "token-classification")
     encode = lazy("keras_bert_d2l.tasks.tag.rows:encoded_words")

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
+from keras_bert_d2l.tasks.explanations import explain, inputs_of
 from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices import num_replicas, process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -33,6 +34,7 @@ from keras_bert_d2l.types import PathLike
 
 Data = TaskExamples | PathLike | InMemory
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
+_NUM_EXPLAINED = 3  # errors
 _MAX_CHARACTERS = 300  # of a text
 _MAX_LABELS = 12  # of a confusion matrix that fits on a page
 
@@ -132,16 +134,36 @@ class TaskData:
     def on_dev(self, function: Callable[..., Any], model: TaskModel) -> Any:
         """Call `evaluate` or `calibrate` on a model and the development data."""
         size, max_len = self._eval_size, self._max_len
-        with contextlib.ExitStack() as stack:
-            if num_replicas(None) > 1:  # predictions have batches of any size
-                stack.enter_context(undistributed())
-            stack.enter_context(warnings.catch_warnings())  # the run reports them at its start
-            warnings.simplefilter("ignore", TruncationWarning)
+        with _predicting():
             return function(model, self._examples, batch_size=size, max_len=max_len)
 
-    def record(self, evaluation: Evaluation) -> dict[str, object]:
-        """Return what the report of the run shows about an evaluation."""
-        return record_of(evaluation, self._examples)
+    def record(self, evaluation: Evaluation, best: Any = None) -> dict[str, object]:
+        """Return what the report of the run shows about an evaluation.
+
+        Args:
+            evaluation: The evaluation.
+            best: The model, if it is the best so far: some of its errors are explained.
+        """
+        record, examples = record_of(evaluation, self._examples), self._examples
+        is_known = "explain" in task_named(examples.task).options
+        if best is None or not is_known or hasattr(examples, "pairs"):  # several texts per error
+            return record
+        inputs = dict(zip(examples.ids, inputs_of(examples), strict=True))
+        options: Any = {"method": "gradient_x_input", "max_len": self._max_len}
+        for error in record["errors"][:_NUM_EXPLAINED]:
+            # Only predictions read several windows: an error may be beyond the first one.
+            with _predicting(), contextlib.suppress(ValueError):
+                found = explain(best, *inputs[error["id"]], word=error["word"], **options)
+                error["explanations"] = [dataclasses.asdict(one) for one in found]
+        return record
+
+
+@contextlib.contextmanager
+def _predicting() -> Iterator[None]:
+    """Predict batches of any size, without warnings that the run reports at its start."""
+    quiet = warnings.catch_warnings(action="ignore", category=TruncationWarning)
+    with undistributed() if num_replicas(None) > 1 else contextlib.nullcontext(), quiet:
+        yield
 
 
 def _on_devices(batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -222,7 +244,7 @@ def _describe(title: str, examples: TaskExamples, rows: TaskRows, max_len: int) 
     return [*lines, *(f"  {line}" for line in lost)]
 
 
-def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, object]:
+def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, Any]:
     """Return the record of an evaluation on these examples."""
     places = spread(range(len(examples)), _NUM_SAMPLES)
     found = [evaluation.predictions[place] for place in places]

@@ -227,7 +227,7 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             progress.warning = found.warning
             self.keep_best()
         self._write_metrics()
-        self.end_evaluation(lambda: self.data.record(found))
+        self.end_evaluation(lambda: self.data.record(found, self.model if is_best else None))
         self._say_epoch(is_best, scores)
 
     def after_step(self, logs: Mapping[str, float], *, is_last: bool) -> None:

@@ -317,3 +317,19 @@ def test_batches_are_filled_with_copies_of_weight_0_and_divided_over_processes()
         joined = tf.nest.map_structure(lambda *x: np.concatenate(x).tolist(), *own)
         assert joined == tf.nest.map_structure(np.ndarray.tolist, whole)
     assert divided(batches, 2, 1, 2).cardinality() == 2
+
+
+def test_the_worst_errors_of_the_best_epoch_are_explained():
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada left it".split()))
+    bert = kb.BERTModel(8, 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=4)
+    tagger = kb.TokenClassifier(bert, ["O", "B-PER"], tokenizer=tokenizer)
+    words = [["ada"], ["ada", "left", "it"]]  # "it" is in a second window
+    examples = kb.WordExamples(words=words, labels=[["B-PER"], ["O", "O", "O"]])
+    data = TaskData(tagger, examples, examples, FinetuningOptions(), lambda line: None)
+    errors = [Mistake("1", "left", "O", "B-PER", 0.9, 1), Mistake("1", "it", "O", "B-PER", 0.8, 2)]
+    evaluation = Evaluation("tag", {}, kb.tag(tagger, words), errors, None, 2)
+    assert "explanations" not in data.record(evaluation)["errors"][0]
+    explained, beyond = data.record(evaluation, tagger)["errors"]
+    [found] = explained["explanations"]
+    assert ([one["word"] for one in found["words"]], found["word"]) == (words[1], 1)
+    assert "explanations" not in beyond
