@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import check_kind
 from keras_bert_d2l.checkpoints.formats.checkpoint import embedding_fields, task_fields
-from keras_bert_d2l.checks import check_integer, check_path
+from keras_bert_d2l.checks import check_integer, check_path, check_that
 from keras_bert_d2l.files import check_local, replacing_folder, verify_checksums, write_json
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.tasks.task_model import TaskModel
@@ -42,7 +42,7 @@ WARMUP_FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 
 
 def export_saved_model(
-    model: keras.Model,
+    model: keras.Model | Mapping[str, keras.Model],
     path: PathLike,
     *,
     tokenizer: Tokenizer | None = None,
@@ -85,6 +85,10 @@ def export_saved_model(
     by their names, `tokens`, `segments`, `valid_lens`, `pred_positions` and `attention_mask`. It
     also has the signature `embed`.
 
+    Several task models that share one encoder, given as a dictionary, become one export. The
+    weights of the encoder are saved once. Each name is a signature that takes strings, with the
+    outputs of `serving_default` above; `serving_default` is an alias of the first one.
+
     Signatures and outputs of heads that the model's checkpoint lacked (`BERTModel.missing_heads`)
     are omitted. Signatures that take strings also return `truncated`, a mask of the texts that were
     too long. Without a tokenizer, `tokens` is the only signature, and `serving_default` is an alias
@@ -96,7 +100,7 @@ def export_saved_model(
     is created atomically, so a server that watches `path` never sees an incomplete version.
 
     Args:
-        model: The model.
+        model: The model, or models by the names of their signatures.
         path: Folder for all versions of the model, such as `"saved_models/demo"`.
         tokenizer: The model's tokenizer. Defaults to `model.tokenizer`; if that is `None`, the
             export only accepts token ids.
@@ -116,7 +120,8 @@ def export_saved_model(
     Raises:
         ValueError: The backend is not TensorFlow, the vocabulary does not have the model's size,
             `version`, `top_k` or `null_threshold` is out of range, or `pairs` or `null_threshold`
-            does not fit the model. A model of your own is not functional, has no tokens or several
+            does not fit the model. Several models do not share their encoder, or lack a tokenizer.
+            A model of your own is not functional, has no tokens or several
             encoders, or a name appears twice.
         RuntimeError: The graph has operations that TensorFlow Serving does not support.
         FileExistsError: The version already exists.
@@ -138,19 +143,27 @@ def export_saved_model(
     print(embed(text=tf.constant(["a text"]))["embedding"].shape)  # (1, 128)
     ```
     """
-    bert = _checked(model)
+    models = dict(model) if isinstance(model, Mapping) else {"serving_default": model}
+    bert, *others = map(_checked, models.values())
+    shares = all(one.encoder is bert.encoder and one.is_task for one in others)
+    check_that(shares, "model", "task models that share their encoder", model)
     check_path("path", path)
     check_local("path", path)
     tokenizer = bert.tokenizer if tokenizer is None else tokenizer
+    check_that(not others or tokenizer is not None, "tokenizer", "one for strings", tokenizer)
     can_be_unanswered = takes(bert, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
     options = TextOptions(pairs, top_k, null_threshold)
-    signatures = model_signatures(model, tokenizer, options)
+    of_models = {name: model_signatures(one, tokenizer, options) for name, one in models.items()}
+    [signatures, *_] = of_models.values()
+    if isinstance(model, Mapping):
+        signatures = {name: one["serving_default"] for name, one in of_models.items()}
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with replacing_folder(folder) as temporary:
-        tables = [getattr(layer, "lookup_table", None) for layer in model._flatten_layers()]
+        layers = (layer for one in models.values() for layer in one._flatten_layers())
+        tables = [getattr(layer, "lookup_table", None) for layer in layers]
         _save(signatures, [x for x in (tokenizer, *tables) if x is not None], temporary)
         check_saved_model(temporary)
         if tokenizer is not None:

@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -175,3 +176,33 @@ change = found.logit - found.baseline_logit
 assert keras.backend.backend() == "jax" and abs(found.gap) <= 0.01 * abs(change) + 1e-4, found
 """
     fresh_process(code, **JAX)
+
+
+@pytest.mark.long
+def test_deleting_the_marked_words_changes_decisions_on_sst2_more_than_deleting_others(data_dir):
+    keras.utils.set_random_seed(0)
+    train, dev = (
+        kb.read_examples("classify", data_dir / "sst2" / f"{name}.tsv.gz")
+        for name in ("train", "dev")
+    )
+    bert = kb.load_pretrained("novels-small", verbose=False).model
+    model = kb.SequenceClassifier(bert, ["0", "1"], pooling="mean", dropout=0.1)
+    model.compile(kb.BERTAdamW(1e-4))
+    model.fit(list(train.texts[:3200]), list(train.labels[:3200]), batch_size=32, verbose=0)
+    texts = [text for text in dev.texts if 8 <= len(text.split()) <= 20][:30]
+    random, left = np.random.default_rng(0), {"marked": [], "random": []}
+    for text in texts:
+        [found] = kb.explain(model, text)
+        best = sorted(found.words, key=lambda one: -one.value)[:2]
+        others = random.choice(len(found.words), 2, replace=False)
+        for name, words in (("marked", best), ("random", [found.words[n] for n in others])):
+            gone = {n for one in words for n in range(one.start, one.end)}
+            left[name].append("".join(c for n, c in enumerate(text) if n not in gone))
+    said = kb.classify(model, texts)
+
+    def drop(name):
+        after = kb.classify(model, left[name])
+        pairs = zip(said, after, strict=True)
+        return np.mean([one.score - other.scores[one.label] for one, other in pairs])
+
+    assert drop("marked") > 2 * max(drop("random"), 0.02)
