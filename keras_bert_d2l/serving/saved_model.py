@@ -143,22 +143,20 @@ def export_saved_model(
     print(embed(text=tf.constant(["a text"]))["embedding"].shape)  # (1, 128)
     ```
     """
-    models = dict(model) if isinstance(model, Mapping) else {"serving_default": model}
+    models = model if isinstance(model, Mapping) else {"": model}
     bert, *others = map(_checked, models.values())
-    shares = all(one.encoder is bert.encoder and one.is_task for one in others)
-    check_that(shares, "model", "task models that share their encoder", model)
     check_path("path", path)
     check_local("path", path)
     tokenizer = bert.tokenizer if tokenizer is None else tokenizer
-    check_that(not others or tokenizer is not None, "tokenizer", "one for strings", tokenizer)
+    is_right = all(one.encoder is bert.encoder and one.is_task and tokenizer for one in others)
+    check_that(is_right, "model", "task models with a tokenizer, which share their encoder", model)
     can_be_unanswered = takes(bert, "null_threshold") and tokenizer is not None
     if can_be_unanswered and null_threshold is None and run_dir is not None:
         null_threshold = tuned_null_threshold(run_dir)
     options = TextOptions(pairs, top_k, null_threshold)
     of_models = {name: model_signatures(one, tokenizer, options) for name, one in models.items()}
-    [signatures, *_] = of_models.values()
-    if isinstance(model, Mapping):
-        signatures = {name: one["serving_default"] for name, one in of_models.items()}
+    of_texts = {name: one.get("serving_default") for name, one in of_models.items()}
+    signatures: Any = of_models.get("", of_texts)
     folder = _version_folder(pathlib.Path(path), version)
     name = folder.resolve().parent.name
     with replacing_folder(folder) as temporary:

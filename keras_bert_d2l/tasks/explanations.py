@@ -3,10 +3,11 @@
 T tokens in a row, S steps, D width of the token vectors, C labels.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import keras
@@ -45,11 +46,9 @@ _Target: TypeAlias = tuple[str, int | None, _Output]  # its name; its word, in a
 
 _SIDES = ("words", "texts", "texts_b", "questions", "contexts")  # fields of examples
 _STEPS = (16, 32, 64, 128, 256, 512)  # tried until the attributions are complete
-_GAP = 0.01  # of the difference of the outputs
-_ROUNDING = 1e-5  # of float32
+_GAP, _ROUNDING = 0.01, 1e-5  # of the difference of the outputs; of float32
 _TOKENS_AT_ONCE = 2048  # the gradient needs the outputs of all layers
-_NO_WORD = -1  # of special tokens
-_OUTSIDE = "O"  # the label of words that belong to no entity
+_NO_WORD, _OUTSIDE = -1, "O"  # of special tokens; the label of words that belong to no entity
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -182,8 +181,8 @@ def explain(
     ```
     """
     loaded: Any = model_at(model)
-    found, tokenizer = asked_model(loaded, LabeledTask, QuestionAnswerer, tokenizer=tokenizer)
-    asked: Any = found
+    kinds = (LabeledTask, QuestionAnswerer)
+    asked, tokenizer = cast(Any, asked_model)(loaded, *kinds, tokenizer=tokenizer)
     is_tagger, is_reader = (isinstance(asked, one) for one in (TokenClassifier, QuestionAnswerer))
     of_model = f"for a {type(asked).__name__}"
     check_choice("method", method, get_args(Method))
@@ -198,7 +197,6 @@ def explain(
     most = min(asked.max_row_len, asked.bert_config.max_len, WINDOW_LEN if is_reader else 1 << 30)
     most = checked_max_len(max_len, 3 if text_b is None else 6, most)
     row = _Row([text] if text_b is None else [text, text_b], tokenizer, most, is_reader)
-    targets: Any
     if is_tagger:
         [tags] = tag(asked, [cast(str, text)], tokenizer=tokenizer, max_len=max_len)
         targets = _of_words(asked, row, [one.label for one in tags], label, word)
@@ -207,14 +205,23 @@ def explain(
     else:
         names = _decided(asked, predict_batch(asked, row.batch)) if label is None else label
         targets = ((name, None, _log_odds(asked, name)) for name in _listed(names))
-    start = tokenizer.vocab[mask]
-    return [_explanation(asked, row, target, start, method) for target in targets]
+    return [_explanation(asked, row, one, tokenizer.vocab[mask], method) for one in targets]
 
 
-def inputs_of(examples: TaskExamples) -> Iterable[Sequence[Any]]:
-    """Return the arguments of `explain` for each example: its text or words, or both texts."""
-    known = [getattr(examples, name, None) for name in _SIDES]
-    return zip(*getattr(examples, "pairs", filter(None, known)), strict=True)
+def with_explanations(
+    model: Any, examples: TaskExamples, records: Iterable[Mapping[str, Any]], **options: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield records about examples with their `explanations`; for a tagger, those of its `word`.
+
+    There are none for a text without words, and for a word or a question that is beyond the row.
+    """
+    texts = (getattr(examples, name, None) for name in _SIDES)
+    inputs = zip(*getattr(examples, "pairs", filter(None, texts)), strict=True)
+    for record, given in zip(records, inputs, strict=True):
+        found: list[Explanation] = []
+        with contextlib.suppress(ValueError):
+            found = explain(model, *given, word=record.get("word"), **options)
+        yield {**record, "explanations": [dataclasses.asdict(one) for one in found]}
 
 
 class _Row:
@@ -233,9 +240,7 @@ class _Row:
         owners: The index of the word of each token, -1 for special tokens, int `(T,)`.
     """
 
-    def __init__(
-        self, texts: Sequence[Any], tokenizer: Tokenizer, max_len: int, is_reader: bool
-    ) -> None:
+    def __init__(self, texts: list[Any], tokenizer: Any, max_len: int, is_reader: bool) -> None:
         vocab, tokens, owners = tokenizer.vocab, [], []
         self.texts, self.words = [], cast(list[tuple[str, int, int, int]], [])
         for side, text in enumerate(text_list("text", texts, words=True)):
@@ -298,15 +303,13 @@ def _log_odds(model: LabeledTask, label: str, place: int | None = None) -> _Outp
     return output
 
 
-def _of_words(
-    model: LabeledTask, row: _Row, predicted: Sequence[str], label: Any, word: Any
-) -> Iterator[_Target]:
-    """Yield the targets for the labels of words."""
-    places = {n: int(np.argmax(row.owners == n)) for n in range(len(predicted)) if n in row.owners}
-    marked = [n for n in places if predicted[n] != _OUTSIDE]
+def _of_words(model: Any, row: _Row, tags: list[str], label: Any, word: Any) -> Iterator[_Target]:
+    """Yield the targets for the labels of words, of which `tags` has the predicted ones."""
+    places = {n: int(np.argmax(row.owners == n)) for n in range(len(tags)) if n in row.owners}
+    marked = [n for n in places if tags[n] != _OUTSIDE]
     for number in _listed(marked if word is None else word):
         place = places[check_choice("word", number, [*places])]
-        for name in _listed(predicted[number] if label is None else label):
+        for name in _listed(tags[number] if label is None else label):
             yield name, number, _log_odds(model, name, place)
 
 
@@ -320,9 +323,7 @@ def _best_span(outputs: Any, row: _Row) -> Iterator[_Target]:
     yield row.texts[1][start:end], None, lambda x: x["start"][:, first] + x["end"][:, last]
 
 
-def _explanation(
-    model: Any, row: _Row, target: _Target, baseline: int, method: Method
-) -> Explanation:
+def _explanation(model: Any, row: _Row, target: _Target, mask: int, method: str) -> Explanation:
     """Compute the attributions of the tokens of a row, and sum them up per word."""
     name, word, of_outputs = target
 
@@ -333,7 +334,7 @@ def _explanation(
         return ops.cast(of_outputs(outputs), "float32")
 
     tokens, is_word = row.batch["tokens"], row.owners != _NO_WORD
-    both = np.concatenate([np.where(is_word, baseline, tokens), tokens])
+    both = np.concatenate([np.where(is_word, mask, tokens), tokens])
     vectors = ops.convert_to_numpy(ops.cast(model.encoder.token_vectors(both), "float32"))
     before, after = ops.convert_to_numpy(output(vectors)).tolist()
     if method == "gradient_x_input":

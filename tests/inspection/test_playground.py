@@ -55,6 +55,27 @@ def candidates(page, text, position):
     )
 
 
+@pytest.mark.slow
+def test_the_page_masks_the_other_words_one_by_one(page, tmp_path):
+    model = tiny_model()
+    kb.playground(model, tmp_path / "page.html", texts=["the old [MASK] sat"])
+    page.open(tmp_path / "page.html")
+    page.wait("!document.getElementById('occlusion-card').hidden")
+    rows = page.run("[...document.querySelectorAll('#occlusion li')].map(one => one.innerText)")
+    round_weights(model)
+    [best] = kb.fill_mask(model, "the old [MASK] sat", top_k=1)[0]
+    assert {row.split()[0] for row in rows} == {"the", "old", "sat"}
+    for row in rows:
+        word, *_, label = row.split()
+        text = "the old [MASK] sat".replace(word, "[MASK]")
+        masks = kb.fill_mask(model, text, top_k=len(model.tokenizer.vocab))
+        of_mask = masks[0 if word == "sat" else 1]
+        fall = best.score - next(one.score for one in of_mask if one.token == best.token)
+        assert float(label.strip("+−<%")) / 100 == pytest.approx(abs(fall), abs=0.006)
+        assert label.startswith("+" if fall < 0 else "−")
+    assert page.problems == []
+
+
 ARCHITECTURES = [
     ("google", {}),
     ("huggingface", {"num_blks": 1, "mlm_head": "linear"}),

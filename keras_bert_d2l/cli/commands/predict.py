@@ -140,6 +140,7 @@ def predict(
     )
     if multi_label or getattr(trained, "multi_label", isinstance(trained, kb.BERTModel)):
         refuse("one label per text", min_confidence=min_confidence)
+    from keras_bert_d2l.tasks.explanations import with_explanations
     from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
     options: dict[str, Any] = {"batch_size": batch_size, "max_len": max_len}
@@ -169,7 +170,7 @@ def predict(
             if min_confidence is not None:
                 records = [_decided(record, min_confidence, decided) for record in records]
             if explain:
-                records = _explained(trained, some, records, max_len)
+                records = with_explanations(trained, some, records, max_len=max_len)
             line = as_json_line if in_json else functools.partial(_readable, ranked=bool(labels))
             lines = [f"{line(record)}\n" for record in records]
             with without_bar():
@@ -292,18 +293,6 @@ def _decided(record: Mapping[str, Any], least: float, decided: list[bool]) -> di
         return {**record, name: [_decided(one, least, decided) for one in record[name]]}
     decided.append(record["score"] >= least)
     return {**record, name: record[name] if decided[-1] else None, "guess": record[name]}
-
-
-def _explained(
-    trained: Any, examples: TaskExamples, records: Iterable[Mapping[str, Any]], max_len: int | None
-) -> Iterator[Mapping[str, Any]]:
-    """Yield records with their explanations; none for a question that is too long for a row."""
-    from keras_bert_d2l.tasks.explanations import explain, inputs_of
-
-    for record, texts in zip(records, inputs_of(examples), strict=True):
-        is_read = record.get("answer", "") is not None
-        found = explain(trained, *texts, max_len=max_len) if is_read else []
-        yield {**record, "explanations": [dataclasses.asdict(one) for one in found]}
 
 
 def _readable(record: Mapping[str, Any], *, ranked: bool) -> str:

@@ -7,6 +7,7 @@
 // - `attention(block, head)`: weights, T rows of T, and `attending`, the T tokens they are of;
 // - `lens(position)`: for the embeddings and each block `{candidates, rank}`, with pairs of a token
 //   and its probability, and the rank of the original token; null without an MLM head;
+// - `share(position, token)`: the probability of a token, only of a model that runs here;
 // - `neighbors()`: the most similar texts, `[text, cosine]`;
 // - `isTruncated`; `isStored`, in which case the attention is that of the text without masks.
 
@@ -74,10 +75,18 @@ class LiveModel {
       attention: (block, head) => slice(states.attention[block], head, ids.length),
       attending: pieces.map(({ token }) => token),
       lens: position => hasHead ? this.lens(states.hidden, position, originals[position].id) : null,
+      share: (position, token) => this.share(states.hidden.at(-1), position, token),
       neighbors: () => weights.vectors ? mostSimilar(vector(), text, this.data) : [],
       isTruncated,
       isStored: false,
     };
+  }
+
+  /** Return the probability of a token at a position. */
+  share(hidden, position, token) {
+    const D = this.data.config.num_hiddens;
+    const [shares] = this.encoder.probabilities(hidden.slice(position * D, (position + 1) * D));
+    return shares[this.tokenizer.tokens.indexOf(token)];
   }
 
   /** Return the candidates at a position after the embeddings and each block. */

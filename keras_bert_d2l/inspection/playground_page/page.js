@@ -1,5 +1,6 @@
 // The state of the page, and what happens on input.
 
+const MOST_OCCLUDED = 8;  // words
 const MOST_ATTENDED = 4;  // tokens in the sentence below the attention
 const FIRST_TEXT = "The man went to the store to buy a gallon of milk.";
 
@@ -108,6 +109,7 @@ function select(position) {
   drawPieces($("pieces"), pieces, position, data.hasHead ? onWord : null);
   const lens = piece.word === NO_WORD ? null : answer.lens(position);
   $("candidates-card").hidden = $("lens-card").hidden = !lens;
+  $("occlusion-card").hidden = true;
   if (!lens) return;
   const isMask = piece.token === data.maskToken;
   const original = piece.isMasked ? piece.original : isMask ? null : piece.token;
@@ -124,6 +126,30 @@ function select(position) {
   $("rank").textContent = isListed ? ""
     : `${quoted(original)} is candidate number ${rank.toLocaleString("en")}.`;
   drawLens($("lens"), lens, original);
+  occlude(position, ...candidates[0]);
+}
+
+/** Mask the other words one after the other, and draw how far a probability falls. */
+async function occlude(position, token, share) {
+  const current = version, { pieces } = answer, { word: own } = pieces[position];
+  const isOutdated = () => current !== version || selected !== position;
+  const others = new Set(pieces.map(({ word }) => word));
+  const falls = [];
+  for (const word of answer.isStored ? [] : others) {
+    if (word === NO_WORD || word === own || masked.has(word)) continue;
+    const found = await model.answer($("text").value, new Set([...masked, word]), isOutdated);
+    if (!found || isOutdated()) return;
+    const name = positionsOf(word).map(at => bare(pieces[at].token)).join("");
+    falls.push({ name, share: share - found.share(position, token) });
+  }
+  if (!falls.length) return;
+  falls.sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
+  $("occlusion-about").textContent =
+    `How far the probability of ${quoted(token)}, ${percent(share)}, falls if one more word is masked.`;
+  drawBars($("occlusion"), falls.slice(0, MOST_OCCLUDED).map(one => ({
+    ...one, label: `${one.share < 0 ? "+" : "−"}${percent(Math.abs(one.share))}`,
+  })), Math.abs(falls[0].share));
+  $("occlusion-card").hidden = false;
 }
 
 /** Draw a choice between the pieces of a word. */

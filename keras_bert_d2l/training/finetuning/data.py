@@ -25,7 +25,7 @@ from keras_bert_d2l.inference.evaluation import (
 )
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 from keras_bert_d2l.progress import stage
-from keras_bert_d2l.tasks.explanations import explain, inputs_of
+from keras_bert_d2l.tasks.explanations import with_explanations
 from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices import num_replicas, process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
@@ -148,13 +148,11 @@ class TaskData:
         is_known = "explain" in task_named(examples.task).options
         if best is None or not is_known or hasattr(examples, "pairs"):  # several texts per error
             return record
-        inputs = dict(zip(examples.ids, inputs_of(examples), strict=True))
-        options: Any = {"method": "gradient_x_input", "max_len": self._max_len}
-        for error in record["errors"][:_NUM_EXPLAINED]:
-            # Only predictions read several windows: an error may be beyond the first one.
-            with _predicting(), contextlib.suppress(ValueError):
-                found = explain(best, *inputs[error["id"]], word=error["word"], **options)
-                error["explanations"] = [dataclasses.asdict(one) for one in found]
+        worst = record["errors"][:_NUM_EXPLAINED]
+        some = examples.subset(examples.ids.index(error["id"]) for error in worst)
+        options = {"method": "gradient_x_input", "max_len": self._max_len}
+        with _predicting():
+            record["errors"][:_NUM_EXPLAINED] = with_explanations(best, some, worst, **options)
         return record
 
 
