@@ -11,7 +11,7 @@ import ast
 import pathlib
 import sys
 
-BUDGET = {"keras_bert_d2l": 31_400, "tests": 32_200}  # lines of code
+BUDGET = {"keras_bert_d2l": 32_300, "tests": 33_100}  # lines of code
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -140,9 +140,16 @@ def fit_temperature(loss: Callable[[float], float]) -> float:
     search narrows an interval of its logarithm by the golden section, without derivatives.
     """
     low, high = math.log(0.1), math.log(10)
-    for _ in range(32):  # which leave 2e-7 of it
+    values: dict[float, float] = {}  # one of the two places is also one of the next two
+
+    def at(place: float) -> float:
+        if (key := round(place, 9)) not in values:
+            values[key] = loss(math.exp(place))
+        return values[key]
+
+    for _ in range(32):  # which leave 1e-6 of it
         width = _GOLDEN * (high - low)
-        if loss(math.exp(high - width)) <= loss(math.exp(low + width)):
+        if at(high - width) <= at(low + width):
             high = low + width
         else:
             low = high - width

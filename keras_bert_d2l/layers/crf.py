@@ -84,21 +84,24 @@ class CRF(keras.layers.Layer):
     def call(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.viterbi(emissions, mask)
 
-    def log_likelihood(self, emissions: Tensor, tags: Tensor) -> Tensor:
+    def log_likelihood(self, emissions: Tensor, tags: Tensor, temperature: float = 1.0) -> Tensor:
         """Return the logarithm of the probability of the tags of each text, `(B,)`.
 
         Args:
             emissions: Logits in any float dtype, `(B, W, L)`.
             tags: The labels, int `(B, W)`. Places with negative labels do not count, and need not
                 come last. A text without words has the log-likelihood 0.
+            temperature: What all scores are divided by.
         """
-        tags, emissions = ops.cast(tags, "int32"), ops.cast(emissions, "float32")
+        tags = ops.cast(tags, "int32")
+        emissions = ops.cast(emissions, "float32") / temperature
         place = ops.cumsum(ops.ones_like(tags), axis=1)
         # Words first. The keys differ, because not every sort is stable.
         order = ops.argsort(ops.where(tags >= 0, place, place + ops.shape(tags)[1]), axis=1)
         tags = ops.take_along_axis(tags, order, axis=1)
         emissions = ops.take_along_axis(emissions, order[:, :, None], axis=1)
-        is_word, size, moves = tags >= 0, self.num_labels, self._moves()
+        is_word, size = tags >= 0, self.num_labels
+        moves = self._moves(temperature=temperature)
         states, outside = ops.where(is_word, tags, size), ops.full_like(tags[:, :1], size)
         before, after = (ops.concatenate(x, 1) for x in ([outside, states], [states, outside]))
         of_moves = ops.take(ops.reshape(moves, (-1,)), before * (size + 1) + after)

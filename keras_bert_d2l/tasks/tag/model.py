@@ -3,13 +3,13 @@
 B batch, T tokens, C labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_bert_d2l.checks import check_bool, check_that
+from keras_bert_d2l.checks import IGNORED, check_bool, check_that
 from keras_bert_d2l.contract.task import lazy
 from keras_bert_d2l.layers.crf import CRF
 from keras_bert_d2l.layers.heads import precise_policy
@@ -17,8 +17,11 @@ from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.compiling import Labels, Training
 from keras_bert_d2l.models.crf_loss import CRFLoss
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
+from keras_bert_d2l.models.tasks.task_model import CalibrationRow
 from keras_bert_d2l.tasks.tag.entities import allowed_moves
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
+
+_ROWS_AT_ONCE = 256  # of which the probabilities of all moves are in memory
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
@@ -133,11 +136,45 @@ class TokenClassifier(LabeledTask):
         is_word = place <= ops.cast(num_words, "float32")[:, None]
         allowed = allowed_moves(self.labels) if self.valid_tags else None
         best = self.crf.viterbi(logits, is_word, allowed)
-        temperature = getattr(self, "temperature", 1.0)
-        scores = self.crf.marginals(logits, is_word, allowed, temperature)
+        scores = self.crf.marginals(logits, is_word, allowed, self.temperature)
         is_best = ops.equal(best[:, :, None], np.arange(len(self.labels), dtype="int32"))
         score = ops.sum(ops.where(is_best, scores, 0.0), axis=-1)
         return {"scores": scores, "score": score, "id": best}
 
+    def decisions(self, rows: Sequence[CalibrationRow]) -> CalibrationRow:
+        if self.crf is None:
+            return super().decisions(rows)
+        parts = []
+        for logits, labels in _batches(rows):
+            is_word = labels != IGNORED
+            found = self.answer(logits, is_word.sum(axis=1))
+            score, chosen = (ops.convert_to_numpy(found[name]) for name in ("score", "id"))
+            parts.append((score[is_word], (chosen == labels)[is_word]))
+        confidence, is_right = map(np.concatenate, zip(*parts, strict=True))
+        return confidence, is_right
+
+    def negative_log_likelihood(self, rows: Sequence[CalibrationRow]) -> Callable[[float], float]:
+        if (crf := self.crf) is None:
+            return super().negative_log_likelihood(rows)
+        batches = list(_batches(rows))
+
+        def loss(temperature: float) -> float:
+            found = (crf.log_likelihood(*batch, temperature) for batch in batches)
+            return -sum(float(ops.sum(one)) for one in found)
+
+        return loss
+
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
+
+
+def _batches(rows: Sequence[CalibrationRow]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the logits and labels of the words of rows as padded arrays, `(B, W, C)`, `(B, W)`."""
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[start : start + _ROWS_AT_ONCE]
+        longest = max(len(labels) for _, labels in some)
+        logits = np.zeros((len(some), longest, some[0][0].shape[-1]), "float32")
+        tags = np.full((len(some), longest), IGNORED, "int32")
+        for row, (values, labels) in enumerate(some):
+            logits[row, : len(labels)], tags[row, : len(labels)] = values, labels
+        yield logits, tags
