@@ -80,7 +80,8 @@ def test_the_attributions_equal_the_integral_of_finite_differences(tokenizer):
         change = np.where(np.arange(5)[:, None] == place, end - start, 0)
         points = start + shares * (end - start)
         differences = log_odds(points + step * change) - log_odds(points - step * change)
-        assert value == pytest.approx((differences / (2 * step)).mean(), abs=2e-3)
+        largest = 0.015 * abs(found.logit - found.baseline_logit)  # the sum may be wrong by 1%
+        assert value == pytest.approx((differences / (2 * step)).mean(), abs=largest)
 
 
 @pytest.mark.long

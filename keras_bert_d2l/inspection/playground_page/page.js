@@ -143,12 +143,12 @@ async function occlude(position, token, share) {
     falls.push({ name, share: share - found.share(position, token) });
   }
   if (!falls.length) return;
-  falls.sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
+  falls.sort((a, b) => b.share - a.share);
   $("occlusion-about").textContent =
     `How far the probability of ${quoted(token)}, ${percent(share)}, falls if one more word is masked.`;
   drawBars($("occlusion"), falls.slice(0, MOST_OCCLUDED).map(one => ({
     ...one, label: `${one.share < 0 ? "+" : "−"}${percent(Math.abs(one.share))}`,
-  })), Math.abs(falls[0].share));
+  })), Math.max(falls[0].share, 1e-9));
   $("occlusion-card").hidden = false;
 }
 
