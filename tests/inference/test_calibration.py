@@ -22,8 +22,6 @@ def make(kind, *args, scale=5, **options):
     sizes = {"num_hiddens": 8, "ffn_num_hiddens": 8, "max_len": 12}
     config = kb.BERTConfig.preset("tiny", vocab_size=25, dropout=0.0, **sizes)
     keras.utils.set_random_seed(0)
-    if kind is not kb.TokenClassifier:
-        options = {"pooling": "mean", **options}
     model = kind(kb.BERTModel.from_bert_config(config), *args, tokenizer=TOKENIZER, **options)
     model.run_eagerly = True
     kernel = model.head.kernel
@@ -97,10 +95,10 @@ def choose(model):
 
 
 CASES = {
-    classify: lambda: make(kb.SequenceClassifier, LABELS),
-    several: lambda: make(kb.SequenceClassifier, LABELS, multi_label=True),
+    classify: lambda: make(kb.SequenceClassifier, LABELS, pooling="mean"),
+    several: lambda: make(kb.SequenceClassifier, LABELS, pooling="mean", multi_label=True),
     tag: lambda: make(kb.TokenClassifier, LABELS),
-    choose: lambda: make(kb.MultipleChoice, scale=60),
+    choose: lambda: make(kb.MultipleChoice, pooling="mean", scale=60),
 }
 
 
