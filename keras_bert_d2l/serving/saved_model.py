@@ -77,6 +77,7 @@ def export_saved_model(
       queries and documents;
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `embed_sparse` of a `BERTModel`: `text` -> `indices`, `values`, `tokens`;
+    - `entities` of a `TokenClassifier`: `text` -> `texts`, `labels`, `scores`, `starts`, `ends`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits; of a model of your own, all its inputs -> its outputs.

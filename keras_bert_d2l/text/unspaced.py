@@ -5,6 +5,7 @@ Burmese. Combining marks belong to the character before.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 
@@ -28,16 +29,16 @@ def spaced(text: str) -> tuple[str, list[int]]:
     codes = [*map(ord, text)]
     if UNSPACED.isdisjoint(codes):
         return text, [*range(len(text) + 1)]
-    parts, places = [], []
+    places: list[int] = []
     for place, code in enumerate(codes):
-        near = {codes[max(place - 1, 0)], code}
-        is_mark = unicodedata.category(text[place])[0] == "M"
-        if place and not is_mark and near & UNSPACED and not near & _SPACES:
-            parts.append(" ")
-            places.append(place)
-        parts.append(text[place])
-        places.append(place)
-    return "".join(parts), [*places, len(text)]
+        near, is_mark = (
+            {code, *codes[place - 1 : place]},
+            unicodedata.category(text[place])[0] == "M",
+        )
+        has_space = place and not is_mark and near & UNSPACED and not near & _SPACES
+        places += [place] * (2 if has_space else 1)
+    places.append(len(text))
+    return "".join(" " if a == b else text[a] for a, b in itertools.pairwise(places)), places
 
 
 def word_places(text: str) -> list[tuple[int, int]]:

@@ -42,7 +42,8 @@ def read_examples(
       one list of objects). `"classify"` also reads fastText lines of `__label__x text`, and a
       folder with one subfolder of `.txt` files per label.
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
-      sentence), and tables with lists of words and tags.
+      sentence), tables with lists of words and tags, and exports of doccano, Label Studio, Prodigy
+      and spaCy with spans of characters.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
     - `"choose"` reads tables with a text, several choices, and the number (from 0 or 1), letter or
       text of the right one, such as SWAG, RACE and ARC. A `text_b`, such as the question about an
@@ -75,6 +76,7 @@ def read_examples(
         id: Column of example ids; by default, the line numbers. In a table with one word
             per row, a new sentence begins where the id changes or after an empty row.
         multi_label: Whether a text can have any number of labels, given as a list or a string.
+            Columns, vectors and objects of 1 and 0 do not need it.
         separator: Separator of the labels in such a string.
         header: Whether the first row of a table contains column names. Detected by default.
         quotes: Whether quotes in a table enclose cells, as pandas and Excel write them, instead of

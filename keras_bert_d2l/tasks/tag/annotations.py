@@ -17,7 +17,7 @@ import bisect
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from keras_bert_d2l.checks import shown
 from keras_bert_d2l.data.tasks.examples import how_many
@@ -32,14 +32,8 @@ _MAY_BE = re.compile(r'"start(?:_offset)?"|\[\s*\d+,\s*\d+,\s*"')
 _ARE_SPANS = ("spans", "entities", "label", "labels")  # even if they are empty
 _DONE = {"answer", "annotation_id"}  # fields of what somebody annotated
 
-
-class _Span(NamedTuple):
-    """A span of characters; `text` is empty if the file does not repeat them."""
-
-    start: int
-    end: int
-    types: Sequence[str]
-    text: str
+_Span: TypeAlias = tuple[int, int, list[Any], Any]
+"""Where it starts and ends, its types, and its characters, if the file repeats them."""
 
 
 def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples | None:
@@ -59,11 +53,10 @@ def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples 
     widened: list[str] = []
 
     def example(record: Mapping[str, Any]) -> dict[str, object]:
-        text = record.get("text", record.get("data"))
+        text, labels = record.get("text", record.get("data")), None
         unusable_if(not isinstance(text, str) or not text.strip(), "no words")
         tokens = [x for x in record.get("tokens") or () if isinstance(x, dict) and "start" in x]
         places = [(x["start"], x["end"]) for x in tokens] or word_places(text)
-        labels = None
         if options.labeled is not False:
             spans, answer = _spans(record), record.get("answer", "accept")
             unusable_if(answer != "accept", f"annotation not accepted: {answer}")
@@ -80,51 +73,46 @@ def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples 
     return dataclasses.replace(examples, notes=(*notes,))
 
 
-def _plain(record: Any) -> Mapping[str, Any]:
+def _plain(record: object) -> Mapping[str, Any]:
     """Return a record of spaCy or Label Studio with fields as those of the other tools."""
-    if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
-        return {"text": record[0], **record[1]}
-    if not isinstance(record, dict):
-        return {}
-    data, done = record.get("data"), record.get("annotations")
-    if not isinstance(data, dict) or not isinstance(done, list):
-        return record
-    done = [one for one in done if not one.get("was_cancelled")]
-    done = [one for one in done if one.get("ground_truth")] or done
-    values = [[part.get("value", {}) for part in one["result"]] for one in done]
-    spans = [sorted((x for x in some if "labels" in x), key=repr) for some in values]
-    plain = {"id": record.get("id"), "text": next(filter(_is_text, data.values()), None), **data}
-    if spans:
-        plain["spans"] = spans[0]
-        plain["answer"] = "accept" if spans == spans[:1] * len(spans) else "annotators disagree"
-    return plain
+    match record:
+        case [text, dict(fields)]:
+            return {"text": text, **fields}
+        case {"id": id, "data": dict(data), "annotations": list(done)}:
+            done = [one for one in done if not one.get("was_cancelled")]
+            done = [one for one in done if one.get("ground_truth")] or done
+            values = [[part.get("value", {}) for part in one["result"]] for one in done]
+            spans = [sorted((x for x in some if "labels" in x), key=repr) for some in values]
+            texts = (text for text in data.values() if isinstance(text, str))
+            answer = "accept" if spans[1:] == spans[:-1] else "annotators disagree"
+            plain = {"id": id, "text": next(texts, None), **data}
+            return {**plain, "spans": spans[0], "answer": answer} if spans else plain
+        case dict():
+            return record
+    return {}
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _spans(record: Mapping[str, Any]) -> list[_Span] | None:
+def _spans(record: Mapping[str, Any]) -> Sequence[_Span] | None:
     """Return the spans of a record, or None if nobody annotated it."""
     for name, cell in record.items():
         spans = [*map(_span, cell)] if isinstance(cell, list) else [None]
         if None not in spans and (spans or name in _ARE_SPANS):
             return [span for span in spans if span]
-    return None if _DONE.isdisjoint(record) else []
+    return None if _DONE.isdisjoint(record) else ()
 
 
-def _span(item: object) -> _Span | None:
+def _span(item: Any) -> _Span | None:
     """Return a span, or None for anything else."""
-    if isinstance(item, list) and len(item) == 3:
-        item = dict(zip(("start", "end", "label"), item, strict=True))
-    if not isinstance(item, dict):
-        return None
-    start, end = (item.get(x, item.get(f"{x}_offset", "")) for x in ("start", "end"))
-    types = item.get("labels", [item.get("label")])
-    are_types = isinstance(types, list) and all(map(_is_text, types))
-    if not isinstance(start, int) or not isinstance(end, int) or not are_types:
-        return None
-    return _Span(start, end, types, as_string(item.get("text")))
+    match item:
+        case [int(start), int(end), str(kind)]:
+            return start, end, [kind], None
+        case {"start_offset": int(start), "end_offset": int(end), "label": str(kind)}:
+            return start, end, [kind], None
+        case {"start": int(start), "end": int(end), "label": str(kind)}:
+            return start, end, [kind], item.get("text")
+        case {"start": int(start), "end": int(end), "labels": list(kinds)}:
+            return start, end, kinds, item.get("text")
+    return None
 
 
 def _tags(
@@ -133,19 +121,18 @@ def _tags(
     """Return the tag of every word, and append the spans that do not meet words to `widened`."""
     starts, ends = zip(*places, strict=True)
     tags, wider = ["O"] * len(places), []
-    for span in spans:
-        inside = text[max(span.start, 0) : span.end]
-        is_other = span.text and span.text.split() != inside.split()
-        is_there = inside.strip() and 0 <= span.start and span.end <= len(text)
-        unusable_if(not is_there or bool(is_other), "span without these characters of the text")
-        start = span.start + len(inside) - len(inside.lstrip())
+    for start, end, kinds, said in spans:
+        inside = text[max(start, 0) : end]
+        is_there = inside.strip() and start >= 0 and end <= len(text)
+        is_there = is_there and (not said or said.split() == inside.split())
+        unusable_if(not is_there, "span without these characters of the text")
+        start += len(inside) - len(inside.lstrip())
         end = start + len(inside.strip())
-        first, stop = bisect.bisect_right(ends, start), bisect.bisect_left(starts, end)
-        unusable_if(first >= stop, "span without a word")
-        is_free = len(span.types) == 1 and {*tags[first:stop]} == {"O"}
-        unusable_if(not is_free, "overlapping spans")
-        tags[first:stop] = [f"B-{span.types[0]}"] + [f"I-{span.types[0]}"] * (stop - first - 1)
-        if (starts[first], ends[stop - 1]) != (start, end):
+        words = slice(bisect.bisect_right(ends, start), bisect.bisect_left(starts, end))
+        unusable_if(not tags[words], "span without a word")
+        unusable_if(len(kinds) != 1 or {*tags[words]} != {"O"}, "overlapping spans")
+        tags[words] = [f"{'I' if n else 'B'}-{kinds[0]}" for n in range(len(tags[words]))]
+        if (starts[words.start], ends[words.stop - 1]) != (start, end):
             wider.append(inside)
     widened += wider
     return tuple(tags)

@@ -116,9 +116,9 @@ class TaskRunOptions(LoraOptions, FinetuningOptions):
         model: Checkpoint of any format to start from, the folder of a run, or a name on the Hugging
             Face Hub.
         train: Training data: TSV, CSV, JSONL (also .gz, .xz), fastText, or a folder with one
-            subfolder per label; CoNLL or CoNLL-U for tag; SQuAD JSON for answer; pairs, pairs with
-            scores, or triplets for embed; queries with right and wrong texts, or with labeled ones,
-            for rerank.
+            subfolder per label; CoNLL, CoNLL-U or exports of annotation tools for tag; SQuAD JSON
+            for answer; pairs, pairs with scores, or triplets for embed; queries with right and
+            wrong texts, or with labeled ones, for rerank.
         dev: Development data, used to select the best epoch. Defaults to a held-out part of the
             training data.
         held_out: Fraction of the training data to hold out if no development data is given.
