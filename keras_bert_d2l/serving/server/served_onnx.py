@@ -199,7 +199,7 @@ class ServedONNX:
         # If there are no texts, the model computes with empty ones.
         given = texts if len(texts[0]) else [np.full((1, *x.shape[1:]), b"", object) for x in texts]
         if signature == "entities":
-            found = entities_of(texts[0], self._words(*given), self._task["labels"])
+            found = entities_of(given[0], self._words(*given), self._task["labels"])
         elif signature == "serving_default" and self._long:
             found = self._long(*given)
         elif "choices" in inputs:

@@ -117,8 +117,9 @@ def tag(
     """Predict the label of every word in texts, or the entities that the labels mark.
 
     The tokenizer splits a text into words at white space and around punctuation; BPE and Unigram
-    split it only at white space. If your data is split differently ("do n't"), pass lists of words.
-    As in training, the label of a word is predicted at its first token.
+    split it only at white space. With all of them, each character of a script without spaces, such
+    as that of Chinese, Japanese or Thai, is a word. If your data is split differently ("do n't"),
+    pass lists of words. As in training, the label of a word is predicted at its first token.
 
     Every word gets a label. A text of more than T tokens is split into parts that overlap by half,
     and each word gets its label from the part with more of its context. A word without tokens, such
@@ -128,8 +129,20 @@ def tag(
 
     With `aggregate`, labels such as `B-PER` and `I-PER` are joined to one `Entity`, in the schemes
     IOB, IOBES, BILOU and BMES, also written as `PER-B`, `B_PER` or `b-per`. Other labels form an
-    entity if they are equal and adjacent. `O` is no entity. The entities equal those of the
-    strategies of transformers' token-classification pipeline, except that it only knows IOB.
+    entity if they are equal and adjacent. `O` is no entity.
+
+    The entities are those of the strategies of transformers' token-classification pipeline (5.24)
+    wherever its words are the same, except that it only knows IOB. Its words differ as follows:
+
+    - With BPE and Unigram, a token begins a word there if it starts at the first character of the
+      text, if it or the character before it is the plain space, or if it is the unknown token.
+      Tabs, line breaks and other spaces separate no words. A space that is a token of its own, and
+      the mark "\u2581" before a word, are words of their own; they may be entities without text.
+    - The pipeline keeps spaces at the ends of entities, if the tokenizer counts them as parts of
+      tokens; here, they are removed. Also for `"simple"`, a token of spaces alone does not count.
+    - A text in a script without spaces is a word there with BPE and Unigram; `"simple"` is the same
+      in both.
+    - The pipeline cuts a text that is too long, unless it has a `stride`.
 
     Args:
         model: The tagger, or the path or the name of its checkpoint, which is loaded at each
