@@ -142,7 +142,7 @@ def tag(
       tokens; here, they are removed. Also for `"simple"`, a token of spaces alone does not count.
     - A text in a script without spaces is a word there with BPE and Unigram; `"simple"` is the same
       in both.
-    - The pipeline cuts a text that is too long, unless it has a `stride`.
+    - The pipeline truncates a text that is too long, unless it has a `stride`.
 
     Args:
         model: The tagger, or the path or the name of its checkpoint, which is loaded at each
