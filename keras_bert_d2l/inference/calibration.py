@@ -3,6 +3,7 @@
 n: number of decisions.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -140,16 +141,11 @@ def fit_temperature(loss: Callable[[float], float]) -> float:
     search narrows an interval of its logarithm by the golden section, without derivatives.
     """
     low, high = math.log(0.1), math.log(10)
-    values: dict[float, float] = {}  # one of the two places is also one of the next two
-
-    def at(place: float) -> float:
-        if (key := round(place, 9)) not in values:
-            values[key] = loss(math.exp(place))
-        return values[key]
-
+    # One of the two places is also one of the next two, apart from rounding.
+    at = functools.cache(lambda place: loss(math.exp(place)))
     for _ in range(32):  # which leave 1e-6 of it
         width = _GOLDEN * (high - low)
-        if at(high - width) <= at(low + width):
+        if at(round(high - width, 9)) <= at(round(low + width, 9)):
             high = low + width
         else:
             low = high - width

@@ -28,11 +28,7 @@ from keras_bert_d2l.layers.positions import (
     relative_positions_of_blocks,
     sinusoidal_positions,
 )
-from keras_bert_d2l.layers.transformer import (
-    NeighborConv,
-    TransformerEncoderBlock,
-    rematerialized,
-)
+from keras_bert_d2l.layers.transformer import NeighborConv, TransformerEncoderBlock, rematerialized
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Option, Shape, Tensor
 
 Remat: TypeAlias = Literal["none", "blocks"]

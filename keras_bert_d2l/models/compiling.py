@@ -17,8 +17,8 @@ from keras import ops, tree
 
 from keras_bert_d2l.checks import IGNORED, check_that, wrong
 from keras_bert_d2l.layers.transformer import SEED_STATE
-from keras_bert_d2l.models.crf_loss import CRFLoss
 from keras_bert_d2l.models.losses import (
+    CRFLoss,
     GlobalMeanLoss,
     Loss,
     Metrics,

@@ -13,8 +13,12 @@ from keras_bert_d2l.checks import IGNORED, check_range, check_that, is_in_graph,
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.layers.inputs import check_shapes, check_values, holds_text, is_dataset
 from keras_bert_d2l.models.compiling import ONE_HOT_LOSSES, Labels
-from keras_bert_d2l.models.crf_loss import CRFLoss
-from keras_bert_d2l.models.losses import Results, WeightedBinaryCrossEntropy, WeightedCrossEntropy
+from keras_bert_d2l.models.losses import (
+    CRFLoss,
+    Results,
+    WeightedBinaryCrossEntropy,
+    WeightedCrossEntropy,
+)
 from keras_bert_d2l.types import Option, Tensor
 
 

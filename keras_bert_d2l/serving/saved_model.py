@@ -23,12 +23,7 @@ from keras_bert_d2l.serving.audit import (
     read_saved_model,
 )
 from keras_bert_d2l.serving.protocol import CARD_FILE, JSONObject, Specs, interfaces
-from keras_bert_d2l.signatures.signature import (
-    Answer,
-    Signature,
-    TextOptions,
-    embedding_prompts,
-)
+from keras_bert_d2l.signatures.signature import Answer, Signature, TextOptions, embedding_prompts
 from keras_bert_d2l.signatures.signatures import bert_within, model_signatures, takes
 from keras_bert_d2l.text.tokenizer.framing import require
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer

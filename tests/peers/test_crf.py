@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert_d2l.layers.crf import CRF
-from keras_bert_d2l.models.crf_loss import CRFLoss
+from keras_bert_d2l.models.losses import CRFLoss
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-peers")
 torchcrf = pytest.importorskip("torchcrf", reason="needs pytorch-crf: make test-peers")

@@ -26,6 +26,7 @@ from keras_bert_d2l.data.tasks.readers.cells import (
     as_flag,
     as_string,
     collect,
+    is_flag,
     is_object,
     listed,
     unusable_if,
@@ -43,7 +44,6 @@ from keras_bert_d2l.reading import sha256_of, visible_files
 
 _NO_AGREEMENT = "-"  # SNLI and MultiNLI: the annotators of the pair disagreed
 _NAME_IN_BRACKETS = re.compile(r"\[\s*\d+\s*\]|\([^'\"]+\)")  # "[1]", "(0, 10)"
-_FLAGS = frozenset(("0", "1", "true", "false"))
 _SHOWN = 6  # maximum number of folders in an error message
 _UNLABELED_FOLDER = "unsup"  # in the IMDB reviews
 
@@ -204,7 +204,7 @@ def _check_vectors(file: TextFile, cells: Sequence[object], options: ReadingOpti
     separator, names = options.separator if options.multi_label else "", options.label_names
     rows = (_items(cell, separator) for cell in cells if as_string(cell))
     size = len(first := next(rows, []))
-    is_vector = all(len(x) == size > 1 and _FLAGS.issuperset(map(_flag, x)) for x in (first, *rows))
+    is_vector = all(len(x) == size > 1 and all(map(is_flag, x)) for x in (first, *rows))
     if is_vector != bool(names) or (is_vector and len(names) != size):
         received = f"{size} places, such as {shown(first)}" if is_vector else "no vectors"
         raise ValueError(
@@ -213,10 +213,6 @@ def _check_vectors(file: TextFile, cells: Sequence[object], options: ReadingOpti
             f"{received}; label_names={shown(names)}."
         )
     return is_vector
-
-
-def _flag(item: object) -> str:
-    return without_point(as_string(item).strip().lower()).removesuffix(".")
 
 
 def _items(cell: object, separator: str) -> list[object]:

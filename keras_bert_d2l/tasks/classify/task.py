@@ -25,9 +25,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
         "quality is_duplicate entailment_judgment entailment_label polarity intent topic target "
         "coarse_label label_coarse answer stars star_rating rating overall score",
     }
-    options = frozenset(
-        "multi_label long_texts pooling pairs truncate min_confidence explain".split()
-    )
+    options = TextTask.options | {"multi_label", "long_texts", "pairs"}
     monitors = ("val_micro_f1", "val_accuracy")  # multi-label models report the first
     library = "sklearn.metrics"
     huggingface = HuggingFace(

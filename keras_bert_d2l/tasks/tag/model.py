@@ -3,6 +3,7 @@
 B batch, T tokens, C labels.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -15,7 +16,7 @@ from keras_bert_d2l.layers.crf import CRF
 from keras_bert_d2l.layers.heads import precise_policy
 from keras_bert_d2l.models.bert import BERTModel
 from keras_bert_d2l.models.compiling import Labels, Training
-from keras_bert_d2l.models.crf_loss import CRFLoss
+from keras_bert_d2l.models.losses import CRFLoss
 from keras_bert_d2l.models.tasks.labeled_task import LabeledTask, word_label_ids
 from keras_bert_d2l.models.tasks.task_model import CalibrationRow
 from keras_bert_d2l.tasks.tag.entities import allowed_moves
@@ -146,10 +147,9 @@ class TokenClassifier(LabeledTask):
             return super().decisions(rows)
         parts = []
         for logits, labels in _batches(rows):
-            is_word = labels != IGNORED
-            found = self.answer(logits, is_word.sum(axis=1))
-            score, chosen = (ops.convert_to_numpy(found[name]) for name in ("score", "id"))
-            parts.append((score[is_word], (chosen == labels)[is_word]))
+            found = self.answer(logits, (labels != IGNORED).sum(axis=1))
+            both = np.asarray(found["score"]), np.asarray(found["id"]) == labels
+            parts.append([x[labels != IGNORED] for x in both])
         confidence, is_right = map(np.concatenate, zip(*parts, strict=True))
         return confidence, is_right
 
@@ -157,12 +157,9 @@ class TokenClassifier(LabeledTask):
         if (crf := self.crf) is None:
             return super().negative_log_likelihood(rows)
         batches = list(_batches(rows))
-
-        def loss(temperature: float) -> float:
-            found = (crf.log_likelihood(*batch, temperature) for batch in batches)
-            return -sum(float(ops.sum(one)) for one in found)
-
-        return loss
+        return lambda temperature: (
+            -sum(float(ops.sum(crf.log_likelihood(*batch, temperature))) for batch in batches)
+        )
 
     def label_ids(self, y: object) -> Tensor:
         return word_label_ids(y, self.labels)
@@ -170,11 +167,7 @@ class TokenClassifier(LabeledTask):
 
 def _batches(rows: Sequence[CalibrationRow]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the logits and labels of the words of rows as padded arrays, `(B, W, C)`, `(B, W)`."""
+    pad = functools.partial(keras.utils.pad_sequences, padding="post")
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        some = rows[start : start + _ROWS_AT_ONCE]
-        longest = max(len(labels) for _, labels in some)
-        logits = np.zeros((len(some), longest, some[0][0].shape[-1]), "float32")
-        tags = np.full((len(some), longest), IGNORED, "int32")
-        for row, (values, labels) in enumerate(some):
-            logits[row, : len(labels)], tags[row, : len(labels)] = values, labels
-        yield logits, tags
+        logits, labels = zip(*rows[start : start + _ROWS_AT_ONCE], strict=True)
+        yield pad(logits, dtype="float32"), pad(labels, value=IGNORED)

@@ -313,14 +313,9 @@ class Trainer(TrainingLoop[TaskModel, FinetuningProgress]):
             "on the development data."
         )
         if (found := self.calibration) is not None:
-            before, after = found["expected_calibration_error"]
-            change = f"instead of {before:.4f}"
-            if found["temperature"] == 1:
-                change = "(too few decisions or no errors)"
-            self.say(
-                f"Temperature {found['temperature']:.3f}: expected calibration error {after:.4f} "
-                f"{change}."
-            )
+            divisor, (before, after) = found["temperature"], found["expected_calibration_error"]
+            change = f"{after:.4f} instead of {before:.4f}" if divisor != 1 else f"{after:.4f}"
+            self.say(f"Temperature {divisor:.3f}: expected calibration error {change}.")
         if (warning := self.progress.warning) is not None:
             self.say(textwrap.fill(f"Warning: {warning}", 79, subsequent_indent="  "))
         self.say(

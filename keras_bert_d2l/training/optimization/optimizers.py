@@ -332,10 +332,7 @@ def make_schedule(
 
 
 def make_optimizer(
-    options: StepOptions,
-    schedule: WarmupSchedule,
-    compute_dtype: str,
-    layer_decay: float = 1.0,
+    options: StepOptions, schedule: WarmupSchedule, compute_dtype: str, layer_decay: float = 1.0
 ) -> BERTAdamW:
     """Create the optimizer that the options of a run name.
 

@@ -57,6 +57,12 @@ def as_flag(value: object) -> bool | None:
     return _FLAGS.get(as_string(value).strip().lower().removesuffix("."))
 
 
+def is_flag(value: object) -> bool:
+    """Return whether a cell is 1 or 0, true or false."""
+    text = without_point(as_string(value).strip().lower()).removesuffix(".")
+    return text in ("0", "1", "true", "false")
+
+
 class NumberFormat(NamedTuple):
     """How the numbers of a column are written.
 

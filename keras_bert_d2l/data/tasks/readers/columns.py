@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from keras_bert_d2l.checks import shown, shown_names
 from keras_bert_d2l.contract.task import AnyTask, task_named
-from keras_bert_d2l.data.tasks.readers.cells import NumberFormat, without_point
+from keras_bert_d2l.data.tasks.readers.cells import NumberFormat, is_flag
 from keras_bert_d2l.data.tasks.readers.tables import Table
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 
@@ -42,7 +42,6 @@ _PAIRS = tuple(
 # The names of columns that contain one choice each, such as "ending0" and "answerA".
 _CHOICE = re.compile(r"(ending|choice|option|opt|answer|candidate|sol)_?([0-9]+|[a-j])")
 _NAME = re.compile(r"[\w#.-]*")
-_FLAGS = frozenset(("0", "1", "-1", "true", "false", ""))  # -1: unknown
 _SHOWN = 30  # maximum number of characters of a cell in an error message
 _CAPITAL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
@@ -241,8 +240,8 @@ class _Finder:
         return tuple(place for place in named if place not in besides and self._has_flags(place))
 
     def _has_flags(self, place: int) -> bool:
-        cells = {without_point(row.text(place).strip().lower()) for row in self._table.rows}
-        return cells <= _FLAGS and cells != {""}
+        cells = {row.text(place).strip() for row in self._table.rows} - {""}
+        return bool(cells) and all(map(is_flag, cells - {"-1"}))  # -1: unknown
 
     def _needed(self, role: str, besides: Sequence[int | None] = ()) -> int:
         found = self._one(role, besides)
