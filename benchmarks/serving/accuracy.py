@@ -4,13 +4,14 @@
         --dev dev.tsv
 
 Accuracy is that of the classifier on the development data; the cosines are between the embeddings
-of the same texts.
+of the same texts. `ms` is the CPU time per text, the median over batches.
 """
 
 import argparse
 import importlib.util
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,14 +65,24 @@ def saved_model(path: Path) -> Predict:
 
 def onnx_model(model: TaskModel, file: Path) -> Predict:
     session = onnxruntime.InferenceSession(str(file))
-    return _from_token_ids(model, lambda name, batch: session.run([name], batch)[0])
+    names = [one.name for one in session.get_inputs()]  # some relatives have no segments
+
+    def run(name: str, batch: dict[str, np.ndarray]) -> np.ndarray:
+        return session.run([name], {key: batch[key] for key in names if key in batch})[0]
+
+    return _from_token_ids(model, run)
 
 
 def openvino_model(model: TaskModel, folder: Path) -> Predict:
     import openvino
 
     compiled = openvino.compile_model(folder / "model.onnx", "CPU")
-    return _from_token_ids(model, lambda name, batch: compiled(batch)[name])
+    names = {name for one in compiled.inputs for name in one.names}
+
+    def run(name: str, batch: dict[str, np.ndarray]) -> np.ndarray:
+        return compiled({key: batch[key] for key in names if key in batch})[name]
+
+    return _from_token_ids(model, run)
 
 
 def _from_token_ids(model: TaskModel, run: Callable[..., np.ndarray]) -> Predict:
@@ -90,47 +101,55 @@ def _from_token_ids(model: TaskModel, run: Callable[..., np.ndarray]) -> Predict
     return predict
 
 
-def outputs_of(model: TaskModel, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the outputs for all texts by form."""
+def outputs_of(model: TaskModel, texts: list[str]) -> dict[str, tuple[np.ndarray, float]]:
+    """Return the outputs for all texts by form, and the milliseconds of CPU time per text."""
     parts = [texts[i : i + BATCH_SIZE] for i in range(0, len(texts), BATCH_SIZE)]
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
-        return {
-            name: np.concatenate([predict(part) for part in parts])
-            for name, predict in forms(model, Path(folder))
-        }
+        for name, predict in forms(model, Path(folder)):
+            outputs, seconds = [], []
+            for part in parts:
+                start = time.process_time()
+                outputs.append(predict(part))
+                seconds.append((time.process_time() - start) / len(part))
+            found[name] = np.concatenate(outputs), 1e3 * float(np.median(seconds))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classifier", type=Path, required=True, help="a fine-tuned checkpoint")
-    parser.add_argument("--embedder", type=Path, required=True, help="a checkpoint like MiniLM")
+    parser.add_argument("--embedder", type=Path, help="a checkpoint like MiniLM")
     parser.add_argument("--dev", type=Path, required=True, help="labeled texts to predict")
     options = parser.parse_args()
     dev = read_examples("classify", options.dev)
     texts = list(dev.texts)
     classifier, _, _ = kb.load_pretrained(options.classifier)
     labels = np.array([classifier.labels.index(label) for label in dev.labels])
-    embedder = kb.TextEmbedder(kb.load_pretrained(options.embedder).model)
     scores = outputs_of(classifier, texts)
-    embeddings = outputs_of(embedder, texts)
+    embeddings = {}
+    if options.embedder:
+        embedder = kb.TextEmbedder(kb.load_pretrained(options.embedder).model)
+        embeddings = {name: x for name, (x, _) in outputs_of(embedder, texts).items()}
     first, *_ = scores
+    in_keras, _ = scores[first]
     rows = []
-    for form, of_form in scores.items():
+    for form, (of_form, milliseconds) in scores.items():
         found = of_form.argmax(-1)
-        differences = abs(of_form - scores[first]).max(-1)
-        cosines = (embeddings[form] * embeddings[first]).sum(-1)  # the embeddings have length 1
-        rows.append(
-            {
-                "form": form,
-                "accuracy": float((found == labels).mean()),
-                "same_label": float((found == scores[first].argmax(-1)).mean()),
-                "mean_difference": float(differences.mean()),
-                "max_difference": float(differences.max()),
-                "mean_cosine": float(cosines.mean()),
-                "min_cosine": float(cosines.min()),
-            }
-        )
-    columns = dict.fromkeys(rows[0], ".4f") | {"form": ""}
+        differences = abs(of_form - in_keras).max(-1)
+        row = {
+            "form": form,
+            "accuracy": float((found == labels).mean()),
+            "same_label": float((found == in_keras.argmax(-1)).mean()),
+            "mean_difference": float(differences.mean()),
+            "max_difference": float(differences.max()),
+            "ms": milliseconds,
+        }
+        if embeddings:  # which have length 1
+            cosines = (embeddings[form] * embeddings[first]).sum(-1)
+            row |= {"mean_cosine": float(cosines.mean()), "min_cosine": float(cosines.min())}
+        rows.append(row)
+    columns = dict.fromkeys(rows[0], ".4f") | {"form": "", "ms": ".2f"}
     print_report([rows], columns)
 
 
