@@ -9,6 +9,7 @@ import sklearn.metrics
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.inference.calibration import best_threshold, fit_temperature
+from tests.nightly import nightly_except
 
 WORDS = [f"w{n}" for n in range(20)]
 TOKENIZER = kb.Tokenizer(kb.Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
@@ -124,6 +125,31 @@ def test_the_temperature_of_a_model_is_that_of_scipy_and_keeps_its_decisions(cas
     assert (found.thresholds is None) == (case is not several)
 
 
+@pytest.mark.slow
+def test_the_temperature_of_a_crf_divides_all_its_scores():
+    model, rng = make(kb.TokenClassifier, LABELS, crf=True), np.random.default_rng(1)
+    examples, logits, labels = tag(model)
+    logits, labels = logits.reshape(-1, 4, 3), labels.reshape(-1, 4)
+    for weight in model.crf.weights:
+        weight.assign(3 * rng.normal(size=weight.shape))
+    scaled = kb.CRF(3)
+
+    def loss(temperature):
+        for mine, theirs in zip(scaled.weights, model.crf.weights, strict=True):
+            mine.assign(theirs / temperature)
+        return -float(np.sum(scaled.log_likelihood(logits / temperature, labels)))
+
+    found = kb.calibrate(model, examples).temperature
+    assert 1.2 < found < 9
+    assert loss(found) < min(loss(0.98 * found), loss(1.02 * found))
+    decisions = kb.evaluate(model, examples).decisions
+    loss(found)  # scales the weights
+    best = np.asarray(model.crf.viterbi(logits))
+    expected = np.take_along_axis(np.asarray(scaled.marginals(logits / found)), best[..., None], 2)
+    np.testing.assert_allclose(decisions.confidence, expected.ravel(), rtol=1e-4)
+    np.testing.assert_array_equal(decisions.is_right, (best == labels).ravel())
+
+
 def test_probabilities_are_those_of_the_divided_logits():
     model = make(kb.SequenceClassifier, LABELS, temperature=2.5)
     p = scipy.special.softmax(model.predict(TEXTS[:3]) / 2.5, axis=1)
@@ -159,7 +185,10 @@ def test_training_resets_the_calibration():
     assert (model.temperature, model.thresholds) == (1, None)
 
 
-@pytest.mark.parametrize("form", ["keras", "native", "huggingface", "kerashub"])
+@pytest.mark.parametrize(
+    "form",
+    nightly_except(["native", "huggingface"], ["keras", "native", "huggingface", "kerashub"]),
+)
 def test_files_keep_the_calibration(form, tmp_path):
     model = make(kb.SequenceClassifier, LABELS, **SEVERAL)
     if form == "keras":

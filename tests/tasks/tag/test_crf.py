@@ -20,6 +20,7 @@ from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.training.finetuning.finetune import finetune_files
 from keras_bert_d2l.training.optimization.optimizers import BERTAdamW
+from tests.nightly import nightly_except
 
 LABELS = ["O", "B-PET", "I-PET"]
 WORDS = "the cat dogs sat badly on mat".split()
@@ -129,7 +130,9 @@ def test_valid_tags_follow_the_scheme(tagger):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["keras", "native", "huggingface"])
+@pytest.mark.parametrize(
+    "format", nightly_except(["huggingface"], ["keras", "native", "huggingface"])
+)
 def test_files_keep_the_crf(words_tokenizer, format, tmp_path):
     config = BERTConfig.preset("tiny", vocab_size=len(words_tokenizer.vocab), max_len=16)
     bert = BERTModel.from_bert_config(config)
