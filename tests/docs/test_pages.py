@@ -77,7 +77,7 @@ NIGHTLY = {  # pages whose Python code trains, exports or serves, as the README 
     "docs/the_book.md",
     *(f"docs/tutorials/your_own_{name}.md" for name in ("labels", "model", "text")),
     *(f"docs/tutorials/from_{name}.md" for name in ("tensorflow_hub", "transformers_tensorflow")),
-    *(f"docs/tutorials/{name}.md" for name in ("search", "serve")),
+    *(f"docs/tutorials/{name}.md" for name in ("search", "serve", "several_heads")),
 }
 PEERS = {"docs/hosts.md", "docs/onnx.md"}  # needs packages of the extra `peers`
 
