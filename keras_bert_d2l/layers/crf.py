@@ -75,6 +75,7 @@ class CRF(keras.layers.Layer):
     def __init__(self, num_labels: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(autocast=False, **kwargs)
         self.num_labels = check_integer("num_labels", num_labels, 2)
+        self.supports_masking = True  # otherwise, Keras warns about the argument `mask`
         self.transitions, self.start, self.end = (
             self.add_weight(name=name, shape=(num_labels,) * rank, initializer="zeros")
             for name, rank in (("transitions", 2), ("start", 1), ("end", 1))

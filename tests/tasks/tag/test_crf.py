@@ -152,7 +152,10 @@ def test_files_keep_the_crf(words_tokenizer, format, tmp_path):
 
 @pytest.mark.slow
 def test_a_saved_model_answers_with_tensorflow_alone(words_bert, tmp_path, fresh_process):
-    model, texts = make_tagger(words_bert, valid_tags=True), [" ".join(text) for text in TEXTS]
+    model, texts = (
+        make_tagger(words_bert, valid_tags=True, temperature=2.0),
+        [" ".join(text) for text in TEXTS],
+    )
     folder = export_saved_model(model, tmp_path / "tagger")
     code = """
         import json, sys, tensorflow as tf, tensorflow_text

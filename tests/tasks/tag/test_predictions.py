@@ -235,5 +235,5 @@ def test_a_span_tagger_is_evaluated_on_words_and_on_spans(span_tagger):
         "expected_calibration_error": evaluation.decisions.calibration_error,
     }
     score = evaluation.predictions[2][1].score
-    assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score)]
+    assert evaluation.errors == [Mistake("2", "a [dog] ran", "O", "I-PET", score, 1)]
     assert evaluation.confusion.counts.tolist() == [[4, 0, 1], [0, 1, 0], [0, 0, 1]]
