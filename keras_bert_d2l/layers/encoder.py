@@ -199,8 +199,9 @@ class BERTEncoder(NestedLayer):
         segments = ops.zeros_like(tokens) if segments is None else segments
         # While Keras builds a model under MirroredStrategy, ids arrive as floats.
         tokens, segments = ops.cast(tokens, "int32"), ops.cast(segments, "int32")  # both (B, T)
-        vectors = self.token_vectors(tokens) if token_vectors is None else token_vectors
-        X = self._embed(vectors, tokens, segments, position_ids, training)  # (B, T, D)
+        X = self.token_vectors(tokens)  # (B, T, D or E)
+        X = X if token_vectors is None else ops.cast(token_vectors, X.dtype)
+        X = self._embed(X, tokens, segments, position_ids, training)  # (B, T, D)
         X, hidden_states, attention = self._run_blocks(
             X,
             positions,
@@ -241,7 +242,6 @@ class BERTEncoder(NestedLayer):
             segments = segments + self.config.first_segment_id
             if has_padding_segment := self.config.mask_from == "tokens":
                 segments = ops.where(is_padding, 0, segments)
-        X = ops.cast(X, self.compute_dtype)  # (B, T, D or E)
         if self.config.zero_padding:
             X = _untrained(X, is_padding)
         if self.segment_embedding is not None:
