@@ -97,7 +97,7 @@ def test_fit_takes_the_columns_of_a_data_frame_or_a_dictionary():
     model = kb.SequenceClassifier(bert, labels, multi_label=True, tokenizer=tokenizer)
     frame = pandas.DataFrame(JIGSAW)[:3]
     columns = frame[["toxic", "insult"]]
-    model.compile(kb.BERTAdamW(1e-3))
+    model.compile(kb.BERTAdamW(1e-3), run_eagerly=True)
     model.fit(frame["comment_text"], columns, verbose=0)
     wanted = model.evaluate(frame["comment_text"], [[1, 1], [1, 0], [0, 0]], verbose=0)
     for y in (columns, columns.to_dict("list"), frame[["insult", "toxic"]].to_numpy()):
