@@ -106,8 +106,8 @@ def calibrate(
     rows = TaskRows.encode(read, model.tokenizer, labels=names, max_len=max_len)
     model.uncalibrate()
     found: list[CalibrationRow] = []
-    for features, labels in rows.batches(batch_size):
-        for logits, label in zip(predict_batch(model, features), labels.numpy(), strict=True):
+    for features, labels in rows.batches(batch_size).as_numpy_iterator():
+        for logits, label in zip(predict_batch(model, features), labels, strict=True):
             kept = label != IGNORED if rows.has_token_labels else None  # `None` adds an axis
             found.append((logits[kept], label[kept]))
     before = Decisions(*model.decisions(found))
