@@ -157,8 +157,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model on labeled examples.
 
-    Models for labels and choices also get the metric `expected_calibration_error`, by which the
-    probabilities of their decisions differ from how often these are right; see `Decisions`.
+    Models for labels and choices also get the metric `expected_calibration_error`. It says how far
+    the probabilities of their decisions are from how often these are right; see `Decisions`.
 
     Args:
         model: The model for the task of the examples, with its tokenizer; or its run, its folder,

@@ -22,7 +22,7 @@ from keras_bert_d2l.models.tasks.task_model import CalibrationRow
 from keras_bert_d2l.tasks.tag.entities import allowed_moves
 from keras_bert_d2l.types import ConfigDict, Option, Tensor
 
-_ROWS_AT_ONCE = 256  # of which the probabilities of all moves are in memory
+_ROWS_AT_ONCE = 256  # the probabilities of all their moves are in memory
 
 
 @keras.saving.register_keras_serializable("keras_bert_d2l")
