@@ -136,8 +136,13 @@ def few_objects_to_collect():
 
 
 @pytest.fixture
-def local_hub(tmp_path, monkeypatch):
-    """A local server in place of the Hugging Face Hub, with an empty cache."""
+def local_hub(tmp_path_factory, monkeypatch):
+    """A local server in place of the Hugging Face Hub, with an empty cache.
+
+    The cache is not in `tmp_path`, because a test may serve that folder, and a server that lists a
+    folder must not meet files that a download is writing there.
+    """
+    cache = tmp_path_factory.mktemp("hub_cache")
     constants = pytest.importorskip("huggingface_hub.constants")
     with LocalHub() as hub:
         template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
@@ -145,8 +150,8 @@ def local_hub(tmp_path, monkeypatch):
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", hub.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
         yield hub
 
 
