@@ -111,6 +111,8 @@ class Normalization:
             is_text = isinstance(token, str) and token.strip() == token != ""
             check_that(is_text, "normalized_tokens", "strings without spaces at their ends", token)
         self._check_special_tokens()
+        for name in ("standard_tokens", "special_tokens", "normalized_tokens"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # can be hashed
 
     def _check_special_tokens(self) -> None:
         """Raise a `ValueError` unless the user's special tokens can be told from other text."""

@@ -41,6 +41,18 @@ Texts: TypeAlias = str | Sequence[str] | Tensor
 """A string, a list of strings, or a string tensor `(B,)`."""
 
 
+Splitter: TypeAlias = WordPieceSplitter | BytePairSplitter | PieceSplitter
+
+
+@functools.lru_cache(maxsize=4)
+def _splitter(vocab: Vocab, normalization: Normalization | None = None) -> Splitter:
+    """Return what splits texts. Equal tokenizers share it: its graphs take a second to trace."""
+    with tf.init_scope():  # not in the graph of a first caller
+        if normalization is not None:
+            return WordPieceSplitter(vocab, normalization)
+        return BytePairSplitter(vocab) if vocab.kind == "bpe" else PieceSplitter(vocab)
+
+
 class Tokenizer(tf.Module):
     """Tokenizer that runs inside the TensorFlow graph: WordPiece, BPE, Unigram or WordLevel.
 
@@ -140,7 +152,7 @@ class Tokenizer(tf.Module):
         self._quick = functools.cache(lambda: QuickTokenizer.of(vocab, {**self.options}))
         own = (lowercase, compat, split_special_tokens, strip_accents, tokenize_chinese_chars)
         normalization = Normalization(vocab.special_tokens, *own, special_tokens, normalized_tokens)
-        self._splitter: WordPieceSplitter | BytePairSplitter | PieceSplitter
+        self._splitter: Splitter
         if vocab.kind != "wordpiece":
             defaults = Normalization(()).options()
             for name, value in normalization.options().items():
@@ -150,8 +162,7 @@ class Tokenizer(tf.Module):
                         f"a vocabulary of the kind {vocab.kind!r}, whose {JSON_FILE} defines "
                         f"everything else. Omit {name}={shown(value)}."
                     )
-            is_bpe = vocab.kind == "bpe"
-            self._splitter = BytePairSplitter(vocab) if is_bpe else PieceSplitter(vocab)
+            self._splitter = _splitter(vocab)
             return
         missing = [token for token in (*special_tokens, *normalized_tokens) if token not in vocab]
         if missing:
@@ -160,7 +171,7 @@ class Tokenizer(tf.Module):
                 f"{shown(missing[0])}, which is not in it. `add_tokens(..., special=True)` adds it "
                 "to a model and a tokenizer."
             )
-        self._splitter = WordPieceSplitter(vocab, normalization)
+        self._splitter = _splitter(vocab, normalization)
 
     def __repr__(self) -> str:
         options = (f"{name}={value!r}" for name, value in self.options.items())

@@ -300,6 +300,12 @@ TEXTS = ["The [MASK] sat. Él", "x" * 300 + " unaffable" * 9, "sat[cat]", ""]
 TEXTS_B = ["sat", "the, the", "!", ""]
 
 
+def test_equal_tokenizers_share_their_graphs(tokenizer):
+    one, same = (Tokenizer(Vocab([*tokenizer.vocab])) for _ in range(2))
+    assert one._splitter is same._splitter
+    assert one._splitter is not Tokenizer(one.vocab, lowercase=False)._splitter
+
+
 @pytest.mark.slow
 def test_a_graph_gives_the_same_result_with_ops_of_stock_tf_serving(service):
     for texts in ((TEXTS, TEXTS_B), ("the cat", "sat")):
