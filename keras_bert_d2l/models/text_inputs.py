@@ -139,6 +139,18 @@ def batched(
     return dataset.batch(batch_size)
 
 
+def endless(dataset: "tf.data.Dataset", options: dict[str, Any], steps: str) -> "tf.data.Dataset":
+    """Repeat a dataset without end, and let Keras's option `steps` end each pass, unless it is set.
+
+    Keras starts an iterator before each pass over a finite dataset, and another one after it. To
+    start one takes half a second if it tokenizes. Without an end, one is enough for all passes.
+    """
+    if options.get(steps):
+        return dataset
+    options[steps] = int(dataset.cardinality())
+    return dataset.repeat()
+
+
 def generated(batches: Iterator[Sequence[Any]]) -> "tf.data.Dataset":
     """Return a dataset of batches of strings, each with its labels and weights if any."""
     import tensorflow as tf
@@ -169,7 +181,7 @@ def num_texts(x: Any) -> int:
     return 1 if getattr(part, "shape", None) == () else len(part)
 
 
-def one_batch(batch: Batch) -> "tf.data.Dataset":
+def one_batch(batch: Batch | tuple[Any, ...]) -> "tf.data.Dataset":
     """Return a dataset of one batch, which Keras reads as it is, without a pipeline."""
     import tensorflow as tf
 

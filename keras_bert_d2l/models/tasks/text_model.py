@@ -94,9 +94,14 @@ class TextModel(BatchModel):
             (x, y, sample_weight), validation_data = text_inputs.held_out(parts, share)
         shuffle = self.is_order_free if shuffle is None else shuffle
         data = self._data(x, y, sample_weight, batch_size, shuffle=shuffle)
+        if text_inputs.are_texts(x):
+            data["x"] = text_inputs.endless(data["x"], options, "steps_per_epoch")
         if validation_data is not None:
             size = options.get("validation_batch_size") or batch_size
+            texts = unpacked(validation_data)[0]
             validation_data = self._held_out(validation_data, size)
+            if text_inputs.are_texts(texts):
+                validation_data = text_inputs.endless(validation_data, options, "validation_steps")
         if text_inputs.is_dataset(data["x"]):  # has been shuffled already, if requested
             shuffle = False
         return super().fit(
@@ -114,7 +119,10 @@ class TextModel(BatchModel):
     ) -> Results:
         """Evaluate as `keras.Model.evaluate` does; `x` may contain strings and `y` label names."""
         text_inputs.check_labels_given(x, y, sample_weight)
-        return super().evaluate(**self._data(x, y, sample_weight, batch_size), **options)
+        data = self._data(x, y, sample_weight, batch_size)
+        if text_inputs.are_texts(x):
+            data["x"] = text_inputs.endless(data["x"], options, "steps")
+        return super().evaluate(**data, **options)
 
     def predict(
         self,
@@ -221,10 +229,15 @@ class TextModel(BatchModel):
         if not holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         preprocess = self._needed_preprocessor()
+        batches: Any = x
         if not text_inputs.is_dataset(x):
-            texts = preprocess.checked(x, y)
-            x = text_inputs.batched(texts, y, sample_weight, batch_size or 32, shuffle)
-        data = text_inputs.tokenized(x, preprocess, self.dataset_labels)
+            x = preprocess.checked(x, y)
+            batches = text_inputs.batched(x, y, sample_weight, batch_size or 32, shuffle)
+        if batches is x or len(batches) != 1:
+            data = text_inputs.tokenized(batches, preprocess, self.dataset_labels)
+        else:  # a pipeline would take a second to build
+            made = tuple(x for x in self.token_batch(x, y, sample_weight) if x is not None)
+            data = text_inputs.one_batch(made if len(made) > 1 else made[0])
         return {
             "x": iter(data) if as_iterator else data,
             "y": None,

@@ -496,6 +496,7 @@ def two_labels(tokenizer):
     return make
 
 
+@pytest.mark.long
 def test_class_weight_of_fit_is_class_weights_of_compile(two_labels):
     expected = two_labels(class_weights={"good": 3.0}).fit(TEXTS, NAMES, shuffle=False, verbose=0)
     for weights in ({1: 3.0}, {"good": np.float32(3.0)}):
@@ -517,6 +518,23 @@ def test_a_validation_split_of_texts_takes_the_last_ones(two_labels):
     for share in (1.5, 0.999):
         with pytest.raises(ValueError, match=f"`validation_split` must be.*Received.*{share}"):
             model.fit(TEXTS, NAMES, validation_split=share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"steps_per_epoch": 1}, marks=pytest.mark.long)]
+)
+def test_each_epoch_passes_once_over_texts_in_memory(two_labels, options):
+    options = {"epochs": 2, "shuffle": False, "verbose": 0, **options}
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, IDS)).batch(4)
+    expected = two_labels().fit(dataset, validation_data=dataset, **options)
+    model = two_labels()
+    found = model.fit(TEXTS, NAMES, 4, validation_data=(TEXTS, NAMES), **options)
+    for name, values in expected.history.items():
+        assert found.history[name] == pytest.approx(values), name
+    assert model.evaluate(TEXTS, NAMES, 4, verbose=0) == pytest.approx(
+        model.evaluate(dataset, verbose=0)
+    )
 
 
 def test_batches_of_strings_give_the_same_as_their_tokens(two_labels, tokenizer):
@@ -564,7 +582,7 @@ def test_models_of_each_task_take_batches_of_strings(kind, tokenizer):
         np.testing.assert_allclose(one.sum(-1), 1.0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_generators_and_single_examples_of_strings_train(two_labels):
     model = two_labels()
     expected = model.evaluate(TEXTS, NAMES, verbose=0)
