@@ -19,6 +19,8 @@ OLDEST := .venv-oldest
 DIST := .venv-dist
 # Tests of runs, of which some are repeated with the JAX backend.
 RUNS := tests/training/pretraining tests/training/finetuning
+# What other libraries are needed for: comparisons with them, and exports that they run.
+PEER_TESTS := peers or jax_backend or beam or onnx or one_answer
 # Each worker imports TensorFlow and needs about 2 GB of memory.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
 PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
@@ -45,10 +47,10 @@ lint: $(VENV)/installed ## check style, formatting, types, imports and the budge
 	$(VENV)/bin/python scripts/budget.py
 
 test: $(VENV)/installed ## run the tests that must pass before a merge
-	$(PYTEST) -m 'not long' --durations=20
+	$(PYTEST) -m 'not long' -k 'not ($(PEER_TESTS))' --durations=20
 
-test-peers: $(PEERS)/installed ## compare with PyTorch, Transformers, KerasHub, JAX and Apache Beam
-	$(PYTEST_PEERS) -m 'not long' --durations=10 -k 'peers or jax_backend or beam or onnx or one_answer'
+test-peers: $(PEERS)/installed ## test with PyTorch, Transformers, KerasHub, JAX, ONNX and Apache Beam
+	$(PYTEST_PEERS) -m 'not long' -k '$(PEER_TESTS)' --durations=10
 	KERAS_BACKEND=jax JAX_PLATFORMS=cpu $(PYTEST_PEERS) $(RUNS) -m 'not long' -k resumes_exactly
 
 test-all: $(PEERS)/installed ## run every test, with all libraries; for each night, takes about an hour

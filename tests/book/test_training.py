@@ -118,7 +118,7 @@ def test_an_empty_iterator_raises(net):
         d2l.train_bert([], net, V, ["/CPU:0"], 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_compiled_model_evaluates_held_out_batches(net, batch):
     net.compile(run_eagerly=True)
     valid_iter = tf.data.Dataset.from_tensors(batch).map(d2l.to_keras_batch)

@@ -104,7 +104,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", nightly_except({"classify", "tag"}, CASES))
 def test_the_temperature_of_a_model_is_that_of_scipy_and_keeps_its_decisions(case):
     model = CASES[case]()
     examples, logits, labels = case(model)
@@ -125,7 +125,7 @@ def test_the_temperature_of_a_model_is_that_of_scipy_and_keeps_its_decisions(cas
     assert (found.thresholds is None) == (case is not several)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_temperature_of_a_crf_divides_all_its_scores():
     model, rng = make(kb.TokenClassifier, LABELS, crf=True), np.random.default_rng(1)
     examples, logits, labels = tag(model)

@@ -87,7 +87,7 @@ def test_the_encoder_computes_googles_formulas(model, expected):
     np.testing.assert_allclose(model.encoder(**BATCH), expected, atol=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 def test_saved_models_keep_the_options(model, expected, tmp_path):
     model.save(tmp_path / "model.keras")

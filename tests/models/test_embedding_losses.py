@@ -88,7 +88,7 @@ def test_loss_is_restored_from_its_config():
         ContrastiveLoss(0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_embedder_learns_to_separate_named_groups():
     bert = BERTModel(20, 16, 24, 2, 1, 0.0, 8)
     embedder = TextEmbedder(bert)

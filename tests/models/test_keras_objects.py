@@ -212,7 +212,7 @@ def test_objects_of_ones_own_get_labels_and_logits(bert, classifier):
     assert type(embedder.loss) is CosineLoss
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_saved_model_keeps_its_losses_and_metrics(bert, tmp_path):
     model = SequenceClassifier(bert, ["a", "b", "c"])
     loss = losses.CategoricalCrossentropy(label_smoothing=0.1)

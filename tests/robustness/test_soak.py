@@ -8,6 +8,7 @@ from scripts import soak
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.long
 def test_a_function_that_keeps_memory_is_found(capsys):
     watch, kept = soak.Watch("leaking", soak.settled, 1), []
     for _ in range(8):

@@ -67,8 +67,8 @@ def test_the_file_means_the_same_to_the_library_tokenizers(kind, lowercase, tmp_
     assert text == ("elan" if lowercase else "Élan")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", nightly_except(["bpe"], SIZES))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", SIZES)
 def test_a_learned_vocabulary_is_pretrained_exported_and_answers_strings(kind, tmp_path):
     file = tmp_path / "tokenizer.json"
     kb.learn_vocab(documents(), SIZES[kind], kind=kind).to_file(file)

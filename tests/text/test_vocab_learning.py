@@ -53,6 +53,7 @@ def test_the_result_depends_neither_on_the_order_of_the_documents_nor_on_the_pro
         assert learn_vocab(some, 70).fingerprint.startswith("7b0a5634912b4b4b")
 
 
+@pytest.mark.long
 def test_every_text_of_the_corpus_survives_tokenize_and_detokenize():
     sentences = [sentence for document in documents() for sentence in document]
     tokenizer = Tokenizer(learn_vocab([sentences], 70))

@@ -143,7 +143,7 @@ def test_every_gradient_matches_googles(data_dir, golden):
     assert not expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_training_steps_match_googles_optimizer(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     steps = dict(np.load(folder / "adamwd5.npz"))

@@ -213,7 +213,7 @@ def ask(http, url, signature, inputs, key="inputs"):
     return http(f"{url}:predict", {"signature_name": signature, key: inputs})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_models_share_an_address(load, http):
     models = [load("classifier"), load("embedder")]
     with running(LocalServer(models)) as url:

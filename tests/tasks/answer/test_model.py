@@ -63,7 +63,7 @@ def spans_by_characters(windows, answers):
     return answer_spans(windows, starts, ends)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_strings_give_the_same_results_as_their_windows(untrained, windows):
     model, rows = untrained, windows["rows"].numpy()
     assert len(rows) > len(QUESTIONS)

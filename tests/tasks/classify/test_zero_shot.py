@@ -34,7 +34,7 @@ def test_labels_compete_by_their_logits_of_entailment(nli, words_tokenizer):
         assert (one.label, one.score, one.labels) == (best, one.scores[best], (best,))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_label_is_judged_alone_if_there_may_be_several(nli, words_tokenizer):
     labels = ["cat", "dog", "good cat"]
     one = zero_shot(nli, "the rug", labels, template="a {}", multi_label=True)

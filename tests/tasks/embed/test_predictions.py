@@ -37,7 +37,7 @@ def test_the_nearest_rows_are_found_across_blocks_and_ties_keep_their_order(monk
     assert [place for place, _ in best] == [0, 2, 5, 1, 4, 6, 3]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
     expected = np.concatenate([embedder(words_tokenizer([text])) for text in TEXTS])
     vectors = embed(embedder, TEXTS, batch_size=2)

@@ -56,6 +56,7 @@ def test_texts_get_the_prompt_that_is_asked_for(bert):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.long
 def test_the_tokens_of_a_prompt_may_be_left_out_of_the_pooling(bert, pooling, tmp_path):
     model = embedder(bert, pooling=pooling, include_prompt=False, normalize=False)
     found = kb.embed(model, TEXTS, prompt_name="query")

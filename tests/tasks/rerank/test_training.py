@@ -151,7 +151,7 @@ def test_rankings_need_wrong_texts():
         TaskData(make_model(), examples, examples, FinetuningOptions(), silent)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_negatives_are_mined_with_an_embedder_and_scores_are_learned_from_a_file(tmp_path, capsys):
     bert = make_bert()
     kb.save_pretrained(bert, tmp_path / "bert", tokenizer=TOKENIZER)

@@ -150,7 +150,7 @@ def test_files_keep_the_crf(words_tokenizer, format, tmp_path):
     assert_equal_tags(tags_of(loaded), tags_of(model))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_saved_model_answers_with_tensorflow_alone(words_bert, tmp_path, fresh_process):
     model, texts = (
         make_tagger(words_bert, valid_tags=True, temperature=2.0),

@@ -198,7 +198,7 @@ def test_the_tuned_null_threshold_comes_from_the_best_epoch(tmp_path):
         tuned_null_threshold(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ctrl_c_at_the_end_of_an_epoch_stops_after_its_evaluation(tmp_path):
     options = {**FOURS, "callbacks": [PressCtrlC(4)]}
     with pytest.raises(TrainingInterrupted, match="epoch 2/2, step 0/4;"):
@@ -331,7 +331,7 @@ def test_lower_errors_and_losses_are_better(monitor):
     assert better == [True, False, False, True]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_best_epoch_is_calibrated_also_after_a_resumed_run(tmp_path, capsys):
     dev = make_examples(64, seed=2)
     labels = [*dev.labels[1:], dev.labels[0]]  # which the words do not tell

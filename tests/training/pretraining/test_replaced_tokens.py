@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("eager")
 FIELDS = {"tie_embeddings": True, "embedding_norm": True, "layer_norm_epsilon": 1e-12}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("embeddings", nightly_except(["disentangled"], ["shared", "disentangled"]))
 def test_a_run_keeps_the_discriminator_and_its_generator(embeddings, text, options, tmp_path):
     config = dataclasses.replace(CONFIG, **FIELDS, embedding_dropout=CONFIG.dropout)
