@@ -122,10 +122,7 @@ from .training.distillation.distill import distill as distill
 from .tasks.embed.static import distill_static as distill_static
 from .training.finetuning.finetune import finetune_files as finetune_files
 from .training.finetuning.finetune import FinetuningResult as FinetuningResult, finetune as finetune
-from .training.optimization.optimizers import (
-    BERTAdamW as BERTAdamW,
-    BERTMuon as BERTMuon,
-)
+from .training.optimization.optimizers import BERTAdamW as BERTAdamW, BERTMuon as BERTMuon
 from .training.pretraining.pretrain import pretrain as pretrain
 from .training.optimization.schedules import (
     WarmupCosineDecay as WarmupCosineDecay,

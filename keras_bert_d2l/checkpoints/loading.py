@@ -217,11 +217,7 @@ def load_task(
 
 
 def with_new_head(
-    model: BERTModel,
-    kind: type[TaskModel],
-    path: str,
-    checkpoint: Checkpoint,
-    options: ConfigDict,
+    model: BERTModel, kind: type[TaskModel], path: str, checkpoint: Checkpoint, options: ConfigDict
 ) -> TaskModel:
     """Return a BERT as a task model; a `TextEmbedder` gets the `embedding` of its checkpoint."""
     embedding, weights = checkpoint.embedding, checkpoint.step_weights

@@ -66,9 +66,7 @@ def one_per_text(
 
 
 def asked_model(
-    model: keras.Model | PathLike,
-    *kinds: type[Model],
-    tokenizer: Tokenizer | None = None,
+    model: keras.Model | PathLike, *kinds: type[Model], tokenizer: Tokenizer | None = None
 ) -> tuple[Model, Tokenizer]:
     """Return the model that a function asks, and its tokenizer.
 

@@ -13,11 +13,7 @@ from keras import ops
 from keras_bert_d2l.config import MAX_DISTANCE, BERTConfig
 from keras_bert_d2l.layers.base import layer_normalization, weights_initializer
 from keras_bert_d2l.layers.inputs import gather_positions
-from keras_bert_d2l.layers.kernels.attention import (
-    attends_in_blocks,
-    computed_once,
-    window_mask,
-)
+from keras_bert_d2l.layers.kernels.attention import attends_in_blocks, computed_once, window_mask
 from keras_bert_d2l.types import LayerOptions, Shape, Tensor
 
 

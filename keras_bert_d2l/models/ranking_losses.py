@@ -151,9 +151,7 @@ class MarginMSELoss(QueryLoss):
     """
 
     def __init__(
-        self,
-        similarity: Literal["dot", "cosine"] | None = None,
-        name: str = "margin_mse",
+        self, similarity: Literal["dot", "cosine"] | None = None, name: str = "margin_mse"
     ) -> None:
         super().__init__(name=name)
         self.similarity = check_choice("similarity", similarity, (None, "dot", "cosine"))

@@ -66,10 +66,7 @@ class KerasBERTHandler(ModelHandler):
         return load_pretrained(self._path, heads=(), verbose=False).model
 
     def run_inference(
-        self,
-        batch: Sequence[Any],
-        model: keras.Model,
-        inference_args: dict[str, Any] | None = None,
+        self, batch: Sequence[Any], model: keras.Model, inference_args: dict[str, Any] | None = None
     ) -> list[Any]:
         """Return a `PredictionResult` for each element; its `inference` is what the function says.
 

@@ -422,12 +422,7 @@ def _residual(
 
 
 def _attention(
-    graph: Graph,
-    layer: MultiHeadAttention,
-    X: str,
-    inputs: _Scores,
-    name: str,
-    only_first: bool,
+    graph: Graph, layer: MultiHeadAttention, X: str, inputs: _Scores, name: str, only_first: bool
 ) -> str:
     asking, added, rotated = X, inputs.added, "qk"
     if only_first:  # its position is 0, so that it is not rotated

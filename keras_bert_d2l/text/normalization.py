@@ -17,12 +17,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_bool, check_choice, check_list, check_that
 from keras_bert_d2l.text.unicode_forms import NormalForm
-from keras_bert_d2l.text.unicode_gaps import (
-    CHINESE,
-    character_class,
-    replacements,
-    used_codes,
-)
+from keras_bert_d2l.text.unicode_gaps import CHINESE, character_class, replacements, used_codes
 
 COMPATIBLE = ("google", "huggingface")
 SIDES = ("right", "left")  # of a text, which truncation removes

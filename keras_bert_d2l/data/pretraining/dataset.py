@@ -145,10 +145,7 @@ def pretraining_dataset(
         )
     masking = Masking.of(masking)
     options = ExampleOptions(
-        max_len=max_len,
-        objective=objective,
-        seed=seed,
-        short_seq_prob=short_seq_prob,
+        max_len=max_len, objective=objective, seed=seed, short_seq_prob=short_seq_prob
     )
     if num_predictions is None:
         num_predictions = masking.num_predictions(max_len)

@@ -228,10 +228,7 @@ class TextEmbedder(TaskModel):
         return 1 + min(number, max_len - 2)
 
     def head_outputs(
-        self,
-        encoded_X: Tensor,
-        is_token: Tensor | None = None,
-        prompt_lens: Tensor | None = None,
+        self, encoded_X: Tensor, is_token: Tensor | None = None, prompt_lens: Tensor | None = None
     ) -> Tensor:
         return self.head(encoded_X, is_token, prompt_lens)
 

@@ -33,10 +33,7 @@ class AddedTokens(tf.Module):
     """
 
     def __init__(
-        self,
-        vocab: Vocab,
-        normalizers: Sequence[Step],
-        words: Mapping[str, int] | None = None,
+        self, vocab: Vocab, normalizers: Sequence[Step], words: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(name="added_tokens")
         entries = [e for e in (vocab.definition or {})["added_tokens"] if e["content"]]

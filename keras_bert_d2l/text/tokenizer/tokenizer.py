@@ -13,12 +13,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, check_range, check_type, shown
 from keras_bert_d2l.text.definition import from_json
-from keras_bert_d2l.text.normalization import (
-    SIDES,
-    Normalization,
-    TokenizerOptions,
-    ragged_rows,
-)
+from keras_bert_d2l.text.normalization import SIDES, Normalization, TokenizerOptions, ragged_rows
 from keras_bert_d2l.text.tokenizer.byte_pairs import BytePairSplitter
 from keras_bert_d2l.text.tokenizer.framing import (
     TRUNCATIONS,

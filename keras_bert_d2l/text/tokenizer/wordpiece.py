@@ -254,9 +254,7 @@ class WordPieces(tf.Module):
 
 
 def pieces_of_words(
-    words: tf.Tensor,
-    ids: tf.Tensor,
-    split: Callable[[tf.Tensor], tf.RaggedTensor],
+    words: tf.Tensor, ids: tf.Tensor, split: Callable[[tf.Tensor], tf.RaggedTensor]
 ) -> tf.RaggedTensor:
     """Return the pieces of words, ragged int32 `(W, None)`.
 

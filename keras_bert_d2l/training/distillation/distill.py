@@ -289,11 +289,7 @@ def _token_weights(x: Mapping[str, Tensor], states: Tensor) -> Tensor | None:
 
 
 def _batches(
-    model: BERTModel | TaskModel,
-    data: Data,
-    batch_size: int,
-    max_len: int | None,
-    seed: int,
+    model: BERTModel | TaskModel, data: Data, batch_size: int, max_len: int | None, seed: int
 ) -> Callable[[int], tf.data.Dataset]:
     """Return the batches of each epoch.
 

@@ -145,9 +145,7 @@ class RunBatches:
             objective=self.objective,
             causal=phase.causal,
             masking=Masking(
-                self.options.masking,
-                rate=phase.mask_rate,
-                replace=(masked, others, others),
+                self.options.masking, rate=phase.mask_rate, replace=(masked, others, others)
             ),
             rows=self.rows,
             max_examples=_MAX_EXAMPLES,
