@@ -33,6 +33,9 @@ AnyTask: TypeAlias = "Task[Any, Any, Any]"
 Options: TypeAlias = Mapping[str, Any]
 """Keyword arguments of the function that predicts, or of `evaluate`, or options of the loss."""
 
+Say: TypeAlias = Callable[[str], None]
+"""A function that prints a message."""
+
 BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed", "rerank")
 _ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks
 _TASKS: dict[str, AnyTask] = {}
@@ -222,9 +225,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
     def model(self) -> type[Model]:
         """The class of the models."""
 
-    def model_fields(
-        self, train: Examples, dev: Examples, multi_label: bool, say: Callable[[str], None]
-    ) -> dict[str, object]:
+    def model_fields(self, train: Examples, dev: Examples, say: Say) -> Options:
         """Return the arguments of a new model that come from the data."""
         return {}
 
@@ -238,12 +239,7 @@ class Task(abc.ABC, Generic[Examples, Model, Found]):
         """
 
     def with_negatives(
-        self,
-        model: "TaskModel",
-        train: Examples,
-        dev: Examples,
-        batch_size: int,
-        say: Callable[[str], None],
+        self, model: "TaskModel", train: Examples, dev: Examples, batch_size: int, say: Say
     ) -> tuple[Examples, Examples]:
         """Return training and development data with mined negatives.
 

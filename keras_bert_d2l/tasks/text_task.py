@@ -1,10 +1,10 @@
 """`TextTask`: what the tasks share that predict something for each text or pair of texts."""
 
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from keras_bert_d2l.contract.task import Found, Model, Options, Sample, Task, lazy
+from keras_bert_d2l.contract.task import Found, Model, Options, Sample, Say, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
@@ -59,9 +59,7 @@ class TextTask(Task[TextExamples, Model, Found]):
         """Return the fields of a prediction that `keras-bert-d2l predict` writes."""
         return {name: value for name, value in found.items() if name != "id"}  # of the label
 
-    def model_fields(
-        self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
-    ) -> dict[str, object]:
+    def model_fields(self, train: TextExamples, dev: TextExamples, say: Say) -> Options:
         return {"labels": train.label_names}
 
     def check_fit(self, model: Any, examples: TextExamples, where: str) -> None:

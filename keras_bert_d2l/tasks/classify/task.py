@@ -1,9 +1,9 @@
 """The record of the task `classify`, and what it shares with other tasks of texts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, lazy
 from keras_bert_d2l.data.tasks.examples import names_of
 from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
@@ -36,9 +36,7 @@ class ClassifyTask(TextTask["SequenceClassifier", "Classification"]):
     ask = lazy("keras_bert_d2l.tasks.classify.predictions:classify")
     evaluate = lazy("keras_bert_d2l.tasks.classify.predictions:evaluate_labels")
 
-    def model_fields(
-        self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
-    ) -> dict[str, object]:
+    def model_fields(self, train: TextExamples, dev: TextExamples, say: Say) -> Options:
         return {"labels": train.label_names, "multi_label": train.multi_label}
 
     def check_fit(self, model: "SequenceClassifier", examples: TextExamples, where: str) -> None:

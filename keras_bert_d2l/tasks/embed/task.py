@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import text_examples
@@ -59,12 +59,7 @@ class EmbedTask(Task[PairExamples, "TextEmbedder", float]):
         return text_examples(file, options, PairExamples)
 
     def with_negatives(
-        self,
-        model: Any,
-        train: PairExamples,
-        dev: PairExamples,
-        batch_size: int,
-        say: Callable[[str], None],
+        self, model: Any, train: PairExamples, dev: PairExamples, batch_size: int, say: Say
     ) -> tuple[PairExamples, PairExamples]:
         from keras_bert_d2l.tasks.embed.pairs import mine_negatives
 

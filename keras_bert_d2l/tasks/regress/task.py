@@ -1,9 +1,9 @@
 """The record of the task `regress`; see `contract/task.py`."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.contract.task import HuggingFace, Sample, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, lazy
 from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
@@ -35,9 +35,7 @@ class RegressTask(TextTask["SequenceRegressor", "Regression"]):
     ask = lazy("keras_bert_d2l.tasks.regress.predictions:regress")
     evaluate = lazy("keras_bert_d2l.tasks.regress.predictions:evaluate_scores")
 
-    def model_fields(
-        self, train: TextExamples, dev: TextExamples, multi_label: bool, say: Callable[[str], None]
-    ) -> dict[str, object]:
+    def model_fields(self, train: TextExamples, dev: TextExamples, say: Say) -> Options:
         return {}
 
     def check_fit(self, model: "SequenceRegressor", examples: TextExamples, where: str) -> None:

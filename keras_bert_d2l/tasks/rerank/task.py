@@ -1,11 +1,11 @@
 """The record of the task `rerank`; see `contract/task.py`."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.rerank.examples import RIGHT, RankExamples, rank_examples, with_negatives
@@ -46,12 +46,7 @@ class RerankTask(Task[RankExamples, "Reranker", list[float]]):
         return rank_examples(file, options)
 
     def with_negatives(
-        self,
-        model: Any,
-        train: RankExamples,
-        dev: RankExamples,
-        batch_size: int,
-        say: Callable[[str], None],
+        self, model: Any, train: RankExamples, dev: RankExamples, batch_size: int, say: Say
     ) -> tuple[RankExamples, RankExamples]:
         """Return the data with mined negatives; development data may have wrong texts already.
 

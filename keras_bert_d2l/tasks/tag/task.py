@@ -3,10 +3,10 @@
 import dataclasses
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.tables import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
@@ -66,9 +66,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
         note = "read as one text per line; if it has words in columns, use --text 1"
         return Lines(texts=texts, notes=(note,))
 
-    def model_fields(
-        self, train: WordExamples, dev: WordExamples, multi_label: bool, say: Callable[[str], None]
-    ) -> dict[str, object]:
+    def model_fields(self, train: WordExamples, dev: WordExamples, say: Say) -> Options:
         """Return the labels of the training data and of the development data.
 
         A small training file may lack a rare tag. For texts, an additional label is an error.

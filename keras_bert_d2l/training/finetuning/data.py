@@ -11,7 +11,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, checked_max_len
-from keras_bert_d2l.contract.task import check_option, task_named
+from keras_bert_d2l.contract.task import Say, check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -63,12 +63,7 @@ class TaskData:
     """
 
     def __init__(
-        self,
-        model: TaskModel,
-        train: Data,
-        dev: Data,
-        options: FinetuningOptions,
-        say: Callable[[str], None],
+        self, model: TaskModel, train: Data, dev: Data, options: FinetuningOptions, say: Say
     ) -> None:
         train, dev = (cast(TaskExamples, as_examples(model, data)) for data in (train, dev))
         for examples in (train, dev):

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fi
 from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task, without_head
 from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.contract.task import check_option, embedder, task_named
+from keras_bert_d2l.contract.task import Say, check_option, embedder, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_checksums
@@ -284,7 +284,7 @@ def _load_run(
 
 
 def load_model(
-    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Callable[[str], None]
+    options: TaskRunOptions, train: TaskExamples, dev: TaskExamples, say: Say
 ) -> TaskModel:
     """Load the model that a run starts from.
 
@@ -306,7 +306,7 @@ def load_model(
             _check_own_options(options, model)
         else:
             fields: dict[str, Any] = {**long_texts}
-            fields |= task.model_fields(train, dev, options.multi_label, say)
+            fields |= task.model_fields(train, dev, say)
             fields |= {name: True for name in OF_CRF if getattr(options, name)}
             if options.dropout is not None:
                 model = with_config(model, model.bert_config.with_dropout(options.dropout))
