@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bert_d2l.checks import check_choice, check_that, checked_max_len
+from keras_bert_d2l.checks import check_choice, check_that, checked_max_len, wrong
 from keras_bert_d2l.data.tasks.examples import TaskExamples
 from keras_bert_d2l.inference.prediction import (
     Result,
@@ -33,7 +33,7 @@ from keras_bert_d2l.tasks.answer.spans import best_spans
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
 from keras_bert_d2l.tasks.tag.predictions import tag
 from keras_bert_d2l.tasks.tag.rows import split_texts, split_words
-from keras_bert_d2l.text.tokenizer.framing import frame_values, truncate
+from keras_bert_d2l.text.tokenizer.framing import ADDED_TO_ONE, frame_values, truncate
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import TruncationWarning, text_list
 from keras_bert_d2l.types import PathLike, Tensor
@@ -153,7 +153,8 @@ def explain(
         label: The label or the score to explain, or a list of them. `None`: the predicted label,
             all predicted ones with `multi_label`, or all scores.
         word: For a tagger, the index of the word whose label is explained, in the list that `tag`
-            returns, or a list of them. `None`: all words with another label than `O`.
+            returns, or a list of them. `None`: all words with another label than `O`, except those
+            whose first token is truncated.
         method: `"integrated_gradients"` or `"gradient_x_input"`.
         baseline: The token of the baseline, such as `"[PAD]"`. `None`: the mask token.
         tokenizer: The tokenizer. `None` means `model.tokenizer`.
@@ -215,15 +216,26 @@ def with_explanations(
 ) -> Iterator[dict[str, Any]]:
     """Yield records about examples with their `explanations`; for a tagger, those of its `word`.
 
-    There are none for a text without words, and for a word or a question that is beyond the row.
+    There are none for a text without words, for a word whose first token is beyond the row, and for
+    a question that leaves no room for its context.
     """
     texts = (getattr(examples, name, None) for name in _SIDES)
     inputs = zip(*getattr(examples, "pairs", filter(None, texts)), strict=True)
     for record, given in zip(records, inputs, strict=True):
         found: list[Explanation] = []
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(_Unexplainable):
             found = explain(model, *given, word=record.get("word"), **options)
         yield {**record, "explanations": [dataclasses.asdict(one) for one in found]}
+
+
+class _Unexplainable(ValueError):
+    """A text without words, or a word or a context that is beyond the row."""
+
+
+def _check(is_there: bool, name: str, expected: str, value: object) -> None:
+    """Raise `_Unexplainable` with the message of `check_that`."""
+    if not is_there:
+        raise _Unexplainable(wrong(name, expected, value))
 
 
 class _Row:
@@ -240,6 +252,8 @@ class _Row:
         texts: The texts. Given words are joined by spaces.
         words: Each word, its first character, that after its last one, and its side.
         owners: The index of the word of each token, -1 for special tokens, int `(T,)`.
+        places: The position of the first token of each word of a single text. It is not between
+            the special tokens if this token is truncated.
     """
 
     def __init__(self, texts: list[Any], tokenizer: Any, max_len: int, is_reader: bool) -> None:
@@ -252,8 +266,8 @@ class _Row:
             else:
                 split = split_words(as_tensors([text]), tokenizer)
                 ends = [*itertools.accumulate(len(word) + 1 for word in text)]
-                places, text = [[0, *ends[:-1]], [end - 1 for end in ends]], " ".join(text)
-            check_that(any(places), "text_b" if side else "text", "a text with words", text)
+                places, text = [[0, *ends][: len(ends)], [end - 1 for end in ends]], " ".join(text)
+            _check(any(places), "text_b" if side else "text", "a text with words", text)
             # A token between two words, such as a space alone, belongs to the one before.
             numbers = np.arange(len(split.tokens.values))
             own = np.searchsorted(split.firsts.values, numbers, side="right") - 1
@@ -262,6 +276,8 @@ class _Row:
             tokens.append(split.tokens)
             self.words += [(text[n:m], n, m, side) for n, m in zip(*places, strict=True)]
             self.texts.append(text)
+        fits = not is_reader or len(tokens[0].values) + vocab.num_added(2) < max_len
+        _check(fits, "text", "a question that leaves room for its context", texts[0])
         if sum(len(x.values) for x in tokens) + vocab.num_added(len(tokens)) > max_len:
             kind = "pair" if len(tokens) > 1 else "text"
             warnings.warn(TruncationWarning(1, kind, max_len), stacklevel=3)
@@ -271,6 +287,9 @@ class _Row:
         first, second = (*owners, None)[:2]
         kept = truncate(first, second, vocab, max_len, how, tokenizer.truncation_side)
         self.owners = frame_values(*kept, _NO_WORD, None, vocab).numpy()[0]
+        self.places = split.firsts.values.numpy() + 1  # after the start token
+        if tokenizer.truncation_side == "left":
+            self.places -= len(own) + ADDED_TO_ONE - len(self.owners)
 
 
 def _decided(model: LabeledTask, outputs: np.ndarray) -> str | Sequence[str]:
@@ -307,12 +326,12 @@ def _log_odds(model: LabeledTask, label: str, place: int | None = None) -> _Outp
 
 def _of_words(model: Any, row: _Row, tags: list[str], label: Any, word: Any) -> Iterator[_Target]:
     """Yield the targets for the labels of words, of which `tags` has the predicted ones."""
-    places = {n: int(np.argmax(row.owners == n)) for n in range(len(tags)) if n in row.owners}
+    places = {n: int(x) for n, x in enumerate(row.places) if 0 < x < len(row.owners) - 1}
     marked = [n for n in places if tags[n] != _OUTSIDE]
     for number in _listed(marked if word is None else word):
-        place = places[check_choice("word", number, [*places])]
+        _check(number in places, "word", f"one of {[*places]}, whose first tokens fit", number)
         for name in _listed(tags[number] if label is None else label):
-            yield name, number, _log_odds(model, name, place)
+            yield name, number, _log_odds(model, name, places[number])
 
 
 def _best_span(outputs: Any, row: _Row) -> Iterator[_Target]:
