@@ -11,6 +11,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,12 @@ os.environ |= ENVIRONMENT
 import keras_bert_d2l as kb
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 
-METHODS = ("integrated_gradients", "gradient_x_input")
+METHODS: dict[str, dict[str, Any]] = {
+    "integrated gradients": {},
+    "with 8 steps": {"steps": 8},
+    "gradient times input": {"method": "gradient_x_input"},
+}
+FULL = next(iter(METHODS))
 SEEDS, NUM_DELETED, FEWEST_WORDS = (0, 1, 2), (1, 2, 3), 5
 
 
@@ -47,13 +53,13 @@ def main() -> None:
     for text, one in zip(texts, said, strict=True):
         if len(kept) == options.texts:
             break
-        found = {name: kb.explain(classifier, text, method=name)[0] for name in METHODS}
-        words = found[METHODS[0]].words
+        found = {name: kb.explain(classifier, text, **how)[0] for name, how in METHODS.items()}
+        words = found[FULL].words
         if len(words) < FEWEST_WORDS:
             continue
         kept.append((text, one))
-        change = found[METHODS[0]].logit - found[METHODS[0]].baseline_logit
-        steps.append(abs(found[METHODS[0]].gap / change))
+        change = found[FULL].logit - found[FULL].baseline_logit
+        steps.append(abs(found[FULL].gap / change))
         for name, explanation in found.items():
             order = sorted(explanation.words, key=lambda word: -word.value)
             orders.setdefault(name, []).append(order)

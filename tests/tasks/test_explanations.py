@@ -57,6 +57,8 @@ def test_a_linear_model_has_the_attributions_of_its_weights(linear, tokenizer):
     assert (cheap.baseline_logit, cheap.gap) == (None, None)
     places = [(one.word, one.start, one.end, one.side) for one in found.words]
     assert places == [("The", 0, 3, 0), ("cats", 4, 8, 0), ("sat", 9, 12, 0)]
+    [quick] = kb.explain(linear, "The cats sat", steps=1)
+    np.testing.assert_allclose(values(quick), values(found), rtol=1e-5)
     [other] = kb.explain(linear, "the cats sat", baseline="cat")
     np.testing.assert_allclose(other.words[1].value, of_tokens[3] - of_tokens[2], rtol=1e-4)
 
@@ -179,6 +181,8 @@ def test_an_incomplete_sum_is_reported(linear, monkeypatch):
         ("the cat", {"word": 1}, "`word` must be None for a SequenceRegressor"),
         ("the cat", {"label": "bad"}, "`label` must be .*score.*'bad'"),
         ("the cat", {"method": "lime"}, "`method` must be"),
+        ("the cat", {"steps": 0}, "`steps` must be .* 1"),
+        ("the cat", {"steps": 8, "method": "gradient_x_input"}, "`steps` must be None with method"),
         ("the cat", {"baseline": "xyz"}, "`baseline` must be a token of the vocabulary.*'xyz'"),
         (" ", {}, "`text` must be a text with words"),
     ],

@@ -34,8 +34,8 @@ from keras_bert_d2l.types import PathLike
 
 Data = TaskExamples | PathLike | InMemory
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20
-_NUM_EXPLAINED = 3  # errors
-_MAX_CHARACTERS = 300  # of a text
+_NUM_EXPLAINED, _NUM_STEPS = 3, 8  # errors; steps of integrated gradients
+_MAX_CHARACTERS, _MAX_OF_ANSWER = 300, 160  # of a text; of an answer, which may be a text
 _MAX_LABELS = 12  # of a confusion matrix that fits on a page
 
 
@@ -140,14 +140,21 @@ class TaskData:
             best: The model, if it is the best so far: some of its errors are explained.
         """
         record, examples = record_of(evaluation, self._examples), self._examples
-        is_known = "explain" in task_named(examples.task).options
-        if best is None or not is_known or hasattr(examples, "pairs"):  # several texts per error
+        if best is None or "explain" not in task_named(examples.task).options:
             return record
-        worst = record["errors"][:_NUM_EXPLAINED]
-        some = examples.subset(examples.ids.index(error["id"]) for error in worst)
-        options = {"method": "gradient_x_input", "max_len": self._max_len}
+        worst, sides = record["errors"][:_NUM_EXPLAINED], [""]
+        some: Any = examples.subset(examples.ids.index(error["id"]) for error in worst)
+        if hasattr(some, "pairs"):  # each query with the text that came first and with a right one
+            sides, mistakes = ["predicted", "correct"], evaluation.errors[:_NUM_EXPLAINED]
+            texts = [(one.predicted, one.gold) for one in mistakes]
+            some = dataclasses.replace(some, documents=texts, labels=None)
+        rows = [(error, side) for error in worst for side in sides]
+        options = {"steps": _NUM_STEPS, "max_len": self._max_len}
         with _predicting():
-            record["errors"][:_NUM_EXPLAINED] = with_explanations(best, some, worst, **options)
+            found = with_explanations(best, some, [error for error, _ in rows], **options)
+            for (error, side), one in zip(rows, found, strict=True):
+                own = [{**explanation, "of": side} for explanation in one["explanations"]]
+                error["explanations"] = error.get("explanations", []) + own
         return record
 
 
@@ -244,14 +251,19 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, Any]:
     samples = [
         {
             "text": _short(one.text),
-            "gold": one.gold,
-            "answers": [(one.predicted, _finite(one.score))],
+            "gold": one.gold and _short(one.gold, _MAX_OF_ANSWER),
+            "answers": [(_short(one.predicted, _MAX_OF_ANSWER), _finite(one.score))],
             "is_right": one.is_right,
         }
         for one in task_named(examples.task).samples(examples.subset(places), found)
     ]
     errors = [
-        {**dataclasses.asdict(one), "text": _short(one.text), "score": _finite(one.score)}
+        {
+            **dataclasses.asdict(one),
+            **{name: _short(getattr(one, name), _MAX_OF_ANSWER) for name in ("gold", "predicted")},
+            "text": _short(one.text),
+            "score": _finite(one.score),
+        }
         for one in evaluation.errors
     ]
     return {"samples": samples, "errors": errors, "confusion": _confusion(evaluation.confusion)}
@@ -283,5 +295,5 @@ def _confusion(confusion: Confusion | None) -> dict[str, object] | None:
     return {"labels": confusion.labels, "counts": confusion.counts.tolist()}
 
 
-def _short(text: str) -> str:
-    return textwrap.shorten(text, _MAX_CHARACTERS, placeholder=" ...")
+def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
+    return textwrap.shorten(text, most, placeholder=" ...")

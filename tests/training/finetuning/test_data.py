@@ -333,3 +333,18 @@ def test_the_worst_errors_of_the_best_epoch_are_explained():
     [found] = explained["explanations"]
     assert ([one["word"] for one in found["words"]], found["word"]) == (words[1], 1)
     assert beyond["explanations"] == []
+
+
+def test_the_worst_rankings_are_explained_by_the_first_and_a_right_text():
+    tokenizer = kb.Tokenizer(kb.Vocab("[PAD] [UNK] [CLS] [SEP] [MASK] ada left it".split()))
+    bert = kb.BERTModel(8, 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=12)
+    reranker = kb.Reranker(bert, tokenizer=tokenizer)
+    texts = (("ada", "left"), ("it", "it left"))
+    examples = kb.RankExamples(queries=("left", "ada"), documents=texts, labels=((0, 1), (0, 0)))
+    data = TaskData(reranker, examples, examples, FinetuningOptions(), lambda line: None)
+    errors = [Mistake("1", "ada", "", "it left", 0.9), Mistake("0", "left", "left", "ada", 0.8)]
+    evaluation = Evaluation("rerank", {}, [[0.8, 0.1], [0.2, 0.9]], errors, None, 2)
+    first, second = (one["explanations"] for one in data.record(evaluation, reranker)["errors"])
+    shown = [(one["of"], [word["word"] for word in one["words"]]) for one in (*first, *second)]
+    expected = [("predicted", ["ada", "it", "left"]), ("predicted", ["left", "ada"])]
+    assert shown == [*expected, ("correct", ["left", "left"])]
