@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert_d2l.checks import check_integer
+from keras_bert_d2l.layers.inputs import is_known
 from keras_bert_d2l.types import ConfigDict, LayerOptions, Tensor
 
 _NEVER = -1e9  # the logarithm of a probability of 0, finite in sums of it
@@ -108,7 +109,7 @@ class CRF(keras.layers.Layer):
         of_moves = ops.take(ops.reshape(moves, (-1,)), before * (size + 1) + after)
         of_words = ops.take_along_axis(emissions, ops.maximum(tags, 0)[:, :, None], axis=2)[:, :, 0]
         score = ops.sum(of_moves, axis=1) + ops.sum(ops.where(is_word, of_words, 0.0), axis=1)
-        return score - _log_partition(emissions, is_word, moves)
+        return score - _run(_log_partition, _joined(emissions, is_word), moves)
 
     def viterbi(
         self, emissions: Tensor, mask: Tensor | None = None, allowed: np.ndarray | None = None
@@ -122,19 +123,7 @@ class CRF(keras.layers.Layer):
                 in the last row from the start of a text, to the label of the column, or in the last
                 column to its end. `None`: all.
         """
-        steps, moves = _joined(emissions, mask), self._moves(allowed)
-        into = ops.transpose(moves)[:, :-1]  # from the state of the next word
-
-        def step(after: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-            found = ops.argmax(x[:, :-1] + ops.take(into, after, axis=0), axis=-1)
-            after = ops.where(x[:, -1] > 0.0, ops.cast(found, "int32"), after)
-            return after, after
-
-        is_word = steps[:, :, -1:]
-        best = ops.concatenate([_messages(steps, moves, _max)[:, :, :-1], is_word], axis=-1)
-        last = ops.cast(_outside(steps)[:, -1], "int32") + np.int32(self.num_labels)
-        _, found = ops.scan(step, last, best, reverse=True)
-        return ops.transpose(found * ops.cast(is_word[:, :, 0], "int32"), (1, 0))
+        return _run(_best_labels, _joined(emissions, mask), self._moves(allowed))
 
     def marginals(
         self,
@@ -152,9 +141,7 @@ class CRF(keras.layers.Layer):
             temperature: What all scores are divided by.
         """
         steps = _joined(ops.cast(emissions, "float32") / temperature, mask)
-        moves = self._moves(allowed, temperature)
-        forward, backward = (_messages(steps, moves, reverse=reverse) for reverse in (False, True))
-        return ops.softmax(ops.transpose((forward + backward - steps)[:, :, :-1], (1, 0, 2)))
+        return _run(_marginals, steps, self._moves(allowed, temperature))
 
     def _moves(self, allowed: np.ndarray | None = None, temperature: float = 1.0) -> Tensor:
         """Return the scores of all moves, `(L + 1, L + 1)`, from rows to columns."""
@@ -165,6 +152,29 @@ class CRF(keras.layers.Layer):
 
     def get_config(self) -> ConfigDict:
         return {**super().get_config(), "num_labels": self.num_labels}
+
+
+@functools.cache
+def _compiled(function: Callable[..., Tensor], size: int) -> Callable[..., Tensor]:
+    """Return a compiled function of steps `(W, B, size)` and moves `(size, size)`."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    shapes = [None, None, size], [size, size]
+    return tf.function(function, [*map(tf.TensorSpec, shapes)], autograph=False)
+
+
+def _run(function: Callable[..., Tensor], steps: Tensor, moves: Tensor) -> Tensor:
+    """Call a function, compiled unless it becomes a part of something larger.
+
+    Without that, JAX would compile the loops at each call, and TensorFlow run them in Python.
+    """
+    if is_known(steps):
+        function = _compiled(function, moves.shape[0])
+    return function(steps, moves)
 
 
 def _joined(emissions: Tensor, is_word: Tensor | None) -> Tensor:
@@ -212,13 +222,35 @@ def _messages(
     return ops.scan(step, _outside(steps), steps, reverse=reverse)[1]
 
 
-def _log_partition(emissions: Tensor, is_word: Tensor, moves: Tensor) -> Tensor:
+def _best_labels(steps: Tensor, moves: Tensor) -> Tensor:
+    """Return the result of `viterbi`."""
+    into = ops.transpose(moves)[:, :-1]  # from the state of the next word
+
+    def step(after: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = ops.argmax(x[:, :-1] + ops.take(into, after, axis=0), axis=-1)
+        after = ops.where(x[:, -1] > 0.0, ops.cast(found, "int32"), after)
+        return after, after
+
+    is_word = steps[:, :, -1:]
+    best = ops.concatenate([_messages(steps, moves, _max)[:, :, :-1], is_word], axis=-1)
+    last = ops.cast(_outside(steps)[:, -1], "int32") + np.int32(moves.shape[0] - 1)
+    _, found = ops.scan(step, last, best, reverse=True)
+    return ops.transpose(found * ops.cast(is_word[:, :, 0], "int32"), (1, 0))
+
+
+def _marginals(steps: Tensor, moves: Tensor) -> Tensor:
+    """Return the result of `marginals`."""
+    forward, backward = (_messages(steps, moves, reverse=reverse) for reverse in (False, True))
+    return ops.softmax(ops.transpose((forward + backward - steps)[:, :, :-1], (1, 0, 2)))
+
+
+def _log_partition(steps: Tensor, moves: Tensor) -> Tensor:
     """Return the logarithm of the sum over all sequences, `(B,)`.
 
     Its gradient consists of the expected counts of labels and moves.
     """
-    fixed = ops.stop_gradient(moves)
-    steps = _joined(ops.stop_gradient(emissions), is_word)
+    emissions, fixed = steps[:, :, :-1], ops.stop_gradient(moves)
+    steps = ops.stop_gradient(steps)
     forward, backward = (_messages(steps, fixed, reverse=reverse) for reverse in (False, True))
     outside, is_word = _outside(steps)[None], steps[:, :, -1:]
     before = ops.exp(ops.concatenate([outside, forward]))  # (W + 1, B, L + 1)
@@ -233,6 +265,6 @@ def _log_partition(emissions: Tensor, is_word: Tensor, moves: Tensor) -> Tensor:
     weights = ops.concatenate([is_word, ops.ones_like(is_word[:1])])
     weights = ops.divide_no_nan(weights, ops.sum(into * after, axis=-1, keepdims=True))
     counts = factors * ops.einsum("wbi,wbj->bij", before, after * weights)
-    expected = ops.sum(emissions * ops.transpose(labels, (1, 0, 2)), axis=(1, 2))
+    expected = ops.sum(emissions * labels, axis=(0, 2))
     expected = expected + ops.sum(moves * counts, axis=(1, 2))
     return expected + ops.stop_gradient(total - expected)
