@@ -9,6 +9,7 @@ import sklearn.metrics
 
 import keras_bert_d2l as kb
 from keras_bert_d2l.inference.calibration import best_threshold, fit_temperature
+from tests.jax_backend import JAX, needs_jax
 from tests.nightly import nightly_except
 
 WORDS = [f"w{n}" for n in range(20)]
@@ -148,6 +149,27 @@ def test_the_temperature_of_a_crf_divides_all_its_scores():
     expected = np.take_along_axis(np.asarray(scaled.marginals(logits / found)), best[..., None], 2)
     np.testing.assert_allclose(decisions.confidence, expected.ravel(), rtol=1e-4)
     np.testing.assert_array_equal(decisions.is_right, (best == labels).ravel())
+
+
+def temperatures():
+    """Return those of two taggers whose weights do not depend on the backend."""
+    found, rng = [], np.random.default_rng(0)
+    for crf in (False, True):
+        model = make(kb.TokenClassifier, LABELS, crf=crf)
+        for weight in model.weights:
+            weight.assign(rng.normal(size=weight.shape))
+        found.append(kb.calibrate(model, tag(model)[0]).temperature)
+    return found
+
+
+@needs_jax
+@pytest.mark.long
+def test_jax_finds_the_temperatures_of_tensorflow(fresh_process):
+    code = "del sys.modules['sklearn']\nfrom tests.inference.test_calibration import temperatures"
+    said = fresh_process(f"{code}\nprint(*temperatures())", **JAX)
+    found = [float(one) for one in said.split()[-2:]]
+    np.testing.assert_allclose(found, temperatures(), rtol=1e-3)
+    assert 1 not in found
 
 
 def test_probabilities_are_those_of_the_divided_logits():
