@@ -6,15 +6,7 @@ import keras
 import pytest
 import yaml
 
-from keras_bert_d2l import (
-    BERTConfig,
-    BERTModel,
-    SequenceClassifier,
-    Tokenizer,
-    Vocab,
-    load_pretrained,
-    save_pretrained,
-)
+import keras_bert_d2l as kb
 from keras_bert_d2l.models.tasks.task_model import TaskModel
 
 pytestmark = pytest.mark.slow
@@ -28,10 +20,9 @@ SMALL = ("--epochs", 2, "--batch-size", 8, "--learning-rate", 0.01)
 def files(folder):
     """A folder with a BERT and data files."""
     keras.utils.set_random_seed(0)
-    config = BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
-    save_pretrained(
-        BERTModel.from_bert_config(config), folder / "bert", tokenizer=Tokenizer(Vocab(WORDS))
-    )
+    config = kb.BERTConfig(len(WORDS), 16, 24, num_heads=2, num_blks=1, dropout=0.0, max_len=24)
+    tokenizer = kb.Tokenizer(kb.Vocab(WORDS))
+    kb.save_pretrained(kb.BERTModel.from_bert_config(config), folder / "bert", tokenizer=tokenizer)
     draw = random.Random(0)
     rows = []
     for _ in range(48):
@@ -110,6 +101,19 @@ def test_predict_writes_the_labels_of_lines(run, reviews, files):
 
 
 @pytest.mark.long
+def test_spans_of_an_annotation_tool_are_learned_predicted_and_evaluated(run, files):
+    texts = [["the dog runs", {"entities": [[4, 7, "PET"]]}], ["it is a film", {"entities": []}]]
+    (files / "ner.json").write_text(json.dumps({"classes": ["PET"], "annotations": texts * 8}))
+    data, model = ("--train", "ner.json", "--dev", "ner.json"), ("--model", "runs/ner")
+    long = ("--model", "bert", "--run-dir", "runs/ner", *SMALL[2:], "--epochs", 10)
+    said = run("finetune", "tag", *data, *long).stdout
+    assert "read spans of characters as BIO tags" in said
+    lines = run("predict", "ner.json", *model, "--aggregate", "first").stdout.splitlines()[:2]
+    assert [len(json.loads(line)["entities"]) for line in lines] == [1, 0]
+    assert '"f1": 1.0' in run("evaluate", "--data", "ner.json", *model, "--json").stdout
+
+
+@pytest.mark.long
 def test_the_threshold_of_a_run_decides_which_questions_have_an_answer(run, error, files):
     model = ("--model", "runs/answer")
     data = ("--train", "questions.jsonl", "--dev", "questions.jsonl", "--model", "bert")
@@ -181,21 +185,21 @@ def test_a_run_of_another_kind_or_with_other_options_is_not_resumed(error, revie
 
 @pytest.mark.long
 def test_a_student_with_fewer_blocks_learns_from_a_task_model_or_a_bert(run, error, files):
-    config = BERTConfig(len(WORDS), 8, 16, num_heads=2, num_blks=2, dropout=0.0, max_len=24)
-    bert = BERTModel.from_bert_config(config)
-    bert.tokenizer = Tokenizer(Vocab(WORDS))
-    save_pretrained(bert, files / "teacher")
-    save_pretrained(SequenceClassifier(bert, ["bad", "good"]), files / "films")
+    config = kb.BERTConfig(len(WORDS), 8, 16, num_heads=2, num_blks=2, dropout=0.0, max_len=24)
+    bert = kb.BERTModel.from_bert_config(config)
+    bert.tokenizer = kb.Tokenizer(kb.Vocab(WORDS))
+    kb.save_pretrained(bert, files / "teacher")
+    kb.save_pretrained(kb.SequenceClassifier(bert, ["bad", "good"]), files / "films")
     (files / "lines.txt").write_text("a good film\nwhat a bad film\n")
     (files / "story.txt").write_text("the dog runs .\nit is good .\n\na cat .\nthe film runs .\n")
     small = ("--blocks", 2, "--epochs", 1, "--batch-size", 2, "--max-len", 16)
     for model, kind, data in (
-        ("films", SequenceClassifier, ("--file", "lines.txt")),
-        ("films", SequenceClassifier, ("--train", "few.tsv")),
-        ("teacher", BERTModel, ("--train", "story.txt")),
+        ("films", kb.SequenceClassifier, ("--file", "lines.txt")),
+        ("films", kb.SequenceClassifier, ("--train", "few.tsv")),
+        ("teacher", kb.BERTModel, ("--train", "story.txt")),
     ):
         run("distill", "--model", model, *small, *data, "--out", "small")
-        student = load_pretrained(files / "small", verbose=False).model
+        student = kb.load_pretrained(files / "small", verbose=False).model
         assert (type(student), student.bert_config.num_blks) == (kind, 1)
     wrong = ("distill", "--model", "films", "--out", "no", "--blocks")
     assert "--train FILE, or single texts with --file" in error(*wrong, 2)

@@ -6,17 +6,6 @@ import keras
 import pytest
 
 import keras_bert_d2l as kb
-from keras_bert_d2l import (
-    BERTConfig,
-    BERTModel,
-    QuestionAnswerer,
-    SequenceClassifier,
-    TextEmbedder,
-    TokenClassifier,
-    Tokenizer,
-    Vocab,
-    save_pretrained,
-)
 from keras_bert_d2l.contract.task import task_named
 from keras_bert_d2l.data.tasks.readers.text_file import read_file
 
@@ -28,20 +17,20 @@ WORD_OF_CONLLU = "{}\t{}\t_\tNOUN\t_\t_\t0\t_\t_\t_\n"
 def models(folder):
     """A folder with the untrained models `reviews`, `several`, `tags`, `answers` and `vectors`."""
     keras.utils.set_random_seed(0)
-    config = BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
+    config = kb.BERTConfig(len(WORDS), 8, 8, num_heads=2, num_blks=1, dropout=0.0, max_len=16)
     kinds = {
-        "reviews": lambda bert, **given: SequenceClassifier(bert, ["bad", "good"], **given),
-        "several": lambda bert, **given: SequenceClassifier(
+        "reviews": lambda bert, **given: kb.SequenceClassifier(bert, ["bad", "good"], **given),
+        "several": lambda bert, **given: kb.SequenceClassifier(
             bert, ["bad", "good"], multi_label=True, **given
         ),
-        "tags": lambda bert, **given: TokenClassifier(bert, ["NOUN", "VERB", "O", "."], **given),
-        "answers": QuestionAnswerer,
-        "vectors": TextEmbedder,
+        "tags": lambda bert, **given: kb.TokenClassifier(bert, ["NOUN", "VERB", "O", "."], **given),
+        "answers": kb.QuestionAnswerer,
+        "vectors": kb.TextEmbedder,
     }
     for name, make in kinds.items():
-        tokenizer = Tokenizer(Vocab(WORDS))
-        model = make(BERTModel.from_bert_config(config), tokenizer=tokenizer)
-        save_pretrained(model, folder / name, tokenizer=tokenizer)
+        tokenizer = kb.Tokenizer(kb.Vocab(WORDS))
+        model = make(kb.BERTModel.from_bert_config(config), tokenizer=tokenizer)
+        kb.save_pretrained(model, folder / name, tokenizer=tokenizer)
     return folder
 
 

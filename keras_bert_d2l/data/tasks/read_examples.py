@@ -42,8 +42,8 @@ def read_examples(
       one list of objects). `"classify"` also reads fastText lines of `__label__x text`, and a
       folder with one subfolder of `.txt` files per label.
     - `"tag"` reads CoNLL-U, CoNLL (one word with its labels per line and a blank line after each
-      sentence), tables with lists of words and tags, and exports of doccano, Label Studio, Prodigy
-      and spaCy with spans of characters.
+      sentence), tables with lists of words and tags, and exports of doccano, Label Studio, Prodigy,
+      NER Annotator and spaCy with spans of characters; in memory also the tuples of spaCy.
     - `"answer"` reads SQuAD 1.1 and 2.0, and tables with a question, a context and answers.
     - `"choose"` reads tables with a text, several choices, and the number (from 0 or 1), letter or
       text of the right one, such as SWAG, RACE and ARC. A `text_b`, such as the question about an

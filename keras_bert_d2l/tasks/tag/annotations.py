@@ -10,7 +10,8 @@
 - Prodigy, JSONL: `text`, `spans` of `start`, `end` and `label`, `tokens`, and `answer`: accept,
   reject or ignore (prodi.gy/docs/api-interfaces).
 - spaCy 2: `["text", {"entities": [[start, end, type]]}]`, one per line or in a list (v2.spacy.io,
-  `usage/training`).
+  `usage/training`). NER Annotator: `classes`, and such a list as `annotations`
+  (tecoholic/ner-annotator).
 """
 
 import bisect
@@ -24,7 +25,7 @@ from keras_bert_d2l.data.tasks.examples import how_many
 from keras_bert_d2l.data.tasks.readers.cells import as_string, collect, unusable_if
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.tables import is_json, json_values
-from keras_bert_d2l.data.tasks.readers.text_file import TextFile
+from keras_bert_d2l.data.tasks.readers.text_file import TextFile, with_text
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.text.unspaced import word_places
 
@@ -45,8 +46,11 @@ def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples 
     if options.given or not is_json(file) or not _MAY_BE.search(file.text):
         return None
     values = json_values(file)
-    if len(values) == 2 and isinstance(values[0][1], str):  # a single line of spaCy
-        values = [(1, [value for _, value in values])]
+    match [value for _, value in values]:
+        case [str(), dict()] as line:  # a single one of spaCy
+            values = [(1, line)]
+        case [{"classes": list(), "annotations": list(lines)}]:
+            values = [*enumerate(lines, 1)]
     rows = [(f"line {number:,}", {"id": number, **_plain(value)}) for number, value in values]
     if not any(map(_spans, (record for _, record in rows))):
         return None
@@ -75,17 +79,16 @@ def annotated_examples(file: TextFile, options: ReadingOptions) -> WordExamples 
 
 def _plain(record: object) -> Mapping[str, Any]:
     """Return a record of spaCy or Label Studio with fields as those of the other tools."""
-    match record:
-        case [text, dict(fields)]:
-            return {"text": text, **fields}
-        case {"id": id, "data": dict(data), "annotations": list(done)}:
+    match record := with_text(record):
+        case {"data": dict(data), "annotations": list(done), **others}:
             done = [one for one in done if not one.get("was_cancelled")]
             done = [one for one in done if one.get("ground_truth")] or done
             values = [[part.get("value", {}) for part in one["result"]] for one in done]
             spans = [sorted((x for x in some if "labels" in x), key=repr) for some in values]
             texts = (text for text in data.values() if isinstance(text, str))
             answer = "accept" if spans[1:] == spans[:-1] else "annotators disagree"
-            plain = {"id": id, "text": next(texts, None), **data}
+            ids = {name: others[name] for name in others.keys() & {"id"}}
+            plain = {"text": next(texts, None), **ids, **data}
             return {**plain, "spans": spans[0], "answer": answer} if spans else plain
         case dict():
             return record

@@ -77,8 +77,9 @@ def distill(
     The student starts with the embeddings, some blocks and the heads of the teacher. It learns the
     outputs of the teacher, which needs no labels, and the hidden states after each of its blocks.
     Logits of classes are compared as probabilities at a raised temperature (soft labels), scores by
-    their squared difference, and vectors of texts by their cosine. The result is evaluated, saved
-    and exported like the teacher.
+    their squared difference, and vectors of texts by their cosine. The logits of a tagger with a
+    CRF are scores; the CRF itself stays that of the teacher. The result is evaluated, saved and
+    exported like the teacher.
 
     Source: Hinton et al. 2015, section 2 (soft labels); Sanh et al. 2019 (DistilBERT: initial
     weights, cosine of vectors); Jiao et al. 2020 (TinyBERT), equation 8 (hidden states).
@@ -152,7 +153,8 @@ def distill(
                     f"`learning_rate`. Received: {learning_rate:g}."
                 )
             say(f"Epoch {epoch}/{epochs}: loss {loss:.4f}")
-    student.trainable = True
+    for layer in student.layers:  # Keras ignores what the model itself already is
+        layer.trainable = True
     return student
 
 
@@ -180,6 +182,8 @@ class _Lesson(keras.Model):
         if isinstance(student, BERTModel) and "nsp" not in student.usable_heads:
             for layer in filter(None, (student.hidden, student.nsp)):
                 layer.trainable = False  # it would get no gradient
+        if (crf := getattr(student, "crf", None)) is not None:
+            crf.trainable = False  # it suits logits like those of the teacher
         self.blocks = tuple(blocks)
         losses, weights = _task_losses(student)
         soft = {head: SoftLabelLoss(type(loss), temperature) for head, loss in losses.items()}

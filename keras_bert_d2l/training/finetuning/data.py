@@ -258,12 +258,9 @@ def record_of(evaluation: Evaluation, examples: TaskExamples) -> dict[str, Any]:
         for one in task_named(examples.task).samples(examples.subset(places), found)
     ]
     errors = [
-        {
-            **dataclasses.asdict(one),
-            **{name: _short(getattr(one, name), _MAX_OF_ANSWER) for name in ("gold", "predicted")},
-            "text": _short(one.text),
-            "score": _finite(one.score),
-        }
+        dataclasses.asdict(one)
+        | {name: _short(getattr(one, name), _MAX_OF_ANSWER) for name in ("gold", "predicted")}
+        | {"text": _short(one.text), "score": _finite(one.score)}
         for one in evaluation.errors
     ]
     return {"samples": samples, "errors": errors, "confusion": _confusion(evaluation.confusion)}

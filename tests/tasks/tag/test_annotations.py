@@ -54,6 +54,7 @@ def offsets(number, start, end, label):
         ("spacy.jsonl", spacy(PER, LOC)),
         ("spacy.json", spacy(PER, LOC)),
         ("studio.json", task(([region(*LOC), region(*PER)], {}))),
+        ("studio.json", dict([*task(([region(*PER), region(*LOC)], {})).items()][1:])),
         ("min.json", {"text": TEXT, "ner": [region(*PER), region(*LOC)], "annotation_id": 1}),
     ],
 )
@@ -63,6 +64,13 @@ def test_the_exports_of_all_tools_are_read(write, name, record):
     assert examples.notes == ("read spans of characters as BIO tags of words",)
     assert examples.ids in (("7",), ("1",))
     assert read(write, name, [record], labeled=False).labels is None
+
+
+def test_tuples_of_spacy_and_the_file_of_ner_annotator_are_read(write):
+    tuples = [(TEXT, {"entities": [tuple(PER), tuple(LOC)]}), ("a b", {"entities": []})]
+    record = {"classes": ["PER", "LOC"], "annotations": [spacy(PER, LOC), spacy(text="a b")]}
+    for data in (tuples, write("ner.json", json.dumps(record))):
+        assert read_examples("tag", data).labels == (TAGS, ("O", "O"))
 
 
 def test_a_text_that_nobody_annotated_is_dropped_and_one_without_entities_is_not(write):

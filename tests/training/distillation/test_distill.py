@@ -39,6 +39,10 @@ CASES = {
         functools.partial(kb.TokenClassifier, labels=["NOUN", "VERB"]),
         kb.WordExamples(words=[text.split() for text in MANY]),
     ),
+    "crf": (
+        functools.partial(kb.TokenClassifier, labels=["NOUN", "VERB"], crf=True),
+        kb.WordExamples(words=[text.split() for text in MANY]),
+    ),
     "answer": (kb.QuestionAnswerer, {"question": MANY, "context": MANY[::-1]}),
     "choose": (kb.MultipleChoice, kb.ChoiceExamples(texts=MANY, choices=[["mat", "rug"]] * 24)),
     "embed": (kb.TextEmbedder, MANY),
@@ -168,9 +172,11 @@ def test_the_loss_of_any_task_is_zero_if_the_student_equals_the_teacher(task):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", ["tag", "pretrain"])
+@pytest.mark.parametrize("task", ["tag", "crf", "pretrain"])
 def test_a_student_approaches_its_teacher(task, tmp_path):
     teacher, data = make_teacher(task)
+    if task == "crf":
+        teacher.crf.transitions.assign(np.eye(2))
     options = {"epochs": 1, "batch_size": 4, "max_len": 16, "verbose": 0}
     kb.save_pretrained(teacher, tmp_path / "teacher")
     student = kb.distill(tmp_path / "teacher", data, [1, 3], learning_rate=1e-2, **options)
@@ -178,6 +184,9 @@ def test_a_student_approaches_its_teacher(task, tmp_path):
     assert type(student) is type(teacher)
     assert student.bert_config.num_blks == 2
     assert student.tokenizer.vocab == teacher.tokenizer.vocab
+    if task == "crf":  # learns the logits that suit the CRF
+        np.testing.assert_array_equal(student.crf.transitions, np.eye(2))
+    assert all(weight.trainable for weight in student.weights)
 
 
 def distance(teacher, student):
@@ -215,7 +224,7 @@ def test_heads_that_a_checkpoint_lacked_are_not_taught():
     bert = make_bert()
     bert.missing_heads = frozenset({"nsp"})
     student = kb.distill(bert, DOCUMENTS, [2], epochs=1, batch_size=2, max_len=12, verbose=0)
-    assert student.missing_heads == {"nsp"}
+    assert (student.missing_heads, student.nsp.trainable) == ({"nsp"}, True)
     for old, new in zip(bert.nsp.get_weights(), student.nsp.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     bert.missing_heads = frozenset({"mlm"})

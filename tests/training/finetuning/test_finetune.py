@@ -9,15 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert_d2l import (
-    BERTAdamW,
-    BERTConfig,
-    BERTModel,
-    TextExamples,
-    Tokenizer,
-    Vocab,
-    load_pretrained,
-)
+import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.location import find_checkpoint
 from keras_bert_d2l.files import read_checksums, verify_checksums, write_checksums
 from keras_bert_d2l.inference.evaluation import evaluate
@@ -31,8 +23,8 @@ from keras_bert_d2l.training.run.callbacks import TrainingInterrupted
 from keras_bert_d2l.training.run.run_folder import tuned_null_threshold
 
 WORDS = [f"w{n}" for n in range(15)]
-TOKENIZER = Tokenizer(Vocab([*GOOGLE_SPECIALS, *WORDS]))
-CONFIG = BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
+TOKENIZER = kb.Tokenizer(kb.Vocab([*GOOGLE_SPECIALS, *WORDS]))
+CONFIG = kb.BERTConfig(20, 8, 12, num_heads=2, num_blks=1, dropout=0.0, max_len=8)
 OPTIONS = {"epochs": 3, "learning_rate": 2e-2, "batch_size": 8, "verbose": 0}
 FOURS = {**OPTIONS, "epochs": 2, "batch_size": 4}
 
@@ -50,7 +42,7 @@ def no_graphs(monkeypatch, request):
 
 def make_model(labels=("low", "high"), dropout=0.2, **changes):
     keras.utils.set_random_seed(0)
-    bert = BERTModel.from_bert_config(dataclasses.replace(CONFIG, **changes))
+    bert = kb.BERTModel.from_bert_config(dataclasses.replace(CONFIG, **changes))
     return SequenceClassifier(bert, labels, dropout=dropout, tokenizer=TOKENIZER)
 
 
@@ -58,7 +50,7 @@ def make_examples(size=16, seed=0):
     """Return texts that are labeled by their second word."""
     rows = np.random.default_rng(seed).integers(0, len(WORDS), (size, 6))
     texts = [" ".join(WORDS[n] for n in row) for row in rows]
-    return TextExamples(texts=texts, labels=["high" if row[1] > 7 else "low" for row in rows])
+    return kb.TextExamples(texts=texts, labels=["high" if row[1] > 7 else "low" for row in rows])
 
 
 TRAIN, DEV = make_examples(), make_examples(8, seed=1)
@@ -90,7 +82,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run/metrics.json").read_text()) == metrics
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["val_f1"] for line in lines] == [0.5, 0.9, 0.7]
-    best = load_pretrained(tmp_path / "run/best").model
+    best = kb.load_pretrained(tmp_path / "run/best").model
     np.testing.assert_array_equal(best(BATCH), model(BATCH))
 
 
@@ -253,7 +245,7 @@ def test_a_run_ended_by_a_callback_can_be_resumed(callback, steps, resumed, tmp_
     assert [figures["step"] for figures in metrics["history"]] == steps
     assert f"ended the run after epoch {len(steps)} of 3." in capsys.readouterr().out
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(steps)
-    best = load_pretrained(run / "best").model
+    best = kb.load_pretrained(run / "best").model
     np.testing.assert_array_equal(best(BATCH), model(BATCH))
     _, metrics = finetune(make_model(), TRAIN, DEV, run, resume=True, **options)
     assert [figures["step"] for figures in metrics["history"]] == resumed
@@ -290,11 +282,11 @@ def test_options_out_of_range_are_rejected(options, message, tmp_path):
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_layer_decay_lowers_the_learning_rate_of_lower_layers(is_shared):
     fields = {"num_heads": 2, "num_blks": 2, "dropout": 0.0, "max_len": 8}
-    config = BERTConfig(20, 8, 12, **fields, shared_blocks=is_shared, embedding_width=6)
-    model = SequenceClassifier(BERTModel.from_bert_config(config), ["low", "high"])
+    config = kb.BERTConfig(20, 8, 12, **fields, shared_blocks=is_shared, embedding_width=6)
+    model = SequenceClassifier(kb.BERTModel.from_bert_config(config), ["low", "high"])
     variables = model.trainable_variables
     before = {v.path: v.numpy() for v in variables}
-    optimizer = BERTAdamW(1.0, weight_decay=0.0, epsilon=1e-12, clip_norm=None, layer_decay=0.5)
+    optimizer = kb.BERTAdamW(1.0, weight_decay=0.0, epsilon=1e-12, clip_norm=None, layer_decay=0.5)
     optimizer.apply([np.ones(v.shape, "float32") for v in variables], variables)
     steps = {v.path: float((before[v.path] - v.numpy()).mean()) for v in variables}
     expected = {
@@ -311,9 +303,9 @@ def test_layer_decay_lowers_the_learning_rate_of_lower_layers(is_shared):
         path = path.replace("embedding_projection", "embeddings")
         (share,) = {value for part, value in expected.items() if part in path}
         assert step == pytest.approx(share, rel=1e-4), path
-    assert BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
+    assert kb.BERTAdamW.from_config(optimizer.get_config()).layer_decay == 0.5
     with pytest.raises(ValueError, match="`layer_decay`"):
-        BERTAdamW(layer_decay=1.5)
+        kb.BERTAdamW(layer_decay=1.5)
 
 
 def test_ties_between_epochs_go_to_the_lower_loss():
@@ -338,7 +330,7 @@ def test_the_best_epoch_is_calibrated_also_after_a_resumed_run(tmp_path, capsys)
     dev = dataclasses.replace(dev, labels=tuple(labels))
     options = {**OPTIONS, "epochs": 2, "verbose": 1}
     model, metrics = finetune(make_model(), TRAIN, dev, tmp_path / "run", **options)
-    found, loaded = metrics["calibration"], load_pretrained(tmp_path / "run").model
+    found, loaded = metrics["calibration"], kb.load_pretrained(tmp_path / "run").model
     assert loaded.temperature == model.temperature == found["temperature"] != 1
     after = evaluate(loaded, dev)
     assert after.metrics["accuracy"] == metrics["best"]["val_accuracy"]

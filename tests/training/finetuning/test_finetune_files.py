@@ -5,22 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_bert_d2l import (
-    BERTConfig,
-    BERTModel,
-    SequenceClassifier,
-    TextExamples,
-    Tokenizer,
-    finetune_files,
-    save_pretrained,
-)
+import keras_bert_d2l as kb
 from keras_bert_d2l.checkpoints.weights import named_weights
 from keras_bert_d2l.training.finetuning.finetune import load_model
 from keras_bert_d2l.training.finetuning.options import TaskRunOptions
 from tests.training.conftest import TOPICS, VOCAB
 
-PLAIN = BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.0, 8, pooler=False, next_sentence=False)
-EXAMPLES = TextExamples(texts=["a", "b"], labels=["bad", "good"])
+PLAIN = kb.BERTConfig(len(VOCAB), 8, 12, 2, 1, 0.0, 8, pooler=False, next_sentence=False)
+EXAMPLES = kb.TextExamples(texts=["a", "b"], labels=["bad", "good"])
 
 
 @pytest.fixture
@@ -28,7 +20,7 @@ def start(tmp_path):
     """Return a function that saves a model and loads it with the options of a run."""
 
     def start(model, **options):
-        save_pretrained(model, tmp_path / "start")
+        kb.save_pretrained(model, tmp_path / "start")
         given = {"task": "classify", "model": tmp_path / "start", "train": tmp_path / "a.tsv"}
         said = []
         record = TaskRunOptions.from_dict({**given, "precision": "float32", **options})
@@ -38,14 +30,14 @@ def start(tmp_path):
 
 
 def make_bert():
-    bert = BERTModel.from_bert_config(PLAIN)
-    bert.tokenizer = Tokenizer(VOCAB)
+    bert = kb.BERTModel.from_bert_config(PLAIN)
+    bert.tokenizer = kb.Tokenizer(VOCAB)
     return bert
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], ["bad", "fine"], ["bad", "good", "fine"]])
 def test_a_classifier_gets_a_new_head_if_the_data_has_other_labels(labels, start):
-    old = SequenceClassifier(make_bert(), labels)
+    old = kb.SequenceClassifier(make_bert(), labels)
     model, said = start(old)
     is_new = "good" not in labels
     assert [line.partition(":")[0] for line in said] == ["New head"] * is_new
@@ -72,8 +64,8 @@ def test_without_the_option_the_dropout_is_that_of_the_checkpoint(start):
 
 
 def test_the_pooling_is_that_of_the_run_or_of_the_fine_tuned_model(start):
-    pooled = BERTModel.from_bert_config(dataclasses.replace(PLAIN, pooler=True))
-    pooled.tokenizer = Tokenizer(VOCAB)
+    pooled = kb.BERTModel.from_bert_config(dataclasses.replace(PLAIN, pooler=True))
+    pooled.tokenizer = kb.Tokenizer(VOCAB)
     assert start(pooled)[0].pooling == "cls"
     trained, _ = start(pooled, pooling="mean")
     assert start(trained)[0].pooling == "mean"
@@ -84,8 +76,8 @@ def test_the_pooling_is_that_of_the_run_or_of_the_fine_tuned_model(start):
 
 
 def test_dropout_is_rejected_for_embeddings_and_fine_tuned_models(start):
-    pooled = BERTModel.from_bert_config(dataclasses.replace(PLAIN, pooler=True))
-    trained = SequenceClassifier(pooled, ["bad", "good"], tokenizer=Tokenizer(VOCAB))
+    pooled = kb.BERTModel.from_bert_config(dataclasses.replace(PLAIN, pooler=True))
+    trained = kb.SequenceClassifier(pooled, ["bad", "good"], tokenizer=kb.Tokenizer(VOCAB))
     with pytest.raises(ValueError, match="`dropout` of the fine-tuned Seq.*dropout=0.1"):
         start(trained, dropout=0.1)
     with pytest.raises(ValueError, match="omitted for the task 'embed'"):
@@ -105,13 +97,13 @@ def test_taggers_train_in_small_batches_by_default():
 
 @pytest.mark.long
 def test_an_embedder_learns_from_pairs_with_mined_negatives(tmp_path, capsys):
-    save_pretrained(make_bert(), tmp_path / "bert")
+    kb.save_pretrained(make_bert(), tmp_path / "bert")
     lines = [f"{topic[0]} a7 {topic[1]}\t{topic[2]} a7" for topic in TOPICS]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n")
     data = {"model": tmp_path / "bert"} | dict.fromkeys(("train", "dev"), tmp_path / "pairs.tsv")
     options = {"epochs": 20, "batch_size": 3, "learning_rate": 1e-2, "verbose": 2}
     run = tmp_path / "run"
-    _, metrics = finetune_files(run, task="embed", mine_negatives=True, **data, **options)
+    _, metrics = kb.finetune_files(run, task="embed", mine_negatives=True, **data, **options)
     assert "Mining negatives" in capsys.readouterr().out
     assert (metrics["monitor"], metrics["best"]["val_recall@1"]) == ("val_recall@1", 1.0)
 

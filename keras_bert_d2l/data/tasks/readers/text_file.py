@@ -117,13 +117,21 @@ def _rows(data: InMemory, argument: str) -> Iterable[Mapping[str, object]]:
         check_that(are_equal, argument, "columns of equal lengths", lengths)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     has_rows = isinstance(values, list | tuple) or hasattr(values, "features")
-    rows: list[Any] = list(cast(Iterable[object], values)) if has_rows else [None]
+    rows: list[Any] = [*map(with_text, cast(Iterable[object], values))] if has_rows else [None]
     if all(isinstance(row, Mapping) for row in rows):
         return rows
     lists = "a list of dictionaries or of texts, or a dictionary of lists, one per column"
     are_texts = all(isinstance(row, str | bytes) for row in rows)
     check_that(are_texts, argument, f"a path, a DataFrame, a Dataset, {lists}", data)
     return [{"text": text} for text in rows]
+
+
+def with_text(row: object) -> Any:
+    """Return a text and its fields, as spaCy writes them, as an object, and other rows as is."""
+    match row:
+        case [str(text), dict(fields)]:
+            return {"text": text, **fields}
+    return row
 
 
 def _named(value: object, names: Sequence[str] | None) -> object:
