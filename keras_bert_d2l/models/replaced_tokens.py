@@ -121,14 +121,9 @@ class ReplacedTokenDetection(BatchModel):
         )
 
     def compute_loss(
-        self,
-        x: Tensor = None,
-        y: Tensor = None,
-        y_pred: Tensor = None,
-        sample_weight: Tensor = None,
-        training: bool = True,
+        self, x: Tensor = None, y: Tensor = None, y_pred: Tensor = None, *rest: Any, **options: Any
     ) -> Tensor:
-        return super().compute_loss(x, *_labeled(y, y_pred), sample_weight, training)
+        return super().compute_loss(x, *_labeled(y, y_pred), *rest, **options)
 
     def compute_metrics(
         self, x: Tensor, y: Tensor, y_pred: Tensor, sample_weight: Tensor = None

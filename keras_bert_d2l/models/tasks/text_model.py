@@ -196,6 +196,9 @@ class TextModel(BatchModel):
             y = y.tolist()  # for example a pandas column of lists
         return x, None if y is None else self.label_ids(y), sample_weight
 
+    def _check_order(self, y: Any, batch_size: int, shuffle: bool) -> None:
+        """Raise `ValueError` if a loss depends on an order that a pass would not have."""
+
     def _checked_batch(self, batch: Tensor) -> Tensor:
         return super()._checked_batch(self.plain(*unpacked(batch)))
 
@@ -226,6 +229,7 @@ class TextModel(BatchModel):
         # With JAX, Keras takes a batch of a dataset before it trains, which a generator would lose.
         as_iterator = isinstance(x, Iterator) and keras.backend.backend() != "tensorflow"
         x, y, sample_weight = self.plain(self._from_generator(x), y, sample_weight)
+        self._check_order(y, batch_size or 32, shuffle)
         if not holds_text(x):
             return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         preprocess = self._needed_preprocessor()

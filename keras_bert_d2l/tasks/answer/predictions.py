@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert_d2l.checkpoints.checks import tokenizer_of
-from keras_bert_d2l.checks import check_integer, checked_max_len, is_number, shown
+from keras_bert_d2l.checks import check_integer, check_that, checked_max_len, is_number
 from keras_bert_d2l.inference.prediction import (
     Result,
     Texts,
@@ -78,15 +78,12 @@ class FoundAnswer(Result):
         return self.null_logit - self.logit
 
 
-def checked_null_threshold(value: object) -> float | None:
+def checked_null_threshold(value: Any) -> float | None:
     """Return `null_threshold`, or raise `ValueError` unless it is a finite number or `None`."""
     if value is None:
         return None
-    if not is_number(value) or not math.isfinite(value):
-        raise ValueError(
-            "`null_threshold` must be a finite number, or None to always give an answer. "
-            f"Received: null_threshold={shown(value)}."
-        )
+    expected = "a finite number, or None to always give an answer"
+    check_that(is_number(value) and math.isfinite(value), "null_threshold", expected, value)
     return float(value)
 
 

@@ -121,14 +121,10 @@ class MultipleChoice(TaskModel):
         return_hidden_states: bool = False,
         return_attention: bool = False,
     ) -> Tensor | dict[str, Tensor]:
-        features: Batch = {
-            "tokens": tokens,
-            "segments": segments,
-            "valid_lens": valid_lens,
-            "attention_mask": attention_mask,
-        }
-        if isinstance(tokens, Mapping):
-            features = tokens
+        names = ("tokens", "segments", "valid_lens", "attention_mask")
+        values = (tokens, segments, valid_lens, attention_mask)
+        is_batch = isinstance(tokens, Mapping)
+        features: Batch = tokens if is_batch else dict(zip(names, values, strict=True))
         shape = keras.ops.shape(features["tokens"])[:-1]  # (B, N) or (R,)
         found = super().call(
             {

@@ -253,11 +253,8 @@ def _hypotheses(labels: list[str], template: str) -> list[str]:
     check_filled("label", labels)
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"`labels` must be different texts. Received: {shown(labels)}.")
-    if not isinstance(template, str) or "{}" not in template:
-        raise ValueError(
-            "`template` must contain {} in place of the label, as in 'This example is {}.'. "
-            f"Received: {shown(template)}."
-        )
+    expected = "a text with {} in place of the label, as in 'This example is {}.'"
+    check_that(isinstance(template, str) and "{}" in template, "template", expected, template)
     return [template.replace("{}", label) for label in labels]
 
 

@@ -26,7 +26,7 @@ from keras_bert_d2l.models.compiling import Training
 from keras_bert_d2l.models.embedding_losses import ContrastiveLoss, RankingLoss, inner_loss
 from keras_bert_d2l.models.pair_losses import CoSENTLoss, CosineLoss
 from keras_bert_d2l.models.tasks.task_model import TaskModel
-from keras_bert_d2l.models.text_inputs import FEATURES, Batch, Preprocessor, without_pandas
+from keras_bert_d2l.models.text_inputs import FEATURES, Batch, Preprocessor
 from keras_bert_d2l.types import Option, Tensor
 
 
@@ -252,22 +252,11 @@ class TextEmbedder(TaskModel):
         loss = inner_loss(self.loss)
         return getattr(loss, "rows_together", 3 if hasattr(loss, "compares_rows") else 1)
 
-    def _data(
-        self,
-        x: object,
-        y: object = None,
-        sample_weight: Tensor | None = None,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-    ) -> dict[str, Tensor]:
-        if y is not None and not self.is_order_free:
-            y = self.label_ids(without_pandas(y))
-            y = np.asarray(y)
-            self._check_order(y.reshape(len(y), -1)[:, 0], batch_size or 32, shuffle)
-        return super()._data(x, y, sample_weight, batch_size, shuffle)
-
-    def _check_order(self, y: np.ndarray, batch_size: int, shuffle: bool) -> None:
+    def _check_order(self, y: Any, batch_size: int, shuffle: bool) -> None:
         """Raise `ValueError` unless the texts of each pair stay together."""
+        if y is None or self.is_order_free:
+            return
+        y = np.asarray(y).reshape(len(y), -1)[:, 0]
         inner, number = inner_loss(self.loss), self._rows_together
         loss = type(inner).__name__
         if shuffle:

@@ -195,12 +195,7 @@ class _Lesson(keras.Model):
         return _outputs(self.student, x, training)
 
     def compute_loss(
-        self,
-        x: Tensor = None,
-        y: Tensor = None,
-        y_pred: Tensor = None,
-        sample_weight: Tensor = None,
-        training: bool = True,
+        self, x: Tensor, y: Tensor, y_pred: Tensor, sample_weight: Tensor, training: bool = True
     ) -> Tensor:
         outputs, states = y_pred
         targets, target_states = _outputs(self.teacher, x, False)

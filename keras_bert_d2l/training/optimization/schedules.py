@@ -30,11 +30,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
     def __init__(self, peak: float, warmup_steps: int, total_steps: int) -> None:
         check_integer("warmup_steps", warmup_steps, 0, _NO_SHARE)
         check_integer("total_steps", total_steps, 1)
-        if warmup_steps >= total_steps:
-            raise ValueError(
-                "`warmup_steps` must be below `total_steps`. Received: "
-                f"warmup_steps={warmup_steps}, total_steps={total_steps}."
-            )
+        expected = f"below total_steps={total_steps}"
+        check_that(warmup_steps < total_steps, "warmup_steps", expected, warmup_steps)
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps

@@ -72,7 +72,7 @@ def test_long_texts_are_truncated_and_hypotheses_are_not(nli):
         ("cat", "{}", "`labels` must be a list of texts. Received: labels='cat'"),
         (["cat", "cat"], "{}", "`labels` must be different texts"),
         (["cat", " "], "{}", "A label must not be empty"),
-        (["cat"], "about it", "`template` must contain {}"),
+        (["cat"], "about it", "`template` must be a text with {}"),
     ],
 )
 def test_labels_must_differ_and_fit_into_the_template(labels, template, message, nli):

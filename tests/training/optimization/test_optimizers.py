@@ -122,7 +122,7 @@ def test_decay_from_start_starts_the_decay_at_step_zero():
         ((0.1, 100), "`warmup_steps` must be an integer.*not a share.*warmup_steps=0.1"),
         ((-1, 100), "`warmup_steps` must be an integer of at least 0.*warmup_steps=-1"),
         ((0, 1e3), "`total_steps` must be an integer.*total_steps=1000.0"),
-        ((10, 10), "must be below `total_steps`.*warmup_steps=10, total_steps=10"),
+        ((10, 10), "must be below total_steps=10. Received: warmup_steps=10"),
     ],
 )
 def test_numbers_of_steps_must_be_integers_that_fit(steps, message):
