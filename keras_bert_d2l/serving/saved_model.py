@@ -73,6 +73,8 @@ def export_saved_model(
     - `fill_mask` of a `BERTModel`: `text` -> `tokens`, `scores`, `ids`, `positions`;
     - `embed_sparse` of a `BERTModel`: `text` -> `indices`, `values`, `tokens`;
     - `entities` of a `TokenClassifier`: `text` -> `texts`, `labels`, `scores`, `starts`, `ends`;
+      `words` and `word_entities`: `words`, padded with empty strings -> the outputs of
+      `serving_default` and of `entities`;
     - `nsp` of a `BERTModel`: `text`, `text_b` -> `nsp`;
     - `tokens`: `tokens`, `segments`, `valid_lens`, and `pred_positions` of a `BERTModel` ->
       logits; of a model of your own, all its inputs -> its outputs.

@@ -33,6 +33,8 @@ SCRIPTS = (
     "བོད 한국 にほん ニホン 中国 ᏣᎳᎩ blue"
 )
 TEXTS = ["", "red", "greenish, blue!", SCRIPTS, "red greenish blue " * 40]
+SPLIT = [[], ["green", "", "", "blue, red"], *(text.split() for text in TEXTS)]
+PADDED = [words + [""] * (max(map(len, SPLIT)) - len(words)) for words in SPLIT]
 OTHERS = TEXTS[::-1]
 COLUMNS = {
     "answer": ("question", "context"),
@@ -161,6 +163,17 @@ def flat(row):
     return [value for values in row for value in np.ravel(values).tolist()]
 
 
+def assert_words(found, expected):
+    """Compare the signature `words` with the tags of `SPLIT`."""
+    for row, (words, tags) in enumerate(zip(SPLIT, expected, strict=True)):
+        start = 0
+        for n, (word, one) in enumerate(zip(words, tags, strict=True)):
+            values = [found[name][row, n] for name in OUTPUTS["tag"]]
+            assert_alike(values, [word, one.label, one.score, start, start + len(word)])
+            start += len(word) + 1
+        assert not any(x[row, len(words) :].any() for x in found.values() if x.ndim > 1)
+
+
 def ask(client, task, given):
     """Return what a server says about each text, in the form of `IN_PYTHON`."""
     inputs = dict(zip(COLUMNS.get(task, ("text", "text_b")), given, strict=False))
@@ -185,11 +198,15 @@ def test_a_model_says_the_same_everywhere(name, task_models, load, chooser, tmp_
             for values, right in zip(ask(client, task, given), in_order, strict=True):
                 assert_alike(values, IN_PYTHON[task](right))
             if name == "tagger":  # the entities of "O B-É I-É" of its words
-                found = client.predict({"text": TEXTS}, "entities")
-                rows = zip(*(found[name] for name in ENTITY), strict=True)
-                for row, entities in zip(rows, tag(model, TEXTS, aggregate="first"), strict=True):
-                    right = [value for entity in entities for value in vars(entity).values()]
-                    assert_alike(flat(row), right)
+                assert_words(client.predict({"words": PADDED}, "words"), tag(model, SPLIT))
+                for key, texts, padded in (("text", TEXTS, TEXTS), ("words", SPLIT, PADDED)):
+                    signature = "entities" if key == "text" else "word_entities"
+                    found = client.predict({key: padded}, signature)
+                    rows = zip(*(found[name] for name in ENTITY), strict=True)
+                    right = tag(model, texts, aggregate="first")
+                    for row, entities in zip(rows, right, strict=True):
+                        values = [value for entity in entities for value in vars(entity).values()]
+                        assert_alike(flat(row), values)
             if name == "chooser":  # an empty string is a missing choice
                 [found] = ask(client, task, (["red"], [["blue", SCRIPTS, ""]]))
                 right = choose(model, "red", ["blue", SCRIPTS])

@@ -13,7 +13,6 @@ import numpy as np
 import tokenizers
 
 from keras_bert_d2l.serving.protocol import Arrays
-from keras_bert_d2l.tasks.tag.entities import spans, tags_of
 from keras_bert_d2l.text.tokenizer.numpy_rows import Ids, framed
 from keras_bert_d2l.text.unicode_gaps import white_space
 from keras_bert_d2l.text.vocab import Vocab
@@ -58,6 +57,9 @@ class NumPyPreprocessor:
         self._continues = vocab.continues.tolist()
         self._joined = vocab.unk_id if vocab.kind in ("unigram", "character-bpe") else None
         self._has_spaces = vocab.kind != "wordpiece"
+        self._space = " " * (vocab.kind in ("bpe", "character-bpe"))  # before words but the first
+        self._added = tuple(x.content for x in tokenizer.get_added_tokens_decoder().values())
+        self.room = max_len - vocab.num_added(1)  # tokens of a text
 
     def encode(self, texts: np.ndarray) -> list[tokenizers.Encoding]:
         """Tokenize texts `(B,)`, without special tokens."""
@@ -81,6 +83,22 @@ class NumPyPreprocessor:
     def framed(self, rows: Sequence[Sequence[Sequence[int]]]) -> Arrays:
         """Add special tokens and padding to the one or two texts of each row."""
         return framed([*map(Ids.of, zip(*rows, strict=True))], self._vocab)
+
+    def of_words(self, words: np.ndarray) -> tuple[str, list[int], list[Word]]:
+        """Return given words `(W,)` as a text with spaces, its tokens, and their places in it.
+
+        Empty words at the end are padding. The tokens are those of `tasks.tag.rows.split_words`: a
+        word without tokens has the unknown one.
+        """
+        [places], ids, found, start = words.nonzero(), list[int](), list[Word](), 0
+        strings = [x.decode("utf-8", "replace") for x in words[: max(places, default=-1) + 1]]
+        for string in strings:
+            space = self._space if found and not string.startswith(self._added) else ""
+            found.append(Word(len(ids), start, start + len(string)))
+            encoding = self._tokenizer.encode(space + string, add_special_tokens=False)
+            ids += encoding.ids or [self._vocab.unk_id]
+            start += len(string) + 1
+        return " ".join(strings), ids, found
 
     def words(self, encoding: tokenizers.Encoding, text: str, places: Sequence[int]) -> list[Word]:
         """Return the words of a text, and `places`, what `spaced` returns for it."""
@@ -144,41 +162,3 @@ class NumPyPreprocessor:
                     found[span] = max(found.get(span, -np.inf), float(sums[place]))
         spans = [(span, logit) for span, logit in found.items() if span[0] < span[1]]
         return sorted(spans, key=lambda one: -one[1])[:num_best]
-
-
-def halves(size: int, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the windows of at most `room` tokens over `size` tokens, which overlap by half.
-
-    Returns: the index of the first token of each, and of the first one that counts in it.
-    """
-    step, last = max(1, room // 2), max(size - room, 0)
-    starts = np.minimum(np.arange(-(-last // step) + 1) * step, last)
-    ends = np.minimum(starts + room, size)
-    return starts, np.append(0, (starts[1:] + ends[:-1]) // 2)
-
-
-def entities_of(texts: np.ndarray, words: Arrays, labels: Sequence[str]) -> Arrays:
-    """Return the entities of texts `(B,)` as the signature `entities` of a SavedModel does.
-
-    Args:
-        texts: The texts.
-        words: What `serving_default` answers.
-        labels: The labels of the model.
-    """
-    tags, found = [*tags_of(labels).values()], list[tuple]()
-    for row, (text, ids) in enumerate(zip(texts, words["ids"], strict=True)):
-        string, is_word = text.decode("utf-8", "replace"), words["ends"][row] > 0
-        for n, (kind, *span) in enumerate(spans([tags[x] for x in ids[is_word]])):
-            score = words["scores"][row, slice(*span)].mean()
-            start, end = words["starts"][row, span[0]], words["ends"][row, span[1] - 1]
-            found.append((row, n, string[start:end].encode(), kind.encode(), score, start, end))
-    shape = len(texts), max((n + 1 for _, n, *_ in found), default=0)
-    types = {"texts": object, "labels": object, "scores": "float32", "starts": "int32"}
-    types["ends"] = "int32"
-    columns = {name: np.zeros(shape, dtype) for name, dtype in types.items()}
-    for name in ("texts", "labels"):
-        columns[name][:] = b""
-    for row, n, *values in found:
-        for column, value in zip(columns.values(), values, strict=True):
-            column[row, n] = value
-    return {**columns, "truncated": words["truncated"]}

@@ -23,13 +23,8 @@ from keras_bert_d2l.serving.protocol import (
     Spec,
     Specs,
 )
-from keras_bert_d2l.serving.server.onnx_texts import (
-    NUM_BEST,
-    NumPyPreprocessor,
-    entities_of,
-    halves,
-)
-from keras_bert_d2l.text.unspaced import spaced
+from keras_bert_d2l.serving.server.onnx_tags import Tagger
+from keras_bert_d2l.serving.server.onnx_texts import NUM_BEST, NumPyPreprocessor
 from keras_bert_d2l.text.vocab import JSON_FILE, Vocab, vocab_file_in
 from keras_bert_d2l.types import PathLike
 
@@ -57,7 +52,7 @@ _ANSWERS = {
     **dict.fromkeys(("embed", "embed_query", "embed_document"), ("sentence_embedding",)),
     "nsp": ("nsp",),
     "fill_mask": ("mlm_ids", "mlm_scores"),
-    "words": ("id", "score"),
+    "tags": ("id", "score"),
     "crf": ("logits",),
     "spans": _SIDES,
     "rerank": ("scores", "logits"),
@@ -72,6 +67,8 @@ _QUESTION = {name: Spec((None,), np.dtype(object), name) for name in ("question"
 _RERANK = {"query": Spec((), np.dtype(object), "query")}
 _RERANK["texts"] = Spec((None,), np.dtype(object), "texts")
 _CHOICES = {**_TEXT, "choices": Spec((None, None), np.dtype(object), "choices")}
+_WORDS = {"words": Spec((None, None), np.dtype(object), "words")}
+_OF_TAGGERS = {"entities": _TEXT, "words": _WORDS, "word_entities": _WORDS}
 _EMPTY = np.array([b""], object)
 _OF_ANSWERS = ("answers", "scores", "starts", "ends")  # the first of each is the best
 _TOKENS_PER_STEP = 1024  # with padding; larger steps take more memory and no less time
@@ -153,13 +150,14 @@ class ServedONNX:
             signatures["nsp"] = _PAIR
         if "mlm_ids" in self._outputs:
             signatures["fill_mask"] = _TEXT
-        if self._long == self._words:
-            signatures["entities"] = _TEXT
+        if self._long == self._tags:
+            signatures |= _OF_TAGGERS
         if self._task.get("ranks"):
             signatures["rerank"] = _RERANK
         example = dict.fromkeys((*_PAIR, *_QUESTION, "texts"), _EMPTY)
         example["query"] = _EMPTY[0]
-        example |= {"choices": np.zeros((1, 0), object), "valid_lens": np.ones(1, "int32")}
+        example |= dict.fromkeys(("choices", "words"), np.zeros((1, 0), object))
+        example["valid_lens"] = np.ones(1, "int32")
         for name, specs in signatures.items():  # the outputs for a short text tell their shapes
             self.interfaces[name] = Interface({**specs}, {})
             given = {key: example.get(key, np.zeros((1, 1), "int32")) for key in specs}
@@ -179,7 +177,7 @@ class ServedONNX:
             return self._spans, _QUESTION
         if any("length" in shapes[name] for name in self._answer):
             has_labels = {"id", "score"} <= {*shapes} or self._task.get("crf")
-            return self._words, _TEXT if has_labels else None
+            return self._tags, _TEXT if has_labels else None
         if "index" in shapes:
             return None, _CHOICES
         return None, _PAIR if self._task.get("pairs") else _TEXT
@@ -198,8 +196,8 @@ class ServedONNX:
             )
         # If there are no texts, the model computes with empty ones.
         given = texts if len(texts[0]) else [np.full((1, *x.shape[1:]), b"", object) for x in texts]
-        if signature == "entities":
-            found = entities_of(given[0], self._words(*given), self._task["labels"])
+        if signature in _OF_TAGGERS:
+            found = self._tags(given[0], joins=signature != "words")
         elif signature == "serving_default" and self._long:
             found = self._long(*given)
         elif "choices" in inputs:
@@ -260,40 +258,10 @@ class ServedONNX:
                 found["scores"][row, places] = answer["scores"][0]
         return found
 
-    def _words(self, texts: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the words of texts and their labels, `(B, N)`, from windows of each text."""
-        room, rows = self._max_len - self._vocab.num_added(1), list[list[list[int]]]()
-        found = []
-        strings = [text.decode("utf-8", "replace") for text in texts]
-        parts, places_of = zip(*map(spaced, strings), strict=True)
-        encodings = self._rows.encode(np.array([part.encode() for part in parts], object))
-        for string, of_parts, encoding in zip(strings, places_of, encodings, strict=True):
-            starts, begins = halves(len(encoding), room)
-            words = self._rows.words(encoding, string, of_parts)
-            tokens = np.array([word.token for word in words], "int32")
-            window = np.searchsorted(begins, tokens, side="right") - 1
-            found.append((string, words, len(rows) + window, 1 + tokens - starts[window]))
-            rows += [[encoding.ids[start : start + room]] for start in starts]
-        outputs = self._of_rows("crf" if self._crf else "words", self._rows.framed(rows))
-        numbers = np.array([len(words) for _, words, *_ in found])
-        shape = len(texts), int(max(numbers)) + 1  # the loop of a CRF needs a step
-        columns = {name: np.zeros(shape, "int32") for name in ("starts", "ends")}
-        columns["words"] = np.full(shape, b"", object)
-        got = {name: np.zeros(shape + x[0].shape[1:], x[0].dtype) for name, x in outputs.items()}
-        for row, (text, words, windows, places) in enumerate(found):
-            for n, (word, *at) in enumerate(zip(words, windows, places, strict=True)):
-                for name, x in outputs.items():
-                    got[name][row, n] = x[at[0]][at[1]]
-                columns["words"][row, n] = text[word.start : word.end].encode()
-                columns["starts"][row, n], columns["ends"][row, n] = word.start, word.end
-        if self._crf:
-            of_crf = self._crf.run(("id", "score"), {**got, "num_words": numbers})
-            got = dict(zip(("id", "score"), of_crf, strict=True))
-        is_word = np.arange(shape[1]) < numbers[:, None]
-        columns["labels"] = np.where(is_word, self._labels[got["id"]], b"")
-        columns |= {"ids": got["id"].astype("int32"), "scores": got["score"] * is_word}
-        columns = {name: x[:, :-1] for name, x in columns.items()}
-        return {**columns, "truncated": np.zeros(len(texts), bool)}
+    def _tags(self, texts: np.ndarray, joins: bool = False) -> Arrays:
+        """Return the labels of words, or the entities, from windows of each text."""
+        tagger = Tagger(self._rows, self._of_rows, self._task["labels"], self._crf)
+        return tagger.ask(texts, joins)
 
     def _spans(self, questions: np.ndarray, contexts: np.ndarray) -> dict[str, np.ndarray]:
         """Return the best answers of contexts, `(B, k)`, from windows of each context."""

@@ -1,11 +1,11 @@
-"""`tag`: predict the labels of words, or the entities that these mark; evaluation and signature.
+"""`tag`: predict the labels of words, or the entities that these mark; evaluation.
 
-B: texts in a batch, T: tokens per row, W: maximum number of words per text, C: number of labels.
+B: texts in a batch, T: tokens per row, C: number of labels.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import keras
@@ -24,19 +24,10 @@ from keras_bert_d2l.inference.evaluation import (
 from keras_bert_d2l.inference.prediction import Result, Texts, asked_model, predict_rows
 from keras_bert_d2l.models.text_inputs import FEATURES, as_tensors
 from keras_bert_d2l.progress import parts
-from keras_bert_d2l.signatures.characters import Characters
-from keras_bert_d2l.signatures.signature import (
-    TEXT,
-    Answer,
-    ExportedModel,
-    Signature,
-    TextOptions,
-    TextSignatures,
-)
 from keras_bert_d2l.tasks.tag.entities import spans, tagging_scores, tags_of
 from keras_bert_d2l.tasks.tag.examples import WordExamples
 from keras_bert_d2l.tasks.tag.model import TokenClassifier
-from keras_bert_d2l.tasks.tag.rows import Split, WordPreprocessor
+from keras_bert_d2l.tasks.tag.rows import WordPreprocessor
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text_arguments import text_list
 from keras_bert_d2l.types import PathLike
@@ -196,15 +187,7 @@ def tag(
     preprocess = WordPreprocessor(model, tokenizer, max_len)
     found: list[Any] = []
     for part in parts("Tagging", len(rows), _TEXTS_AT_ONCE):
-        some = rows[part]
-        tags = _tags(model, preprocess, some, aggregate, batch_size)
-        if aggregate == "none":
-            found += tags
-        else:
-            found += [
-                entities(*_in_text(row, one), model.labels)
-                for row, one in zip(some, tags, strict=True)
-            ]
+        found += _found(model, preprocess, rows[part], aggregate, batch_size)
     return found[0] if isinstance(texts, str) else found
 
 
@@ -225,26 +208,14 @@ def entities(tags: Sequence[Tag], text: str, labels: Iterable[str]) -> list[Enti
     return found
 
 
-def _in_text(row: str | Sequence[str], tags: Sequence[Tag]) -> tuple[Sequence[Tag], str]:
-    """Return the tags with their positions in the text, which words form with spaces, and it."""
-    if isinstance(row, str):
-        return tags, row
-    starts = itertools.accumulate((len(word) + 1 for word in row), initial=0)
-    placed = [
-        dataclasses.replace(one, start=start, end=start + len(one.word))
-        for one, start in zip(tags, starts, strict=False)
-    ]
-    return placed, " ".join(row)
-
-
-def _tags(
+def _found(
     model: TokenClassifier,
     preprocess: WordPreprocessor,
     texts: Sequence[str] | ListsOfWords,
     aggregate: str,
     batch_size: int,
-) -> list[list[Tag]]:
-    """Return the tags of texts, or of lists of words."""
+) -> Iterator[list[Tag] | list[Entity]]:
+    """Yield the tags or the entities of texts, or of lists of words."""
     rows = preprocess.rows(as_tensors(texts), into_tokens=aggregate == "simple")
     split, windows = rows["split"], rows["windows"]
     tokens = split.tokens.with_values(tf.ragged.range(split.tokens.row_lengths()).values)
@@ -263,17 +234,19 @@ def _tags(
         columns = [_by_text(split.firsts.with_values(answers[name])) for name in ("id", "score")]
     else:
         scores = keras.ops.convert_to_numpy(model.answer(logits)["scores"])
-        of_tokens = np.split(scores, split.tokens.row_splits[1:-1])
+        of_tokens = np.split(scores, split.tokens.row_splits.numpy()[1:-1])
         pairs = zip(of_tokens, _by_text(split.firsts), strict=True)
         joined = [_of_words(one, firsts, aggregate) for one, firsts in pairs]  # each (words, C)
         columns = [[x.argmax(axis=-1) for x in joined], [x.max(axis=-1) for x in joined]]
-    found: list[list[Tag]] = []
-    for text, ids, best, places in zip(texts, *columns, _places(split), strict=True):
-        words = [text[begin:end] for begin, end in places] if isinstance(text, str) else text
-        labels = [model.labels[number] for number in ids.tolist()]
-        of_text = zip(words, labels, best.tolist(), places, strict=True)
-        found.append([Tag(word, label, score, *place) for word, label, score, place in of_text])
-    return found
+    columns += map(_by_text, (split.starts, split.ends))
+    for row, *values in zip(texts, *columns, strict=True):
+        text = row if isinstance(row, str) else " ".join(row)
+        is_placed = text is row or aggregate != "none"
+        tags = [
+            Tag(text[a:b], model.labels[n], score, *((a, b) if is_placed else (None, None)))
+            for n, score, a, b in zip(*(x.tolist() for x in values), strict=True)
+        ]
+        yield tags if aggregate == "none" else entities(tags, text, model.labels)
 
 
 def answer_of_words(
@@ -296,15 +269,7 @@ def answer_of_words(
 
 
 def _by_text(values: tf.RaggedTensor) -> list[np.ndarray]:
-    return np.split(values.values.numpy(), values.row_splits[1:-1])
-
-
-def _places(split: Split) -> Sequence[Sequence[tuple[int | None, int | None]]]:
-    """Return where each word of each text starts and ends, `None` for given words."""
-    if split.starts is None or split.ends is None:
-        return [[(None, None)] * len(firsts) for firsts in _by_text(split.firsts)]
-    pairs = zip(_by_text(split.starts), _by_text(split.ends), strict=True)
-    return [[*zip(starts.tolist(), ends.tolist(), strict=True)] for starts, ends in pairs]
+    return np.split(values.values.numpy(), values.row_splits.numpy()[1:-1])
 
 
 def _of_words(probabilities: np.ndarray, firsts: np.ndarray, aggregate: str) -> np.ndarray:
@@ -344,94 +309,3 @@ def evaluate_tags(model: TokenClassifier, examples: WordExamples, options: Optio
 def _in_context(words: Sequence[str], place: int) -> str:
     before, after = words[max(0, place - _WORDS_AROUND) : place], words[place + 1 :]
     return " ".join([*before, f"[{words[place]}]", *after[:_WORDS_AROUND]])
-
-
-class TaggerSignatures(TextSignatures):
-    """Signatures of a `TokenClassifier`.
-
-    The outputs match `keras_bert_d2l.tag`: a text of any length is read in windows that overlap by
-    half. Words are those of the tokenizer: texts are split at whitespace and, with WordPiece,
-    around punctuation. The first token of a word determines its label.
-
-    Args:
-        run: The model.
-        tokenizer: The model's tokenizer.
-        options: None apply.
-    """
-
-    def __init__(self, run: ExportedModel, tokenizer: Tokenizer, options: TextOptions) -> None:
-        super().__init__(run, tokenizer, options)
-        self._labels = np.array(run.model.labels, object)
-
-    def answer(self, *texts: tf.Tensor) -> Answer:
-        """Return the words of texts and their labels.
-
-        Args:
-            *texts: `text`, strings `(B,)`.
-
-        Returns: each `(B, W)`, padded with empty strings and zeros: `words`, strings; `labels`,
-            strings, the most likely label of each word; `scores`, float32, the probabilities of
-            the labels; `ids`, int32, the ids of the labels; `starts` and `ends`, int32, the index
-            of the word's first character in the text and the index after its last one. Also
-            `truncated`, bool `(B,)`, which is always false.
-        """
-        rows = self.preprocess.rows(*texts)
-        logits = self.in_steps(self.padded(rows), "logits")["logits"]
-        _, firsts, starts, ends = rows["split"]
-        numbers = firsts.value_rowids()
-        places = tf.stack(rows["windows"].places(numbers, firsts.values), axis=1)
-        model = cast(TokenClassifier, self.run.model)
-        found = answer_of_words(model, tf.gather_nd(logits, places), firsts)
-        columns = {
-            "words": Characters(*texts).spans(numbers, starts.values, ends.values),
-            "labels": tf.gather(tf.constant(self._labels), found["id"]),
-            "scores": found["score"],
-            "ids": found["id"],
-            "starts": starts.values,
-            "ends": ends.values,
-        }
-        dense = {name: firsts.with_values(column).to_tensor() for name, column in columns.items()}
-        return {**dense, "truncated": tf.zeros(tf.shape(*texts), tf.bool)}
-
-    def entities(self, text: tf.Tensor) -> Answer:
-        """Return the entities that the labels of words mark, as `tag` with `aggregate="first"`.
-
-        Args:
-            text: Strings `(B,)`.
-
-        Returns: each `(B, E)`, padded with empty strings and zeros: `texts`, strings; `labels`,
-            strings, the types; `scores`, float32, the means of the words' probabilities; `starts`
-            and `ends`, int32, as of words. Also `truncated`, which is always false.
-        """
-        words = self.answer(text)
-        is_word = words["ends"] > 0
-        rows = tf.cast(tf.where(is_word)[:, 0], tf.int32)
-        names = ("ids", "scores", "starts", "ends")
-        ids, scores, starts, ends = (tf.boolean_mask(words[name], is_word) for name in names)
-        tags = [tag.partition("-") for tag in tags_of(self.run.model.labels).values()]
-        types = [kind or "_" for *_, kind in tags]
-        is_open, goes_on, is_inside = (
-            tf.gather(tf.constant([letter in letters for letter, *_ in tags]), ids)
-            for letters in ("BI", "IE", "BIES")
-        )
-        kinds = tf.gather(tf.constant([types.index(kind) for kind in types]), ids)
-        # The first word has no word before it, so it must not be compared with the last one.
-        is_same = (tf.roll(kinds, 1, 0) == kinds) & (tf.pad(rows + 1, [[1, 0]])[:-1] == rows + 1)
-        is_first = is_inside & ~(tf.roll(is_open, 1, 0) & goes_on & is_same)
-        number = tf.boolean_mask(tf.cumsum(tf.cast(is_first, tf.int32)) - 1, is_inside)
-        rows, kinds, starts = (tf.boolean_mask(x, is_first) for x in (rows, kinds, starts))
-        scores, ends = (tf.boolean_mask(x, is_inside) for x in (scores, ends))
-        ends = tf.math.unsorted_segment_max(ends, number, tf.size(rows))
-        columns = {
-            "texts": Characters(text).spans(rows, starts, ends),
-            "labels": tf.gather(tf.constant(np.array(types, object)), kinds),
-            "scores": tf.math.unsorted_segment_mean(scores, number, tf.size(rows)),
-            "starts": starts,
-            "ends": ends,
-        }
-        of_texts = tf.RaggedTensor.from_value_rowids(rows, rows, tf.shape(text)[0])
-        dense = {name: of_texts.with_values(x).to_tensor() for name, x in columns.items()}
-        return {**dense, "truncated": words["truncated"]}
-
-    def signatures(self) -> dict[str, Signature]:
-        return {**super().signatures(), "entities": self.of_strings(self.entities, TEXT)}

@@ -87,14 +87,14 @@ class Split(NamedTuple):
         tokens: The token ids of each text, ragged int32 `(B, None)`.
         firsts: The index of the first token of each word in its text, ragged int64 `(B, None)`.
         starts: The index of the first character of each word in its text, ragged int32 `(B, None)`.
-            `None` for given words.
+            The text of given words is these, joined by spaces.
         ends: The index after its last character, like `starts`.
     """
 
     tokens: tf.RaggedTensor
     firsts: tf.RaggedTensor
-    starts: tf.RaggedTensor | None = None
-    ends: tf.RaggedTensor | None = None
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
 
 
 def split_texts(texts: Tensor, tokenizer: Tokenizer, *, into_tokens: bool = False) -> Split:
@@ -182,8 +182,12 @@ def split_words(words: tf.RaggedTensor, tokenizer: Tokenizer) -> Split:
     ids = tf.gather(tf.concat([ids.values, [tokenizer.vocab.unk_id]], 0), places)
     splits = tf.gather(ids.row_splits, words.row_splits)
     tokens = tf.RaggedTensor.from_row_splits(ids.values, splits, validate=False)
-    firsts = ids.row_starts() - tf.gather(splits, words.value_rowids())
-    return Split(tokens, words.with_values(firsts))
+    rows = words.value_rowids()
+    firsts = ids.row_starts() - tf.gather(splits, rows)
+    lengths = tf.cast(tf.strings.unicode_decode(words.values, "UTF-8").row_lengths(), tf.int32)
+    starts = tf.cumsum(lengths + 1, exclusive=True)
+    starts -= tf.gather(starts, tf.gather(words.row_splits, rows))
+    return Split(tokens, *map(words.with_values, (firsts, starts, starts + lengths)))
 
 
 class WordPreprocessor(Preprocessor):
@@ -219,6 +223,10 @@ class WordPreprocessor(Preprocessor):
             split = split_texts(words, self.tokenizer, **options)
         else:
             split = split_words(as_words(words), self.tokenizer)
+        return self.of_split(split)
+
+    def of_split(self, split: Split) -> Batch:
+        """Return what `rows` returns for texts that are split into words and tokens."""
         windows = windows_of(split.tokens, self.max_len() - ADDED_TO_ONE)
         batch = self.tokenizer.frame(windows.tokens)
         return {**batch, "windows": windows, "split": split}

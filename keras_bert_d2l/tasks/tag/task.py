@@ -38,7 +38,7 @@ class TagTask(Task[WordExamples, "TokenClassifier", "list[Tag]"]):
     encode = lazy("keras_bert_d2l.tasks.tag.rows:encoded_words")
     model = lazy("keras_bert_d2l.tasks.tag.model:TokenClassifier")
     evaluate = lazy("keras_bert_d2l.tasks.tag.predictions:evaluate_tags")
-    signatures = lazy("keras_bert_d2l.tasks.tag.predictions:TaggerSignatures")
+    signatures = lazy("keras_bert_d2l.tasks.tag.signature:TaggerSignatures")
 
     def read(self, file: TextFile, options: ReadingOptions) -> WordExamples:
         return annotated_examples(file, options) or word_examples(file, options)

@@ -64,6 +64,8 @@ def requests(interfaces):
         text = np.array([text.encode() for text in TEXTS[:size]], object)
         for signature, (specs, _) in interfaces.items():
             strings = dict(zip(specs, (text, text[::-1]), strict=False))
+            if "words" in specs:
+                strings["words"] = np.stack([text, text[::-1]], axis=1)
             if "query" in specs:
                 strings["query"] = np.array(TEXTS[2].encode(), object)
             if signature == "tokens":

@@ -51,6 +51,7 @@ def test_a_folder_answers_like_the_saved_model(name, load, load_onnx, monkeypatc
             texts = IDS | {"text": TEXTS[:number], "text_b": TEXTS_B[:number]}
             texts |= {"question": TEXTS_B[:number], "context": TEXTS[:number]}
             texts |= {"query": TEXTS_B[1], "texts": TEXTS[:number] * 9}
+            texts["words"] = [*map(list, zip(TEXTS, TEXTS_B, strict=True))][:number]
             inputs = {key: texts[key] for key in interface.inputs}
             columns = {key: inputs.get(key, [[], []]) for key in specs}
             expected = ask(right, signature, columns, Limits())
@@ -129,6 +130,12 @@ def test_relatives_read_long_texts_like_in_python(kind, tmp_path):
             assert found["labels"][row, n].decode() == one.label
             assert (found["starts"][row, n], found["ends"][row, n]) == (one.start, one.end)
         scores = [x.score for x in tags]
+        np.testing.assert_allclose(found["scores"][row, : len(tags)], scores, atol=1e-5)
+    words = [["", "cat", "<mask>", "caf\u0065\u0301 a", "\u4e2d", "\u200b"], ["film"] * 90]
+    found = ask(served, "words", {"words": [words[0] + [""] * 84, words[1]]}, Limits())
+    for row, tags in enumerate(tag(tagger, words)):
+        labels, scores = zip(*((one.label.encode(), one.score) for one in tags), strict=True)
+        assert found["labels"][row, : len(tags)].tolist() == [*labels]
         np.testing.assert_allclose(found["scores"][row, : len(tags)], scores, atol=1e-5)
     answerer = QuestionAnswerer(bert)
     texts[1] = "a"

@@ -159,12 +159,16 @@ def test_a_saved_model_answers_with_tensorflow_alone(words_bert, tmp_path, fresh
     folder = export_saved_model(model, tmp_path / "tagger")
     code = """
         import json, sys, tensorflow as tf, tensorflow_text
-        answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-        found = answer(text=tf.constant(sys.argv[2:]))
+        loaded = tf.saved_model.load(sys.argv[1])
+        texts = tf.constant(sys.argv[2:])
+        words = tf.strings.split(texts).to_tensor()
+        answers = loaded.signatures["serving_default"](texts), loaded.signatures["words"](words)
         assert "keras_bert_d2l" not in sys.modules
-        print(json.dumps([found["ids"].numpy().tolist(), found["scores"].numpy().tolist()]))
+        columns = [[x[name].numpy().tolist() for name in ("ids", "scores")] for x in answers]
+        print(json.dumps(columns))
     """
-    assert_served(*json.loads(fresh_process(code, folder, *texts)), model, texts)
+    for columns in json.loads(fresh_process(code, folder, *texts)):
+        assert_served(*columns, model, texts)
 
 
 @pytest.mark.slow
@@ -172,9 +176,11 @@ def test_the_onnx_folder_answers_like_the_model(words_bert, tmp_path):
     pytest.importorskip("tokenizers", reason="needs tokenizers: make test-peers")
     model, texts = make_tagger(words_bert, valid_tags=True), [" ".join(text) for text in TEXTS]
     export_onnx(model, tmp_path / "tagger")
-    given = {"text": [text.encode() for text in texts]}
-    found = ask(local_server.load(tmp_path / "tagger"), "serving_default", given, Limits())
-    assert_served(found["ids"], found["scores"], model, texts)
+    served = local_server.load(tmp_path / "tagger")
+    words = [text + [""] * (45 - len(text)) for text in TEXTS]
+    for signature, given in (("serving_default", {"text": texts}), ("words", {"words": words})):
+        found = ask(served, signature, given, Limits())
+        assert_served(found["ids"], found["scores"], model, texts)
 
 
 def assert_served(ids, scores, model, texts):

@@ -190,15 +190,20 @@ def test_words_are_joined_by_spaces_for_the_positions_of_entities(tagger):
         ["O", "\u00c9", "x"],
     ],
 )
-def test_the_signature_joins_words_to_the_entities_of_python(labels, open_task, words_tokenizer):
+@pytest.mark.parametrize("name", ["entities", "word_entities"])
+def test_signatures_join_words_to_the_entities_of_python(name, labels, open_task, words_tokenizer):
     words = "the cat dog sat ran on mat rug".split()
     weights = {(word, n % len(labels)): 9.0 for n, word in enumerate(words)}
     model = open_task(TokenClassifier, weights, labels=labels)
     rng = np.random.default_rng(0)
     texts = ["", " ", *(" ".join(rng.choice(words, rng.integers(1, 15))) for _ in range(40)), "cat"]
-    signature = model_signatures(model, words_tokenizer, TextOptions(False, 1, None))["entities"]
+    given = tf.constant(texts)
+    if name == "word_entities":
+        texts = [["", "cat"], ["dog", "", "mat rug"], *(text.split() for text in texts)]
+        given = tf.ragged.constant(texts).to_tensor()
+    signature = model_signatures(model, words_tokenizer, TextOptions(False, 1, None))[name]
     with functions_run_eagerly():
-        found = {name: x.numpy() for name, x in signature.function(tf.constant(texts)).items()}
+        found = {name: x.numpy() for name, x in signature.function(given).items()}
     assert not found.pop("truncated").any()
     for row, expected in enumerate(tag(model, texts, aggregate="first")):
         columns = [x[row, : len(expected)].tolist() for x in found.values()]
