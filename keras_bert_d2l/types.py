@@ -1,6 +1,7 @@
 """Type aliases shared by all subpackages."""
 
 import os
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypedDict
 
 Tensor: TypeAlias = Any
@@ -18,6 +19,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 Option: TypeAlias = Any
 """The value of a keyword argument that is passed on, and checked where it arrives."""
+
+Say: TypeAlias = Callable[[str], None]
+"""A function that prints a message."""
 
 ConfigDict: TypeAlias = dict[str, Any]
 """A JSON-serializable configuration, such as the result of `get_config`."""

@@ -10,10 +10,11 @@ import abc
 import os
 import pathlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from keras_bert_d2l.checks import check_choice, check_that, shown
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.data.tasks.examples import TaskExamples
@@ -32,9 +33,6 @@ Found = TypeVar("Found")  # a prediction
 AnyTask: TypeAlias = "Task[Any, Any, Any]"
 Options: TypeAlias = Mapping[str, Any]
 """Keyword arguments of the function that predicts, or of `evaluate`, or options of the loss."""
-
-Say: TypeAlias = Callable[[str], None]
-"""A function that prints a message."""
 
 BUILT_IN = ("classify", "regress", "tag", "answer", "choose", "embed", "rerank")
 _ENTRY_POINTS = "keras_bert_d2l.tasks"  # the group in which an installed package lists its tasks

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_known, shown
+from keras_bert_d2l.checks import check_known, check_that, shown
 
 if TYPE_CHECKING:
     from tensorflow.core.protobuf import meta_graph_pb2
@@ -103,11 +103,8 @@ def find_interface(found: Mapping[str, Interface], signature_name: str) -> Inter
     Raises:
         ValueError: The model has no such signature.
     """
-    if not isinstance(signature_name, str) or signature_name not in found:
-        raise ValueError(
-            f"`signature_name` must be one of {', '.join(found):.200}. Received: "
-            f"{shown(signature_name)}."
-        )
+    is_right = isinstance(signature_name, str) and signature_name in found
+    check_that(is_right, "signature_name", f"one of {', '.join(found):.200}", signature_name)
     return found[signature_name]
 
 
@@ -316,11 +313,8 @@ def _columns(rows: object, specs: Specs) -> object:
     if not any(map(_is_named, rows)):
         return rows
     for row in rows:
-        if not _is_named(row) or row.keys() != specs.keys():
-            raise ValueError(
-                f"Each of `{_ROWS}` must be an object with the keys {', '.join(specs)}. "
-                f"Received: {shown(row)}."
-            )
+        is_right = _is_named(row) and row.keys() == specs.keys()
+        check_that(is_right, _ROWS, f"objects with the keys {', '.join(specs)}", row)
     return {name: [row[name] for row in rows] for name in specs}
 
 

@@ -4,10 +4,11 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from keras_bert_d2l.contract.task import Found, Model, Options, Sample, Say, Task, lazy
+from keras_bert_d2l.contract.task import Found, Model, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import TextExamples, folder_examples, text_examples
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.inference.evaluation import Evaluation

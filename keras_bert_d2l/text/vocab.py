@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_bert_d2l.checks import check_path, is_integer, shown
+from keras_bert_d2l.checks import check_path, check_that, is_integer, shown
 from keras_bert_d2l.files import write_text
 from keras_bert_d2l.reading import (
     MOST_VOCAB_BYTES,
@@ -92,11 +92,9 @@ class Vocab:
     """
 
     def __init__(self, tokens: Sequence[str], definition: ConfigDict | None = None) -> None:
-        if isinstance(tokens, str) or not isinstance(tokens, Iterable):
-            raise ValueError(
-                f"`tokens` must be a sequence of strings. Received one {type(tokens).__name__}: "
-                f"{shown(tokens)}. To read a file, use `Vocab.from_file(path)`."
-            )
+        is_right = isinstance(tokens, Iterable) and not isinstance(tokens, str)
+        advice = "To read a file, use `Vocab.from_file(path)`."
+        check_that(is_right, "tokens", "a sequence of strings", tokens, advice)
         self.tokens = tuple(tokens)
         self._ids: dict[str, int] = {}
         for position, token in enumerate(self.tokens):

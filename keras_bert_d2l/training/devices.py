@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert_d2l.checks import shown
+from keras_bert_d2l.checks import check_that, shown
 from keras_bert_d2l.config import BERTConfig
 from keras_bert_d2l.devices import AMPERE, device
 from keras_bert_d2l.files import user_cache
@@ -262,9 +262,6 @@ def num_replicas(strategy: tf.distribute.Strategy | None) -> int:
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
     """Raise `ValueError` unless the batch can be split evenly over the devices."""
-    if batch_size % replicas:
-        raise ValueError(
-            "`batch_size` is the total over all devices and must be a multiple of the number of "
-            "devices. Received: "
-            f"batch_size={batch_size} for {replicas} devices."
-        )
+    expected = f"a multiple of the number of devices, {replicas}"
+    is_right, advice = batch_size % replicas == 0, "It is the total over all devices."
+    check_that(is_right, "batch_size", expected, batch_size, advice)

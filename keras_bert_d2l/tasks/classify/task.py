@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, lazy
 from keras_bert_d2l.data.tasks.examples import names_of
 from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.tasks.classify.model import SequenceClassifier

@@ -259,11 +259,8 @@ class TextEmbedder(TaskModel):
         y = np.asarray(y).reshape(len(y), -1)[:, 0]
         inner, number = inner_loss(self.loss), self._rows_together
         loss = type(inner).__name__
-        if shuffle:
-            raise ValueError(
-                f"`shuffle` must be False for {loss}, which finds pairs by their order. Received: "
-                "shuffle=True. Omit it, and pass the pairs in random order."
-            )
+        expected, advice = f"False for {loss}", "Omit it, and pass the pairs in random order."
+        check_that(not shuffle, "shuffle", f"{expected}, which finds pairs by order", True, advice)
         in_a_pair = y >= 0 if isinstance(inner, RankingLoss) else np.ones(len(y), bool)
         labels = y[in_a_pair]
         pairs = labels[: len(labels) // number * number].reshape(-1, number)[:, :2]

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.data.tasks.texts import text_examples
 from keras_bert_d2l.tasks.embed.examples import PairExamples, as_cosines
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss

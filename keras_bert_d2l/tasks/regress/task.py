@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, lazy
 from keras_bert_d2l.data.tasks.readers.columns import USUAL_TEXTS
 from keras_bert_d2l.data.tasks.texts import TextExamples
 from keras_bert_d2l.tasks.text_task import TextTask
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.tasks.regress.model import SequenceRegressor

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keras_bert_d2l.checks import check_that
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.rerank.examples import RIGHT, RankExamples, rank_examples, with_negatives
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.models.losses import Loss

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Say, Task, lazy
+from keras_bert_d2l.contract.task import HuggingFace, Options, Sample, Task, lazy
 from keras_bert_d2l.data.tasks.readers.columns import ReadingOptions
 from keras_bert_d2l.data.tasks.readers.tables import DOCUMENTS, is_conllu
 from keras_bert_d2l.data.tasks.readers.text_file import TextFile
 from keras_bert_d2l.tasks.tag.annotations import annotated_examples
 from keras_bert_d2l.tasks.tag.examples import Lines, WordExamples, word_examples
+from keras_bert_d2l.types import Say
 
 if TYPE_CHECKING:
     from keras_bert_d2l.tasks.tag.model import TokenClassifier

@@ -11,7 +11,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from keras_bert_d2l.checks import check_choice, checked_max_len
-from keras_bert_d2l.contract.task import Say, check_option, task_named
+from keras_bert_d2l.contract.task import check_option, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, check_alike, how_many
 from keras_bert_d2l.data.tasks.readers.text_file import InMemory
 from keras_bert_d2l.data.tasks.rows import TaskRows
@@ -30,7 +30,7 @@ from keras_bert_d2l.text_arguments import TruncationWarning
 from keras_bert_d2l.training.devices import num_replicas, process, undistributed
 from keras_bert_d2l.training.finetuning.options import FinetuningOptions
 from keras_bert_d2l.training.report.report import spread
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import PathLike, Say
 
 Data = TaskExamples | PathLike | InMemory
 _NUM_SAMPLES, _NUM_CONFUSIONS = 10, 20

@@ -13,7 +13,7 @@ from keras_bert_d2l.checkpoints.formats.checkpoint import describe_task, task_fi
 from keras_bert_d2l.checkpoints.loading import heads_of, load_pretrained, load_task, without_head
 from keras_bert_d2l.checkpoints.surgery import with_config
 from keras_bert_d2l.checks import check_choice
-from keras_bert_d2l.contract.task import Say, check_option, embedder, task_named
+from keras_bert_d2l.contract.task import check_option, embedder, task_named
 from keras_bert_d2l.data.tasks.examples import TaskExamples, how_many, split_examples
 from keras_bert_d2l.data.tasks.read_examples import read_examples
 from keras_bert_d2l.files import write_checksums
@@ -33,7 +33,7 @@ from keras_bert_d2l.training.finetuning.options import OF_CRF, FinetuningOptions
 from keras_bert_d2l.training.finetuning.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
-from keras_bert_d2l.types import Option, PathLike
+from keras_bert_d2l.types import Option, PathLike, Say
 
 
 class FinetuningResult(NamedTuple):

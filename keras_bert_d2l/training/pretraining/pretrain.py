@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -48,7 +48,7 @@ from keras_bert_d2l.training.pretraining.options import (
 from keras_bert_d2l.training.pretraining.trainer import Trainer
 from keras_bert_d2l.training.run.callbacks import Printer, Verbose
 from keras_bert_d2l.training.run.run_folder import RunFolder, opened_run
-from keras_bert_d2l.types import ConfigDict, Option, PathLike
+from keras_bert_d2l.types import ConfigDict, Option, PathLike, Say
 
 
 class PretrainingResult(NamedTuple):
@@ -231,7 +231,7 @@ def from_scratch(
     options: PretrainingOptions,
     text: Corpus | TokenStore,
     *,
-    say: Callable[[str], None],
+    say: Say,
     vocab: Vocab | None = None,
     bert_config: BERTConfig | None = None,
 ) -> Start:
@@ -280,9 +280,7 @@ def compiled_model(start: Start, options: PretrainingOptions) -> BERTModel | Rep
     return model
 
 
-def _vocab(
-    options: PretrainingOptions, text: Corpus | TokenStore, say: Callable[[str], None]
-) -> Vocab:
+def _vocab(options: PretrainingOptions, text: Corpus | TokenStore, say: Say) -> Vocab:
     if options.vocab is not None:
         return Vocab.from_file(options.vocab)
     if isinstance(text, TokenStore):
@@ -374,10 +372,7 @@ def _with_store_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _token_store(
-    text: Corpus | TokenStore,
-    tokenizer: Tokenizer,
-    settings: PretrainingOptions,
-    say: Callable[[str], None],
+    text: Corpus | TokenStore, tokenizer: Tokenizer, settings: PretrainingOptions, say: Say
 ) -> TokenStore:
     """Return the token store of the text, after building it if necessary."""
     if isinstance(text, TokenStore):

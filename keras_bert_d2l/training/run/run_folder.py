@@ -18,7 +18,7 @@ import pathlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 from keras_bert_d2l.checkpoints.location import BEST, CONFIG_FILE, LAST, RUN_FILE, STATE_FILE
@@ -38,7 +38,7 @@ from keras_bert_d2l.remote import mirrored
 from keras_bert_d2l.text.vocab import JSON_FILE, VOCAB_FILE
 from keras_bert_d2l.training.devices import is_first, wait_for_all
 from keras_bert_d2l.training.options import OptionRecord
-from keras_bert_d2l.types import PathLike
+from keras_bert_d2l.types import PathLike, Say
 
 R = TypeVar("R", bound=OptionRecord)
 
@@ -219,12 +219,7 @@ def damaged(path: pathlib.Path, reason: object) -> ValueError:
 
 @contextlib.contextmanager
 def opened_run(
-    run: RunFolder,
-    record: type[R],
-    given: Mapping[str, Any],
-    *,
-    resume: bool,
-    say: Callable[[str], None],
+    run: RunFolder, record: type[R], given: Mapping[str, Any], *, resume: bool, say: Say
 ) -> Iterator[tuple[RunFolder, R, bool]]:
     """Open a run in each of its processes: check and lock it, and yield its options.
 
