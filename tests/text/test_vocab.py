@@ -128,7 +128,7 @@ def test_the_fingerprint_of_googles_vocabulary_is_that_of_its_file(data_dir):
         ([*GOOGLE_SPECIALS, ""], r"'' as id 5 \(line 6"),
         ([*GOOGLE_SPECIALS, "a\nb"], "without control characters such as line breaks"),
         ([*GOOGLE_SPECIALS, 7], "Tokens must be strings.*Received: 7"),
-        ("cat", "one str: 'cat'"),
+        ("cat", "tokens='cat'"),
     ],
 )
 def test_invalid_tokens_are_rejected(tokens, message):
