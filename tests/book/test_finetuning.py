@@ -102,6 +102,7 @@ def check_loaded(bert, loaded, vocab):
     np.testing.assert_array_equal(*encodings)
 
 
+@pytest.mark.long
 def test_a_folder_in_the_books_layout_is_loaded(tmp_path):
     bert = small_bert(layer_norm_epsilon=1e-5)
     vocab = PackageVocab(VOCAB.idx_to_token)

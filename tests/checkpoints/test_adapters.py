@@ -126,7 +126,7 @@ def test_only_the_lora_weights_of_the_pretraining_model_are_trained():
         model.enable_lora(2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predictions_use_the_adapter_although_the_model_was_traced_without_it(adapter):
     model = make()
     model.predict_on_batch(BATCH)

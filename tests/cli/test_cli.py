@@ -81,7 +81,7 @@ def test_help_and_usage_errors_import_neither_tensorflow_nor_numpy(fresh_process
     assert used[:3] == ["commands: 0", "commands: 0", "commands: 1"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_command_loads_keras_without_the_packages_that_it_does_not_use(fresh_process):
     code = """
         import gc

@@ -34,7 +34,7 @@ def test_the_search_finds_a_function(tmp_path):
         assert page.problems == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_on_a_phone_names_do_not_break_and_tables_scroll(tmp_path):
     with site_page(tmp_path) as page:
         page.look(width=400)

@@ -198,6 +198,7 @@ def test_the_temperature_stays_1_without_errors_and_with_few_examples():
     assert len(kb.calibrate(model, one).after.confidence) == 1
 
 
+@pytest.mark.long
 def test_training_resets_the_calibration():
     model = make(kb.SequenceClassifier, LABELS, **SEVERAL)
     model.compile("sgd", run_eagerly=True)

@@ -72,7 +72,7 @@ def test_keras_does_not_track_the_tokenizer_and_it_may_be_missing_or_replaced(wo
         kb.fill_mask(loaded, "[MASK]")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_model_may_be_a_folder_or_a_name(words_bert, tmp_path, local_hub):
     tagger = kb.TokenClassifier(words_bert, ["a", "b"])
     embedder = kb.TextEmbedder(words_bert, pooling="cls")

@@ -93,6 +93,7 @@ def test_a_batch_with_wrong_keys_raises(make_model, make_batch, change, message)
 @pytest.mark.parametrize(
     "config", [pytest.param({}, marks=pytest.mark.long), {"num_segments": 3, "first_segment_id": 1}]
 )
+@pytest.mark.long
 def test_segments_may_be_omitted_which_means_zeros(make_model, make_batch, config):
     features, labels, weights = make_batch()
     without = {name: x for name, x in features.items() if name != "segments"}
@@ -286,7 +287,7 @@ def test_packed_examples_get_the_same_logits_as_in_separate_rows(make_model):
         np.testing.assert_allclose(got["nsp"][0, index], nsp[0], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_metrics_are_exact_over_the_dataset_for_any_batch_size(make_model, make_batch):
     features, labels, weights = make_batch(10)
     model = make_model()

@@ -219,7 +219,7 @@ def test_a_loss_of_the_whole_batch_has_the_step_of_the_whole_batch(
     assert any(np.abs(two - one).max() > 1e-3 for one, two in zip(initial, in_parts, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_passes_over_a_micro_batch_have_the_same_dropout(pairs):
     x, y = next(iter(pairs))
     keras.utils.set_random_seed(0)

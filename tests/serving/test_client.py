@@ -68,7 +68,7 @@ def assert_same(given, right):
             np.testing.assert_array_equal(given[name], array)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_signature_matches_the_model_also_in_split_requests(connect, served):
     for signature, inputs in REQUESTS.items():
         right = served(signature, **inputs)

@@ -209,7 +209,7 @@ def test_the_model_card_describes_the_training(model, tmp_path):
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["1"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_there_is_a_warm_up_request_for_each_signature(exported, load, served):
     pytest.importorskip("tensorflow_serving", reason="needs tensorflow-serving-api")
     from tensorflow_serving.apis import prediction_log_pb2

@@ -124,7 +124,7 @@ def test_every_output_matches_googles(data_dir, golden):
         np.testing.assert_allclose(output, golden[name], rtol=0, atol=2e-5, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_gradient_matches_googles(data_dir, golden):
     folder = data_dir / "golden/google_tf1"
     expected = dict(np.load(folder / "grads.npz"))

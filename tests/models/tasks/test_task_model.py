@@ -524,9 +524,9 @@ def test_a_validation_split_of_texts_takes_the_last_ones(two_labels):
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"steps_per_epoch": 1}, marks=pytest.mark.long)]
 )
-def test_each_epoch_passes_once_over_texts_in_memory(two_labels, options):
+def test_each_epoch_passes_once_over_texts_in_memory(two_labels, tokenizer, options):
     options = {"epochs": 2, "shuffle": False, "verbose": 0, **options}
-    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, IDS)).batch(4)
+    dataset = tf.data.Dataset.from_tensor_slices((dict(tokenizer(TEXTS)), IDS)).batch(4)
     expected = two_labels().fit(dataset, validation_data=dataset, **options)
     model = two_labels()
     found = model.fit(TEXTS, NAMES, 4, validation_data=(TEXTS, NAMES), **options)

@@ -107,7 +107,7 @@ def test_answers_are_scored_with_exact_match_and_f1(reader):
     assert mistake.predicted == "cat sat ran dog"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_null_threshold_is_tuned_unless_it_is_passed(reader):
     contexts = ("cat dog", "mat ran", "cat on dog", "sat sat on")
     examples = questions(contexts, [["cat dog"], [], ["cat on dog"], []])

@@ -109,6 +109,7 @@ def test_several_questions_can_share_one_context(reader):
     assert [best.text for [best] in found] == ["cat sat dog"] * 2
 
 
+@pytest.mark.long
 def test_questions_keep_their_order_across_chunks(reader):
     contexts = ["cat dog", "cat on dog"] * 260
     found = answer(reader, ["the"] * 520, contexts, batch_size=520)

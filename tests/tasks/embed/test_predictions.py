@@ -47,7 +47,7 @@ def test_vectors_do_not_depend_on_the_batch_size(embedder, words_tokenizer):
     assert embed(embedder, []).shape == (0, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_texts_keep_their_order_across_chunks(embedder, monkeypatch):
     monkeypatch.setattr("keras_bert_d2l.inference.prediction.BATCHES_SORTED", 2)
     vectors = embed(embedder, TEXTS * 2, batch_size=2)

@@ -108,7 +108,7 @@ def test_the_solver_stops_where_float32_ends():
         np.testing.assert_allclose(found, np.linalg.solve(matrix, right), atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_static_embedder_is_saved_and_trained_like_any_other(student, tmp_path):
     kb.save_pretrained(student, tmp_path / "static")
     loaded = kb.TextEmbedder.from_pretrained(tmp_path / "static")

@@ -130,6 +130,7 @@ def test_a_regressor_in_the_form_of_transformers_can_be_loaded_as_a_reranker(ber
     assert type(kb.load_pretrained(tmp_path / "model", verbose=False).model) is type(model)
 
 
+@pytest.mark.long
 def test_a_reranker_learns_from_logits(open_task):
     model = open_task(kb.Reranker, {})
     model.compile("adam")

@@ -104,6 +104,7 @@ def test_a_word_of_a_long_text_is_labeled_from_the_row_with_more_context(
             assert found[place].score == pytest.approx(alone[place - first].score, rel=1e-5)
 
 
+@pytest.mark.long
 def test_tagged_texts_keep_their_order_across_chunks(tagger):
     texts = ["cat", "dog rug", ""] * 800
     found = tag(tagger, texts, batch_size=1024)

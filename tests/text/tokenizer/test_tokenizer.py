@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_bert_d2l.text.tokenizer.tokenizer import Tokenizer
 from keras_bert_d2l.text.vocab import BOOK_SPECIALS, GOOGLE_SPECIALS, Vocab
+from tests.nightly import nightly_except
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -48,7 +49,7 @@ def test_a_word_that_is_not_utf8_is_unknown(tokenizer):
 
 
 @pytest.mark.parametrize("specials", [GOOGLE_SPECIALS, BOOK_SPECIALS], ids=["google", "book"])
-@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("lowercase", nightly_except({True}, [True, False]))
 def test_special_tokens_in_the_text_are_not_split(specials, lowercase):
     tokenizer = Tokenizer(Vocab([*PIECES, *specials]), lowercase)
     pad, unk, cls, sep, mask = tokenizer.vocab.special_ids
@@ -70,7 +71,7 @@ OWN = ["[E1]", "[/E1]", "[e1]", "<é>", "@", "@@", "new york", "ai"]
 
 
 @pytest.mark.parametrize("compat", ["google", "huggingface"])
-@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("lowercase", nightly_except({True}, [True, False]))
 def test_special_tokens_of_the_user_are_not_split(compat, lowercase):
     tokenizer = Tokenizer(
         Vocab([*GOOGLE_SPECIALS, *OWN, "the", "cat", "york", "à"]),
@@ -124,7 +125,7 @@ def test_invalid_special_tokens_are_rejected(tokens, message):
 
 
 @pytest.mark.parametrize(("compat", "most"), [("google", 200), ("huggingface", 100)])
-@pytest.mark.parametrize("letter", ["a", "é", "𝒜"])
+@pytest.mark.parametrize("letter", nightly_except({"𝒜"}, ["a", "é", "𝒜"]))
 def test_a_word_over_the_length_limit_is_unknown(compat, most, letter):
     vocab = Vocab([*GOOGLE_SPECIALS, letter, f"##{letter}", f"##{letter * 3}", "x", "-"])
     tokenizer = Tokenizer(vocab, lowercase=False, compat=compat)

@@ -86,7 +86,7 @@ def test_the_best_epoch_is_kept_returned_and_reported(tmp_path, monkeypatch):
     np.testing.assert_array_equal(best(BATCH), model(BATCH))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_that_predicts_a_single_label_is_reported(tmp_path, capsys):
     model = make_model()
     model.head.bias.assign([0.0, 9.0])

@@ -105,6 +105,7 @@ def test_positions_start_after_the_padding_token_of_the_vocabulary(start):
     assert config_to_dict(found.config, vocab=found.tokenizer.vocab)["pad_token_id"] == 0
 
 
+@pytest.mark.long
 def test_the_seed_alone_decides_the_initial_weights(start, text):
     made, found = start(preset="tiny")[0], []
     for number, seed in enumerate((0, 0, 1)):
