@@ -46,6 +46,7 @@ def test_rows_and_folders_keep_the_end_of_a_text(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", nightly_except(["roberta"], ["mpnet", "roberta"]))
+@pytest.mark.long
 def test_checkpoints_predictions_and_exports_read_the_end_of_a_text(name, tmp_path):
     bert, tokenizer = bert_of(name, max_len=12), left_of(name)
     kb.save_pretrained(bert, tmp_path / "native", tokenizer=tokenizer)

@@ -247,7 +247,10 @@ def in_a_process(*arguments, folder, **kwargs):
 @pytest.mark.parametrize(
     ("size", "name", "command"),
     [
-        (60_000, "run", "pretrain text.txt --config small.yaml --run-dir"),
+        pytest.param(
+            *(60_000, "run", "pretrain text.txt --config small.yaml --run-dir"),
+            marks=pytest.mark.long,
+        ),
         (1000, "a.npy", "embed a b c --model trained --out"),
         (100_000, "a", "export --format onnx --model trained --out"),
         pytest.param(100_000, "a", "export --model trained --out", marks=pytest.mark.long),

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 from tests.chromium import browser, find_chromium
+from tests.nightly import nightly_except
 
 INDEX = pathlib.Path(__file__).parents[2] / "site/index.html"
 
@@ -50,7 +51,7 @@ def test_on_a_phone_names_do_not_break_and_tables_scroll(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", nightly_except([400], [1280, 400]))
 def test_the_first_command_is_visible_without_scrolling(tmp_path, width):
     with site_page(tmp_path) as page:
         page.look(width=width)

@@ -172,6 +172,7 @@ def test_jax_finds_the_temperatures_of_tensorflow(fresh_process):
     assert 1 not in found
 
 
+@pytest.mark.long
 def test_probabilities_are_those_of_the_divided_logits():
     model = make(kb.SequenceClassifier, LABELS, temperature=2.5)
     p = scipy.special.softmax(model.predict(TEXTS[:3]) / 2.5, axis=1)

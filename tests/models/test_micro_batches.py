@@ -197,7 +197,10 @@ def scaled_optimizer():
         (MatryoshkaLoss(ContrastiveLoss(), [16, 8]), {"freeze": 1}, {"remat": "blocks"}, 1e-6),
         pytest.param(CoSENTLoss(), {"lora": 2}, {}, 1e-6, marks=pytest.mark.long),
         pytest.param(RankingLoss(), {"dtype": "mixed_bfloat16"}, {}, 5e-3, marks=pytest.mark.long),
-        (RankingLoss(), {"dtype": "mixed_float16"}, {"optimizer": scaled_optimizer}, 5e-4),
+        pytest.param(
+            *(RankingLoss(), {"dtype": "mixed_float16"}, {"optimizer": scaled_optimizer}, 5e-4),
+            marks=pytest.mark.long,
+        ),
         pytest.param(RankingLoss(), {}, {"run_eagerly": False}, 1e-6, marks=pytest.mark.long),
         pytest.param(RankingLoss(), {}, {"jit_compile": True}, 1e-6, marks=pytest.mark.long),
     ],

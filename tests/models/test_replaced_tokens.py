@@ -7,6 +7,7 @@ from scipy.special import log_softmax
 from keras_bert_d2l import BERTAdamW
 from keras_bert_d2l.models.losses import LogitAUC
 from keras_bert_d2l.models.replaced_tokens import ReplacedTokenDetection, replace_tokens
+from tests.nightly import nightly_except
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_drawn_tokens_replace_those_at_the_predicted_positions():
     np.testing.assert_array_equal(found[1], [[0, 0, 0, 1, 0], [0, 0, 1, 0, 0]])
 
 
-@pytest.mark.parametrize("embeddings", ["shared", "disentangled"])
+@pytest.mark.parametrize("embeddings", nightly_except(["disentangled"], ["shared", "disentangled"]))
 def test_the_loss_is_that_of_masked_words_and_fifty_times_that_of_tokens(make_both, embeddings):
     model, (features, labels, weights) = make_both(embeddings)
     model.compile(jit_compile=False)
@@ -63,6 +64,7 @@ def test_the_loss_is_that_of_masked_words_and_fifty_times_that_of_tokens(make_bo
     assert 0 < outputs["replaced"].sum() <= (features["pred_positions"] > 0).sum()
 
 
+@pytest.mark.long
 def test_the_embedding_learns_from_both_losses_if_it_is_shared_or_else_from_one(make_both):
     for embeddings in ("shared", "disentangled"):
         model, batch = make_both(embeddings)

@@ -31,7 +31,7 @@ class TwoHeads(keras.Model):
         return {name: head.head_outputs(encoded) for name, head in self.heads.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_heads_on_one_encoder_learn_together_and_answer_in_one_export(tmp_path):
     keras.utils.set_random_seed(0)
     heads, tags = models(), [["O", "X", "O"], ["X", "O", "X"]]

@@ -508,6 +508,7 @@ def test_class_weight_of_fit_is_class_weights_of_compile(two_labels):
             model.fit(TEXTS, NAMES, class_weight=weights)
 
 
+@pytest.mark.long
 def test_a_validation_split_of_texts_takes_the_last_ones(two_labels):
     expected = two_labels().fit(
         TEXTS[:4], NAMES[:4], shuffle=False, validation_data=(TEXTS[4:], NAMES[4:]), verbose=0

@@ -129,7 +129,7 @@ def test_valid_tags_follow_the_scheme(tagger):
     assert num_invalid() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "format", nightly_except(["huggingface"], ["keras", "native", "huggingface"])
 )
