@@ -21,7 +21,7 @@ DIST := .venv-dist
 RUNS := tests/training/pretraining tests/training/finetuning
 # What other libraries are needed for: comparisons with them, and exports that they run.
 PEER_TESTS := peers or jax_backend or beam or onnx or one_answer
-# Each worker imports TensorFlow and needs about 2 GB of memory.
+# Each worker imports TensorFlow and needs about 3 GB of memory.
 WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
 PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
 PYTEST_PEERS := $(PEERS)/bin/python -m pytest $(WORKERS)
