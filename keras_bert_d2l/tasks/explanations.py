@@ -206,9 +206,9 @@ def explain(
         check_that((text_b is not None) == is_reader, "text_b", expected, text_b)
     mask = tokenizer.vocab.special_tokens[-1] if baseline is None else baseline
     check_that(mask in tokenizer.vocab, "baseline", "a token of the vocabulary", mask)
-    most = min(asked.max_row_len, asked.bert_config.max_len, WINDOW_LEN if is_reader else 1 << 30)
-    most = checked_max_len(max_len, 3 if text_b is None else 6, most)
-    row = _Row([text] if text_b is None else [text, text_b], tokenizer, most, is_reader)
+    most = min(asked.bert_config.max_len, WINDOW_LEN if is_reader else 1 << 30)  # of one row
+    given = checked_max_len(max_len, 3 if text_b is None else 6, max(most, asked.max_row_len))
+    row = _Row([text] if text_b is None else [text, text_b], tokenizer, min(most, given), is_reader)
     if is_tagger:
         [tags] = tag(asked, [cast(str, text)], tokenizer=tokenizer, max_len=max_len)
         targets = _of_words(asked, row, [one.label for one in tags], label, word)

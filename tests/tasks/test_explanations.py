@@ -139,6 +139,16 @@ def test_truncated_words_have_no_attribution_and_are_reported(linear):
     assert [value != 0 for value in values(found)] == [True, True, *[False] * 4]
 
 
+def test_a_model_of_windows_is_explained_in_one_row(tokenizer):
+    bert = kb.BERTModel(len(tokenizer.vocab), 8, 16, 2, 1, 0.0, 16)
+    model = kb.SequenceRegressor(bert, tokenizer=tokenizer, long_texts="max")
+    with pytest.warns(TruncationWarning, match="Truncated to 16 tokens"):
+        [found] = kb.explain(model, f"{TEXT} " * 9, max_len=60)
+    attributions = values(found)
+    assert attributions[0] != 0
+    assert not any(attributions[14:])
+
+
 @pytest.mark.filterwarnings("ignore:Truncated to")
 def test_a_word_without_its_first_token_has_no_label_to_explain(tokenizer):
     left = kb.Tokenizer(tokenizer.vocab, truncation_side="left")
