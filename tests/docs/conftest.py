@@ -50,6 +50,10 @@ FILES = {
     ],
     "goemotions/train.tsv": ["a good film\t3,5\te1", "a bad film\t5\te2"] * 2,
     "train.conllu": [line.format(w) for w in WORDS[5:15] for line in (*CONLLU, "")],
+    **dict.fromkeys(
+        ("train.conll", "dev.conll"),
+        [f"{w} {tag}" for w in WORDS[5:15] for tag in ("B-PER", "I-PER")] + ["the O", ""],
+    ),
     "squad.json": [
         json.dumps(
             {
