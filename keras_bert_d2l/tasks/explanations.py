@@ -194,7 +194,7 @@ def explain(
     is_tagger, is_reader = (isinstance(asked, one) for one in (TokenClassifier, QuestionAnswerer))
     of_model = f"for a {type(asked).__name__}"
     check_choice("method", method, get_args(Method))
-    tried = {"gradient_x_input": ()}.get(method, _STEPS if steps is None else (steps,))
+    tried = () if method == "gradient_x_input" else _STEPS if steps is None else (steps,)
     if steps is not None:
         check_that(bool(tried), "steps", f"None with method={method!r}", steps)
         check_integer("steps", steps, 1)
